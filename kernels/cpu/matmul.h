@@ -1,0 +1,69 @@
+// Products of quantised matrices with tokens: the contract every instruction set implements.
+//
+// One call is one tile: up to 32 consecutive rows of a row-major GGUF matrix times any number of tokens. The engine
+// shares tiles among threads and fuses what follows (bias, activation, weighted sum) on the small result.
+//
+// Same bits for every batch: the result for one token depends on that token and the rows alone, never on how many
+// other tokens travel with it, their order, or the thread count. So every implementation uses one order of summation.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace sharpi {
+
+// Ids of the GGUF format (ggml_type).
+enum class QuantType : int32_t {
+  F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q2_K = 10, Q3_K = 11, Q4_K = 12, Q5_K = 13,
+  Q6_K = 14, IQ4_NL = 20, IQ4_XS = 23, BF16 = 30, MXFP4 = 39,
+};
+
+constexpr int kTileRows = 32;
+
+// 256 activations rounded to int8 with one scale, in natural order. The sums pay for mins and biases.
+// A token of n values is ceil(n / 256) of these; the values past n are zero.
+struct alignas(64) Activation {
+  int8_t q[256];
+  int16_t sum32[8];   // sums of 32
+  int16_t sum16[16];  // sums of 16
+  float scale;        // value = q * scale
+};
+
+// Exact: activations stay float32 and weights are dequantised to float32 on the fly (parity tests; also what F32, F16
+// and BF16 weights always use). Int8: activations are rounded to `Activation` blocks.
+enum class Precision : int32_t { Int8 = 0, Exact = 1 };
+
+struct Product {
+  const uint8_t* rows;        // first row's blocks; any alignment
+  size_t row_bytes;           // distance from one row to the next
+  int num_rows;               // 1..32
+  int num_columns;            // K: a multiple of the type's block size; not always of 256
+  const void* const* tokens;  // per token: const Activation* (Int8) or const float* (Exact, and all float types)
+  int num_tokens;             // at least 1, any number
+  float* out;                 // (num_tokens, 32) floats, 64-byte aligned; columns past num_rows are left undefined
+  const uint8_t* next;        // num_rows rows this thread takes afterwards: worth prefetching; or null
+};
+using ProductFn = void (*)(const Product&);
+
+struct MatmulKernels {
+  const char* name;  // "avx512_vnni", "avx2", "neon", "portable"
+  // The product for a type, or null where the type is unknown.
+  ProductFn (*product)(QuantType, Precision);
+  // values (n) -> ceil(n / 256) blocks
+  void (*quantise)(const float* values, int n, Activation* out);
+  // One row's `num_columns` values as float32 (embedding rows, tests), or null where the type is unknown.
+  void (*dequantise)(QuantType, const uint8_t* row, int num_columns, float* out);
+};
+
+// Values of a block, bytes of a block; 0 for an unknown type.
+int block_values(QuantType);
+int block_bytes(QuantType);
+inline bool takes_floats(QuantType type, Precision precision) {
+  return precision == Precision::Exact || type == QuantType::F32 || type == QuantType::F16 || type == QuantType::BF16;
+}
+
+const MatmulKernels* portable_matmul();
+const MatmulKernels* avx2_matmul();         // null when not compiled for this machine's architecture
+const MatmulKernels* avx512_vnni_matmul();  // likewise
+const MatmulKernels* neon_matmul();         // likewise
+
+}  // namespace sharpi

@@ -1,0 +1,28 @@
+"""Files that travel with the package: architecture specs, the demo model, the native library.
+
+An editable install copies nothing, so the checkout is looked at first; a wheel carries the same
+folders inside the package.
+"""
+
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent
+
+
+@cache
+def models_folder() -> Path:
+    """The folder with `<architecture>.toml` specs and `demo/`."""
+    checkout = _CHECKOUT / "models"
+    return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "models"
+
+
+def demo_model() -> Path:
+    """The small mixture-of-experts model that ships with sharpi."""
+    return models_folder() / "demo" / "stories-moe.gguf"
+
+
+def native_library() -> Path:
+    """The compiled CPU library; the path is given also when nothing has been built there."""
+    return _PACKAGE / "lib" / "libsharpi_cpu.so"

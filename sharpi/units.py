@@ -1,0 +1,35 @@
+"""Sizes and rates as people write and read them."""
+
+import re
+
+from sharpi.errors import UsageError
+
+_FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `"12GiB"`, `"2.5 GB"`, `"800M"` or a plain count; raises UsageError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if match is None or (match[3] and not match[2]):
+        raise UsageError(f"not a size: {text!r}; write it like 12GiB, 2.5GB or 800MB")
+    factors = _BINARY if match[3] else _FACTORS
+    return int(float(match[1]) * factors[match[2]])
+
+
+def format_bytes(count: int) -> str:
+    """A size in binary units with one decimal: `4.6 GiB`."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_count(count: int) -> str:
+    """A large count with a decimal prefix: `30.5 B`, `21.0 M`."""
+    for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= limit:
+            return f"{count / limit:.1f} {unit}"
+    return str(count)
