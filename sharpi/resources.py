@@ -4,6 +4,7 @@ An editable install copies nothing, so the checkout is looked at first; a wheel 
 folders inside the package.
 """
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -24,5 +25,6 @@ def demo_model() -> Path:
 
 
 def native_library() -> Path:
-    """The compiled CPU library; the path is given also when nothing has been built there."""
-    return _PACKAGE / "lib" / "libsharpi_cpu.so"
+    """The compiled CPU library, whether built or not; SHARPI_NATIVE_LIBRARY names another build."""
+    override = os.environ.get("SHARPI_NATIVE_LIBRARY")
+    return Path(override) if override else _PACKAGE / "lib" / "libsharpi_cpu.so"

@@ -1,0 +1,59 @@
+"""What the user asked: the values of flags and their SHARPI_* variables, nothing derived.
+
+The command line is the only author; nothing here is changed or filled in later.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Precision = Literal["int8", "f32"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen; names and defaults are llama.cpp's.
+
+    `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 switch a filter off, penalties
+    of 1 (repeat) or 0 (presence, frequency) do nothing. `penalty_last_n` counts back from the
+    newest token, -1 is the whole context. `seed` None draws one.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_last_n: int = 64
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """How a model is to be loaded and run.
+
+    `context_size` None takes the smaller of the model's own and 4,096. `num_threads` None takes
+    the physical cores; `num_batch_threads` None follows `num_threads`. `instruction_set` None takes
+    the best the machine has.
+    """
+
+    model: Path
+    context_size: int | None = None
+    num_threads: int | None = None
+    num_batch_threads: int | None = None
+    batch_size: int = 512
+    precision: Precision = "int8"
+    context_shift: bool = False
+    instruction_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One continuation: how many tokens at most (-1: until the end), where to stop, how to sample."""
+
+    max_tokens: int = -1
+    stop: tuple[str, ...] = ()
+    ignore_end: bool = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
