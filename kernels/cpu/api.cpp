@@ -1,0 +1,85 @@
+// The C surface of the library. Nothing here throws; failures come back as null or a negative number.
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "ops.h"
+#include "program.h"
+
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+
+using namespace sharpi;
+
+namespace {
+
+template <class Params>
+int add(Program& program, const void* params, size_t bytes, void (*record)(Program&, const Params&)) {
+  if (bytes != sizeof(Params)) return -1;
+  Params p;
+  memcpy(&p, params, sizeof p);
+  record(program, p);
+  return 0;
+}
+
+int add(Program& program, OpKind kind, const void* params, size_t bytes) {
+  switch (kind) {
+    case OpKind::Embed: return add(program, params, bytes, add_embed);
+    case OpKind::RmsNorm: return add(program, params, bytes, add_rms_norm);
+    case OpKind::Linear: return add(program, params, bytes, add_linear);
+    case OpKind::RopeAngles: return add(program, params, bytes, add_rope_angles);
+    case OpKind::Rope: return add(program, params, bytes, add_rope);
+    case OpKind::KvStore: return add(program, params, bytes, add_kv_store);
+    case OpKind::Attention: return add(program, params, bytes, add_attention);
+    case OpKind::Route: return add(program, params, bytes, add_route);
+    case OpKind::Experts: return add(program, params, bytes, add_experts);
+    case OpKind::AddScaled: return add(program, params, bytes, add_add_scaled);
+    case OpKind::Gather: return add(program, params, bytes, add_gather);
+    case OpKind::Sigmoid: return add(program, params, bytes, add_sigmoid);
+    case OpKind::SoftCap: return add(program, params, bytes, add_soft_cap);
+  }
+  return -1;
+}
+
+}  // namespace
+
+// The name of the instruction set that would be used, or null where the machine lacks the one asked for.
+SHARPI_API const char* sharpi_instruction_set(const char* name) {
+  const Isa* isa = find_isa(name);
+  return isa ? isa->name : nullptr;
+}
+
+SHARPI_API void* sharpi_pool_create(int num_threads) {
+  return num_threads > 0 ? new (std::nothrow) Pool(num_threads) : nullptr;
+}
+SHARPI_API void sharpi_pool_destroy(void* pool) { delete static_cast<Pool*>(pool); }
+
+SHARPI_API void* sharpi_program_create(const char* isa_name, int max_tokens, int max_outputs, int max_positions) {
+  const Isa* isa = find_isa(isa_name);
+  return isa ? new (std::nothrow) Program(*isa, max_tokens, max_outputs, max_positions) : nullptr;
+}
+SHARPI_API void sharpi_program_destroy(void* program) { delete static_cast<Program*>(program); }
+
+// Appends an operation; -1 for an unknown kind or a struct of another size.
+SHARPI_API int sharpi_program_add(void* program, int kind, const void* params, size_t bytes) {
+  return add(*static_cast<Program*>(program), OpKind(kind), params, bytes);
+}
+
+// Allocates what the operations share and returns its bytes, or -1 when memory is short.
+SHARPI_API int64_t sharpi_program_seal(void* program) {
+  try {
+    static_cast<Program*>(program)->seal();
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return int64_t(static_cast<Program*>(program)->scratch_bytes());
+}
+
+// Runs the program once; 0, or -1 when memory is short.
+SHARPI_API int sharpi_program_run(void* program, void* pool, const Step* step, int num_threads) {
+  try {
+    static_cast<Program*>(program)->run(*static_cast<Pool*>(pool), *step, num_threads);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return 0;
+}

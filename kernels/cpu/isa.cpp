@@ -1,0 +1,35 @@
+#include "isa.h"
+
+#include <cstring>
+
+namespace sharpi {
+namespace {
+
+bool machine_has(const char* name) {
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+                    __builtin_cpu_supports("bmi2");
+  if (!strcmp(name, "avx2")) return avx2;
+  if (!strcmp(name, "avx512_vnni"))
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+#endif
+  return strcmp(name, "avx2") && strcmp(name, "avx512_vnni");
+}
+
+}  // namespace
+
+const Isa* find_isa(const char* name) {
+  static const Isa all[] = {
+      {"avx512_vnni", avx512_vnni_matmul(), avx512_vector_ops()},
+      {"avx2", avx2_matmul(), avx2_vector_ops()},
+      {"neon", neon_matmul(), portable_vector_ops()},
+      {"portable", portable_matmul(), portable_vector_ops()},
+  };
+  for (const Isa& isa : all)
+    if ((!name || !strcmp(name, isa.name)) && isa.matmul && isa.vectors && machine_has(isa.name)) return &isa;
+  return nullptr;
+}
+
+}  // namespace sharpi

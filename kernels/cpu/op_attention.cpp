@@ -1,0 +1,239 @@
+// KV cache and attention: f16 pages of 64 positions, online softmax page by page.
+//
+// Positions are taken in spans of 512. Each span starts from an empty state and is merged in order, so a decode step that
+// shares spans among threads and a prefill that walks them alone give the same bits.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops.h"
+#include "program.h"
+
+namespace sharpi {
+namespace {
+
+constexpr int kSpanPages = 8;
+constexpr int kSpan = kSpanPages * kPage;
+constexpr int kSplitTokens = 4;   // up to so many tokens, spans are shared among threads
+constexpr int kTokenBlock = 16;   // otherwise a task is so many tokens of one KV head
+
+struct PageView {
+  uint16_t *keys, *values;
+};
+
+PageView page_of(const KvLayer& cache, int page, int head) {
+  const size_t key_values = size_t(kPage) * cache.key_dim, head_values = key_values + size_t(kPage) * cache.value_dim;
+  uint16_t* keys = cache.data + (size_t(page) * cache.heads + head) * head_values;
+  return {keys, keys + key_values};
+}
+
+int page_id(const Step& step, int token, int position) {
+  return step.page_table[size_t(step.sequences[token]) * step.pages_per_sequence + position / kPage];
+}
+
+class KvStore : public Stage {
+ public:
+  KvStore(const KvStoreParams& params, const Isa& isa) : p_(params), isa_(isa) {}
+  int num_tasks(const Step& step) const override { return step.num_tokens; }
+
+  void run(const Step& step, int token, int, Worker&) const override {
+    const KvLayer& c = p_.cache;
+    const int position = step.positions[token], at = position % kPage;
+    const int page = page_id(step, token, position);
+    uint16_t key[1024];
+    for (int h = 0; h < c.heads; h++) {
+      const PageView view = page_of(c, page, h);
+      isa_.vectors->to_half(p_.keys + (size_t(token) * c.heads + h) * c.key_dim, key, c.key_dim);
+      uint16_t* panel = view.keys + size_t(at / kPanel) * c.key_dim * kPanel + at % kPanel;
+      for (int d = 0; d < c.key_dim; d++) panel[d * kPanel] = key[d];
+      const float* value = p_.values + (size_t(token) * c.heads + h) * c.value_dim;
+      isa_.vectors->to_half(value, view.values + size_t(at) * c.value_dim, c.value_dim);
+    }
+  }
+
+ private:
+  const KvStoreParams p_;
+  const Isa& isa_;
+};
+
+// A query's result so far: state, then sums (value_dim).
+size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_dim); }
+
+struct Partial {
+  SoftmaxState* state;
+  float* sums;
+  explicit Partial(float* at) : state(reinterpret_cast<SoftmaxState*>(at)), sums(at + 16) {}
+  void clear(int n) const {
+    *state = {-INFINITY, 0};
+    memset(sums, 0, sizeof(float) * n);
+  }
+};
+
+class Attention : public Stage {
+ public:
+  Attention(const AttentionParams& params, const Program& program, uint8_t* const* partials)
+      : p_(params), isa_(program.isa), partials_(partials), group_(params.num_heads / params.cache.heads),
+        max_spans_((program.max_positions + kSpan - 1) / kSpan) {}
+
+  // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all spans.
+  int num_tasks(const Step& step) const override {
+    if (step.num_tokens <= kSplitTokens) return step.num_tokens * p_.cache.heads * max_spans(step);
+    return (step.num_tokens + kTokenBlock - 1) / kTokenBlock * p_.cache.heads;
+  }
+
+  void run(const Step& step, int task, int, Worker&) const override {
+    if (step.num_tokens <= kSplitTokens) return split(step, task);
+    const int head = task % p_.cache.heads, begin = task / p_.cache.heads * kTokenBlock;
+    for (int t = begin; t < std::min(begin + kTokenBlock, step.num_tokens);) t += whole(step, t, head);
+  }
+
+  static int max_spans(const Step& step) {
+    int last = 0;
+    for (int t = 0; t < step.num_tokens; t++) last = std::max(last, step.positions[t]);
+    return last / kSpan + 1;
+  }
+  // Where the queries' result for one span lies; spans of a token and head are neighbours.
+  float* partial(int token, int head, int span) const {
+    const size_t index = (size_t(token) * p_.num_heads + head) * max_spans_ + span;
+    return reinterpret_cast<float*>(*partials_) + index * partial_floats(p_);
+  }
+  // out = the merge of `spans` partial results, in order
+  void finish(int token, int head, int spans) const {
+    const Partial total(partial(token, head, 0));
+    for (int s = 1; s < spans; s++) {
+      const Partial part(partial(token, head, s));
+      isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_dim);
+    }
+    write(token, head, total);
+  }
+  const AttentionParams& params() const { return p_; }
+
+ private:
+  int first_visible(const Step& step, int token) const {
+    return p_.window ? std::max(0, step.positions[token] - p_.window + 1) : 0;
+  }
+
+  void split(const Step& step, int task) const {
+    const int spans = max_spans(step), span = task % spans;
+    const int head = task / spans % p_.cache.heads, token = task / spans / p_.cache.heads;
+    for (int g = 0; g < group_; g += kQueries) {
+      const int count = std::min(kQueries, group_ - g);
+      int tokens[kQueries], heads[kQueries];
+      float* partials[kQueries];
+      for (int i = 0; i < count; i++) {
+        tokens[i] = token, heads[i] = head * group_ + g + i;
+        partials[i] = partial(token, heads[i], span);
+        Partial(partials[i]).clear(p_.cache.value_dim);
+      }
+      attend_span(step, head, tokens, heads, count, span, partials);
+    }
+  }
+
+  // All spans for as many queries from token `begin` on as fit one pass; returns the tokens taken.
+  int whole(const Step& step, int begin, int head) const {
+    const int per_pass = std::max(1, kQueries / group_);
+    const int end = std::min({begin + per_pass, int(step.num_tokens), begin / kTokenBlock * kTokenBlock + kTokenBlock});
+    int count = end - begin;
+    for (int t = begin + 1; t < end; t++)  // one pass reads one sequence's pages
+      if (step.sequences[t] != step.sequences[begin]) count = std::min(count, t - begin);
+    for (int g = 0; g < group_; g += kQueries) whole_group(step, begin, count, head, g, std::min(kQueries, group_ - g));
+    return count;
+  }
+
+  void whole_group(const Step& step, int begin, int num_tokens, int head, int g, int heads_each) const {
+    thread_local std::vector<float> memory;
+    const size_t floats = partial_floats(p_);
+    memory.resize(2 * kQueries * floats + 16);
+    float* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
+    int tokens[kQueries], heads[kQueries], count = 0;
+    float *totals[kQueries], *parts[kQueries];
+    for (int t = begin; t < begin + num_tokens; t++)
+      for (int h = 0; h < heads_each; h++, count++) {
+        tokens[count] = t, heads[count] = head * group_ + g + h;
+        totals[count] = base + 2 * count * floats, parts[count] = totals[count] + floats;
+        Partial(totals[count]).clear(p_.cache.value_dim);
+      }
+    const int spans = step.positions[tokens[count - 1]] / kSpan + 1;
+    for (int span = first_visible(step, begin) / kSpan; span < spans; span++) {
+      for (int i = 0; i < count; i++) Partial(parts[i]).clear(p_.cache.value_dim);
+      attend_span(step, head, tokens, heads, count, span, parts);
+      for (int i = 0; i < count; i++) {
+        const Partial total(totals[i]), part(parts[i]);
+        isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_dim);
+      }
+    }
+    for (int i = 0; i < count; i++) write(tokens[i], heads[i], Partial(totals[i]));
+  }
+
+  // Adds the pages of one span to each query's partial result.
+  void attend_span(const Step& step, int head, const int* tokens, const int* heads, int count, int span,
+                   float* const* partials) const {
+    thread_local std::vector<float> scaled;
+    scaled.resize(size_t(kQueries) * p_.cache.key_dim);
+    const float* queries[kQueries];
+    SoftmaxState states[kQueries];
+    float* sums[kQueries];
+    int lowest = INT32_MAX, highest = 0;
+    for (int i = 0; i < count; i++) {
+      float* q = scaled.data() + size_t(i) * p_.cache.key_dim;
+      const float* from = p_.queries + (size_t(tokens[i]) * p_.num_heads + heads[i]) * p_.cache.key_dim;
+      for (int d = 0; d < p_.cache.key_dim; d++) q[d] = from[d] * p_.scale;
+      queries[i] = q;
+      states[i] = *Partial(partials[i]).state;
+      sums[i] = Partial(partials[i]).sums;
+      lowest = std::min(lowest, first_visible(step, tokens[i]));
+      highest = std::max(highest, int(step.positions[tokens[i]]));
+    }
+    const int begin = std::max(span * kSpan, lowest / kPage * kPage), end = std::min((span + 1) * kSpan, highest + 1);
+    for (int at = begin; at < end; at += kPage) {
+      int first[kQueries], last[kQueries];
+      for (int i = 0; i < count; i++) {
+        first[i] = first_visible(step, tokens[i]) - at;
+        last[i] = step.positions[tokens[i]] - at;
+      }
+      const PageView view = page_of(p_.cache, page_id(step, tokens[0], at), head);
+      isa_.vectors->attend_page({queries, first, last, count, view.keys, view.values, p_.cache.key_dim,
+                                 p_.cache.value_dim, p_.soft_cap, states, sums});
+    }
+    for (int i = 0; i < count; i++) *Partial(partials[i]).state = states[i];
+  }
+
+  void write(int token, int head, const Partial& total) const {
+    float* out = p_.out + (size_t(token) * p_.num_heads + head) * p_.cache.value_dim;
+    isa_.vectors->add_scaled(nullptr, total.sums, 1.f / total.state->total, out, p_.cache.value_dim);
+  }
+
+  const AttentionParams p_;
+  const Isa& isa_;
+  uint8_t* const* partials_;
+  const int group_, max_spans_;
+};
+
+// Decode only: merges the spans of each head.
+class MergeSpans : public Stage {
+ public:
+  explicit MergeSpans(const Attention& attention) : attention_(attention) {}
+  int num_tasks(const Step& step) const override { return step.num_tokens <= kSplitTokens ? step.num_tokens : 0; }
+  void run(const Step& step, int token, int, Worker&) const override {
+    const int spans = Attention::max_spans(step);
+    for (int h = 0; h < attention_.params().num_heads; h++) attention_.finish(token, h, spans);
+  }
+
+ private:
+  const Attention attention_;
+};
+
+}  // namespace
+
+void add_kv_store(Program& program, const KvStoreParams& p) { program.add<KvStore>(p, program.isa); }
+
+void add_attention(Program& program, const AttentionParams& p) {
+  const size_t spans = (program.max_positions + kSpan - 1) / kSpan;
+  uint8_t* const* partials = program.request(
+      Scratch::Partials, kSplitTokens * p.num_heads * spans * partial_floats(p) * sizeof(float));
+  const Attention attention(p, program, partials);
+  program.add<Attention>(attention);
+  program.add<MergeSpans>(attention);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,82 @@
+// The router's choice: scores, top-k and weights of each token.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops.h"
+#include "program.h"
+
+namespace sharpi {
+namespace {
+
+class Route : public Stage {
+ public:
+  explicit Route(const RouteParams& params) : p_(params) {}
+  int num_tasks(const Step& step) const override { return step.num_tokens; }
+
+  void run(const Step&, int row, int, Worker&) const override {
+    thread_local std::vector<float> scores, choice;
+    const float* logits = p_.logits + size_t(row) * p_.num_experts;
+    score(logits, scores);
+    choice = scores;
+    if (p_.bias)
+      for (int e = 0; e < p_.num_experts; e++) choice[e] += p_.bias[e];
+    if (p_.num_groups > 1) hide_weak_groups(choice);
+    int32_t* ids = p_.ids + size_t(row) * p_.k;
+    choose(choice, ids);
+    weigh(scores, ids, p_.weights + size_t(row) * p_.k);
+  }
+
+ private:
+  void score(const float* logits, std::vector<float>& scores) const {
+    scores.assign(logits, logits + p_.num_experts);
+    if (Scoring(p_.scoring) == Scoring::Sigmoid)
+      for (float& s : scores) s = 1.f / (1.f + std::exp(-s));
+    if (Scoring(p_.scoring) == Scoring::Softmax) softmax(scores.data(), p_.num_experts);
+  }
+  static void softmax(float* x, int n) {
+    const float peak = *std::max_element(x, x + n);
+    float total = 0;
+    for (int i = 0; i < n; i++) total += x[i] = std::exp(x[i] - peak);
+    for (int i = 0; i < n; i++) x[i] /= total;
+  }
+  // Groups are ranked by the sum of their two best (DeepSeek-V3); experts of the others are never chosen.
+  void hide_weak_groups(std::vector<float>& choice) const {
+    const int size = p_.num_experts / p_.num_groups;
+    std::vector<std::pair<float, int>> groups;
+    for (int g = 0; g < p_.num_groups; g++) {
+      float best = -INFINITY, second = -INFINITY;
+      for (int e = g * size; e < (g + 1) * size; e++) {
+        second = std::max(second, std::min(best, choice[e]));
+        best = std::max(best, choice[e]);
+      }
+      groups.push_back({-(size > 1 ? best + second : best), g});
+    }
+    std::sort(groups.begin(), groups.end());
+    for (int i = p_.groups_used; i < p_.num_groups; i++)
+      std::fill_n(choice.begin() + groups[i].second * size, size, -INFINITY);
+  }
+  void choose(std::vector<float>& choice, int32_t* ids) const {
+    for (int i = 0; i < p_.k; i++) {
+      const auto best = std::max_element(choice.begin(), choice.end());  // the first of equals
+      ids[i] = int32_t(best - choice.begin());
+      *best = -INFINITY;
+    }
+  }
+  void weigh(const std::vector<float>& scores, const int32_t* ids, float* weights) const {
+    float total = 0;
+    for (int i = 0; i < p_.k; i++) weights[i] = scores[ids[i]];
+    if (Scoring(p_.scoring) == Scoring::SoftmaxOfChosen) softmax(weights, p_.k);
+    for (int i = 0; i < p_.k; i++) total += weights[i];
+    const float scale = p_.normalise ? p_.scale / std::max(total, 6.103515625e-5f) : p_.scale;
+    for (int i = 0; i < p_.k; i++) weights[i] *= scale;
+  }
+
+  const RouteParams p_;
+};
+
+}  // namespace
+
+void add_route(Program& program, const RouteParams& p) { program.add<Route>(p); }
+
+}  // namespace sharpi

@@ -1,0 +1,114 @@
+// Operations that treat each row of the step alone: one task a row.
+#include <cmath>
+#include <cstring>
+
+#include "ops.h"
+#include "program.h"
+
+namespace sharpi {
+namespace {
+
+template <class Params>
+class RowStage : public Stage {
+ public:
+  RowStage(const Params& params, const Isa& isa, Rows rows) : p_(params), isa_(isa), rows_(rows) {}
+  int num_tasks(const Step& step) const override { return count_rows(rows_, step); }
+
+ protected:
+  const Params p_;
+  const Isa& isa_;
+  const Rows rows_;
+};
+
+struct Embed : RowStage<EmbedParams> {
+  using RowStage::RowStage;
+  void run(const Step& step, int row, int, Worker&) const override {
+    const auto type = QuantType(p_.type);
+    const size_t row_bytes = size_t(p_.columns) / block_values(type) * block_bytes(type);
+    float* out = p_.out + size_t(row) * p_.columns;
+    isa_.matmul->dequantise(type, p_.table + step.ids[row] * row_bytes, p_.columns, out);
+    if (p_.scale != 1.f) isa_.vectors->add_scaled(nullptr, out, p_.scale, out, p_.columns);
+  }
+};
+
+struct RmsNorm : RowStage<RmsNormParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    for (int g = 0; g < p_.groups; g++) {
+      const size_t at = (size_t(row) * p_.groups + g) * p_.width;
+      const float* weight = p_.weight + (p_.weight_per_group ? size_t(g) * p_.width : 0);
+      isa_.vectors->rms_norm(p_.x + at, weight, p_.out + at, p_.width, p_.epsilon);
+    }
+  }
+};
+
+struct RopeAngles : RowStage<RopeAnglesParams> {
+  using RowStage::RowStage;
+  void run(const Step& step, int row, int, Worker&) const override {
+    const float position = float(step.positions[row]);
+    for (int i = 0; i < p_.half; i++) {
+      const float angle = position * p_.frequencies[i];
+      p_.cosines[size_t(row) * p_.half + i] = std::cos(angle) * p_.scale;
+      p_.sines[size_t(row) * p_.half + i] = std::sin(angle) * p_.scale;
+    }
+  }
+};
+
+struct Rope : RowStage<RopeParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const float *cosines = p_.cosines + size_t(row) * p_.half, *sines = p_.sines + size_t(row) * p_.half;
+    float* head = p_.x + size_t(row) * p_.heads * p_.head_dim;
+    for (int h = 0; h < p_.heads; h++, head += p_.head_dim)
+      isa_.vectors->rope(head, cosines, sines, p_.half, p_.interleaved);
+  }
+};
+
+struct AddScaled : RowStage<AddScaledParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const size_t at = size_t(row) * p_.width;
+    isa_.vectors->add_scaled(p_.a ? p_.a + at : nullptr, p_.b + at, p_.scale, p_.out + at, p_.width);
+  }
+};
+
+struct Gather : RowStage<GatherParams> {
+  using RowStage::RowStage;
+  void run(const Step& step, int row, int, Worker&) const override {
+    const float* from = p_.x + size_t(step.output_rows[row]) * p_.width;
+    memcpy(p_.out + size_t(row) * p_.width, from, sizeof(float) * p_.width);
+  }
+};
+
+struct Sigmoid : RowStage<SigmoidParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    float* x = p_.x + size_t(row) * p_.width;
+    for (int i = 0; i < p_.width; i++) x[i] = 1.f / (1.f + std::exp(-x[i]));
+  }
+};
+
+struct SoftCap : RowStage<SoftCapParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    float* x = p_.x + size_t(row) * p_.width;
+    for (int i = 0; i < p_.width; i++) x[i] = p_.cap * std::tanh(x[i] / p_.cap);
+  }
+};
+
+}  // namespace
+
+void add_embed(Program& program, const EmbedParams& p) { program.add<Embed>(p, program.isa, Rows::Tokens); }
+void add_rms_norm(Program& program, const RmsNormParams& p) { program.add<RmsNorm>(p, program.isa, Rows(p.rows)); }
+void add_rope_angles(Program& program, const RopeAnglesParams& p) {
+  program.add<RopeAngles>(p, program.isa, Rows::Tokens);
+}
+void add_rope(Program& program, const RopeParams& p) { program.add<Rope>(p, program.isa, Rows::Tokens); }
+void add_add_scaled(Program& program, const AddScaledParams& p) {
+  program.add<AddScaled>(p, program.isa, Rows(p.rows));
+}
+void add_gather(Program& program, const GatherParams& p) { program.add<Gather>(p, program.isa, Rows::Outputs); }
+void add_sigmoid(Program& program, const SigmoidParams& p) { program.add<Sigmoid>(p, program.isa, Rows(p.rows)); }
+void add_soft_cap(Program& program, const SoftCapParams& p) { program.add<SoftCap>(p, program.isa, Rows(p.rows)); }
+
+}  // namespace sharpi

@@ -1,0 +1,173 @@
+// The operations a program is made of: their parameters, as the caller records them.
+//
+// These structs are the ABI: sharpi/ops/abi.py mirrors them field by field, and sizes are compared at load.
+// Shapes are row-major; T is the number of rows of the step (tokens or outputs). All buffers belong to the caller and
+// live as long as the program. Pointers marked optional may be null.
+#pragma once
+#include <cstdint>
+
+#include "stage.h"
+
+namespace sharpi {
+
+enum class OpKind : int32_t {
+  Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
+  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12,
+};
+
+// out (T, columns) = scale * table[id]
+struct EmbedParams {
+  const uint8_t* table;
+  int32_t type, rows, columns;
+  float scale;
+  float* out;
+};
+
+// out = x / rms(x) * weight, over each of `groups` runs of `width` per row, with the same weight; may be in place.
+struct RmsNormParams {
+  const float* x;
+  const float* weight;  // (width), or (groups, width) when weight_per_group
+  float* out;
+  int32_t width, groups, weight_per_group;
+  float epsilon;
+  int32_t rows;  // Rows
+};
+
+struct Matrix {
+  const uint8_t* data;
+  int32_t type, rows, columns, reserved;
+  const float* bias;      // optional (rows)
+  const float* residual;  // optional (T, rows)
+  float* out;             // (T, rows)
+  float scale;            // out = residual + scale * (W x + bias)
+  int32_t reserved2;
+};
+constexpr int kMaxMatrices = 4;
+
+// Up to four matrices that share one input.
+struct LinearParams {
+  const float* x;  // (T, columns)
+  int32_t num_matrices, precision, rows, reserved;
+  Matrix matrices[kMaxMatrices];
+};
+
+// cosines, sines (T, half) of position * frequency, times `scale`.
+struct RopeAnglesParams {
+  const float* frequencies;  // (half)
+  float* cosines;
+  float* sines;
+  int32_t half;
+  float scale;
+};
+
+// Rotates the first 2 * half values of each head of x (T, heads, head_dim), in place.
+struct RopeParams {
+  float* x;
+  const float* cosines;
+  const float* sines;
+  int32_t heads, head_dim, half, interleaved;
+};
+
+// One layer's part of the KV cache: for each page and KV head, keys [64 / 16][key_dim][16] then values [64][value_dim].
+struct KvLayer {
+  uint16_t* data;
+  int32_t heads, key_dim, value_dim, reserved;
+};
+
+struct KvStoreParams {
+  const float* keys;    // (T, heads, key_dim)
+  const float* values;  // (T, heads, value_dim)
+  KvLayer cache;
+};
+
+// out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own, at most `window` back.
+struct AttentionParams {
+  const float* queries;  // (T, num_heads, key_dim)
+  float* out;
+  KvLayer cache;
+  int32_t num_heads;
+  int32_t window;  // 0: all
+  float scale, soft_cap;
+};
+
+enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2 };
+
+// The k experts of each token with their weights, best first; ties go to the lower id.
+struct RouteParams {
+  const float* logits;  // (T, num_experts)
+  const float* bias;    // optional (num_experts): added for the choice, not for the weight
+  int32_t* ids;         // (T, k)
+  float* weights;       // (T, k)
+  int32_t num_experts, k, scoring, normalise;
+  float scale;
+  int32_t num_groups, groups_used;  // 0: no groups
+};
+
+// A set of equal matrices, one an expert. `data` is read at every step, so that experts may move.
+struct Bank {
+  const uint8_t* const* data;  // (num_experts) addresses
+  const float* bias;           // optional (num_experts, rows)
+  int32_t type, rows, columns, reserved;
+};
+
+// out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the
+// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward.
+struct ExpertsParams {
+  const float* x;         // (T, hidden)
+  const int32_t* ids;     // optional (T, k)
+  const float* weights;   // optional (T, k): 1
+  const float* residual;  // optional (T, hidden), may be `out`
+  float* out;
+  Bank gate, up, down;
+  int32_t num_experts, k, activation, precision;
+  float scale;
+  int32_t rows;
+};
+
+// out = a + scale * b (T, width); a optional
+struct AddScaledParams {
+  const float* a;
+  const float* b;
+  float* out;
+  int32_t width;
+  float scale;
+  int32_t rows, reserved;
+};
+
+// out[i] = x[output_rows[i]]
+struct GatherParams {
+  const float* x;
+  float* out;
+  int32_t width, reserved;
+};
+
+// x = 1 / (1 + e^-x), in place (T, width)
+struct SigmoidParams {
+  float* x;
+  int32_t width, rows;
+};
+
+// x = cap * tanh(x / cap), in place (T, width)
+struct SoftCapParams {
+  float* x;
+  int32_t width, rows;
+  float cap;
+  int32_t reserved;
+};
+
+class Program;
+void add_embed(Program&, const EmbedParams&);
+void add_rms_norm(Program&, const RmsNormParams&);
+void add_linear(Program&, const LinearParams&);
+void add_rope_angles(Program&, const RopeAnglesParams&);
+void add_rope(Program&, const RopeParams&);
+void add_kv_store(Program&, const KvStoreParams&);
+void add_attention(Program&, const AttentionParams&);
+void add_route(Program&, const RouteParams&);
+void add_experts(Program&, const ExpertsParams&);
+void add_add_scaled(Program&, const AddScaledParams&);
+void add_gather(Program&, const GatherParams&);
+void add_sigmoid(Program&, const SigmoidParams&);
+void add_soft_cap(Program&, const SoftCapParams&);
+
+}  // namespace sharpi

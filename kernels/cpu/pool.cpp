@@ -1,0 +1,121 @@
+#include "pool.h"
+
+namespace sharpi {
+namespace {
+
+constexpr int kBarrierSpins = 4000;  // some tens of microseconds: longer than a stage's imbalance
+constexpr int kIdleSpins = 20000;    // between two tokens, while the caller samples
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns once `value` is no longer `old`.
+void wait_change(std::atomic<uint32_t>& value, uint32_t old, int spins) {
+  for (int i = 0; i < spins; i++) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    relax();
+  }
+  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
+}
+
+constexpr uint64_t pack(uint32_t begin, uint32_t end) { return uint64_t(begin) << 32 | end; }
+constexpr uint32_t first(uint64_t range) { return uint32_t(range >> 32); }
+constexpr uint32_t last(uint64_t range) { return uint32_t(range); }
+
+}  // namespace
+
+Pool::Pool(int num_threads) : shares_(num_threads) {
+  for (int i = 1; i < num_threads; i++) threads_.emplace_back([this, i] { serve(i); });
+}
+
+Pool::~Pool() {
+  stop_ = true;
+  round_++;
+  round_.notify_all();
+  for (auto& thread : threads_) thread.join();
+}
+
+void Pool::serve(int thread) {
+  for (uint32_t seen = 0;; seen++) {
+    wait_change(round_, seen, kIdleSpins);
+    if (stop_) return;
+    if (thread < active_) walk(thread);
+    finished_.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vector<Worker>& workers) {
+  stages_ = &stages, step_ = &step, workers_ = &workers;
+  active_ = num_threads < size() ? num_threads : size();
+  arrived_ = 0, finished_ = 0;
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  walk(0);
+  while (finished_.load(std::memory_order_acquire) < size() - 1) relax();
+}
+
+void Pool::walk(int thread) {
+  bool parallel = false;  // whether the stage before was
+  for (const auto& stage : *stages_) {
+    const int tasks = stage->num_tasks(*step_);
+    if (active_ > 1 && (parallel || tasks > 1)) barrier(*stage);
+    parallel = tasks > 1;
+    if (active_ > 1 && parallel) {
+      run_share(*stage, thread);
+    } else if (thread == 0) {
+      for (int i = 0; i < tasks; i++) stage->run(*step_, i, i + 1 < tasks ? i + 1 : -1, (*workers_)[0]);
+    }
+  }
+  if (active_ > 1 && parallel) barrier(*stages_->back());
+}
+
+void Pool::run_share(const Stage& stage, int thread) {
+  int task, next;
+  while (take(thread, &task, &next)) stage.run(*step_, task, next, (*workers_)[thread]);
+  for (int i = 1; i < active_; i++)
+    while (steal((thread + i) % active_, &task)) stage.run(*step_, task, -1, (*workers_)[thread]);
+}
+
+// All threads meet; the last to arrive deals the tasks of the stage that follows.
+void Pool::barrier(const Stage& next) {
+  const uint32_t phase = phase_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active_) return wait_change(phase_, phase, kBarrierSpins);
+  arrived_.store(0, std::memory_order_relaxed);
+  deal(next.num_tasks(*step_));
+  phase_.store(phase + 1, std::memory_order_release);
+  phase_.notify_all();
+}
+
+void Pool::deal(int num_tasks) {
+  for (int i = 0; i < active_; i++)
+    shares_[i].range.store(pack(int64_t(num_tasks) * i / active_, int64_t(num_tasks) * (i + 1) / active_),
+                           std::memory_order_relaxed);
+}
+
+bool Pool::take(int thread, int* task, int* next) {
+  auto& range = shares_[thread].range;
+  uint64_t r = range.load(std::memory_order_relaxed);
+  do {
+    if (first(r) >= last(r)) return false;
+  } while (!range.compare_exchange_weak(r, pack(first(r) + 1, last(r)), std::memory_order_relaxed));
+  *task = int(first(r));
+  *next = first(r) + 1 < last(r) ? *task + 1 : -1;
+  return true;
+}
+
+bool Pool::steal(int victim, int* task) {
+  auto& range = shares_[victim].range;
+  uint64_t r = range.load(std::memory_order_relaxed);
+  do {
+    if (first(r) >= last(r)) return false;
+  } while (!range.compare_exchange_weak(r, pack(first(r), last(r) - 1), std::memory_order_relaxed));
+  *task = int(last(r) - 1);
+  return true;
+}
+
+}  // namespace sharpi

@@ -1,0 +1,47 @@
+// The thread pool: persistent threads that walk a program's stages together.
+//
+// Tasks of a stage are dealt in contiguous shares, so that each thread reads linearly; a thread that is done steals
+// from the end of another's share. Threads spin briefly at a barrier, then sleep, so that a busy machine loses little.
+#pragma once
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "stage.h"
+
+namespace sharpi {
+
+class Pool {
+ public:
+  explicit Pool(int num_threads);
+  ~Pool();
+  // Runs all stages on the first `num_threads` threads, the caller being one of them.
+  void run(const Stages& stages, const Step& step, int num_threads, std::vector<Worker>& workers);
+  int size() const { return int(shares_.size()); }
+
+ private:
+  // begin << 32 | end: owners take from the front, thieves from the back.
+  struct alignas(64) Share { std::atomic<uint64_t> range{0}; };
+
+  void serve(int thread);
+  void walk(int thread);
+  void run_share(const Stage& stage, int thread);
+  void barrier(const Stage& next);
+  void deal(int num_tasks);
+  bool take(int thread, int* task, int* next);
+  bool steal(int victim, int* task);
+
+  std::vector<Share> shares_;
+  std::vector<std::thread> threads_;
+  alignas(64) std::atomic<uint32_t> phase_{0};
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<uint32_t> round_{0};
+  alignas(64) std::atomic<int> finished_{0};
+  std::atomic<bool> stop_{false};
+  const Stages* stages_ = nullptr;
+  const Step* step_ = nullptr;
+  std::vector<Worker>* workers_ = nullptr;
+  int active_ = 1;
+};
+
+}  // namespace sharpi

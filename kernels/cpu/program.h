@@ -1,0 +1,56 @@
+// A recorded step: the flat list of stages of one forward pass, and the memory they share.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "isa.h"
+#include "pool.h"
+#include "stage.h"
+
+namespace sharpi {
+
+// Zeroed memory on its own pages, aligned to 64 bytes and more; huge pages where the system gives them.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  uint8_t* data() const { return data_; }
+
+ private:
+  uint8_t* data_;
+  size_t bytes_;
+};
+
+// Scratch that operations use in turn: one buffer a kind, as large as the largest request.
+enum class Scratch { Activations, Hidden, HiddenActivations, Jobs, Partials, kCount };
+
+class Program {
+ public:
+  Program(const Isa& isa, int max_tokens, int max_outputs, int max_positions);
+
+  template <class S, class... Args>
+  void add(Args&&... args) {
+    stages_.push_back(std::make_unique<S>(std::forward<Args>(args)...));
+  }
+  // Asks for scratch; the address is known once the program is sealed, so stages keep the returned reference.
+  uint8_t* const* request(Scratch kind, size_t bytes);
+  void seal();
+  void run(Pool& pool, const Step& step, int num_threads);
+  size_t scratch_bytes() const;
+
+  const Isa& isa;
+  const int max_tokens, max_outputs, max_positions;
+  int max_rows(Rows rows) const { return rows == Rows::Tokens ? max_tokens : max_outputs; }
+
+ private:
+  Stages stages_;
+  size_t sizes_[int(Scratch::kCount)] = {};
+  uint8_t* addresses_[int(Scratch::kCount)] = {};
+  std::vector<std::unique_ptr<Memory>> memory_;
+  std::vector<Worker> workers_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,45 @@
+// A stage: the unit that the thread pool runs. An operation is one stage or a few.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace sharpi {
+
+// What one pass is about; the only data that changes between replays of a program. Arrays have num_tokens entries,
+// but for output_rows.
+struct Step {
+  int32_t num_tokens;
+  int32_t num_outputs;         // tokens whose logits are wanted
+  const int32_t* ids;
+  const int32_t* positions;    // within the token's sequence
+  const int32_t* sequences;    // row of the page table
+  const int32_t* output_rows;  // (num_outputs,) indices of tokens
+  const int32_t* page_table;   // (sequences, pages_per_sequence): page ids of each sequence's positions, 64 a page
+  int32_t pages_per_sequence;
+};
+
+// How many rows an operation works on.
+enum class Rows : int32_t { Tokens = 0, Outputs = 1 };
+inline int count_rows(Rows rows, const Step& step) { return rows == Rows::Tokens ? step.num_tokens : step.num_outputs; }
+
+constexpr int kMaxTileBuffers = 3;
+
+// One thread's own memory.
+struct Worker {
+  int thread;
+  float* tiles[kMaxTileBuffers];  // each (max_tokens, 32)
+  const void** tokens;            // (max_tokens) addresses handed to a product
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // Tasks of this step; a stage of one task runs on the first thread, and needs no barrier between its like.
+  virtual int num_tasks(const Step&) const = 0;
+  // Runs one task. `next` is the task this thread takes afterwards, as far as is known, or -1.
+  virtual void run(const Step&, int task, int next, Worker&) const = 0;
+};
+using Stages = std::vector<std::unique_ptr<Stage>>;
+
+}  // namespace sharpi

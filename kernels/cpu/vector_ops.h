@@ -1,0 +1,54 @@
+// Float arithmetic on one token or one attention page, once per instruction set.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace sharpi {
+
+enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3 };
+
+constexpr int kPage = 64;    // positions of a KV page, and of one step of the online softmax
+constexpr int kPanel = 16;   // positions that lie side by side in the keys
+constexpr int kQueries = 8;  // queries that share one read of a page
+
+// The running softmax of one query: outputs so far are `sums / total`, scaled by e^-peak.
+struct SoftmaxState {
+  float peak;
+  float total;
+};
+
+// kQueries or fewer queries against one page of one KV head. Keys: [page / 16][dim][16] f16; values: [page][dim] f16.
+struct PageAttention {
+  const float* const* queries;  // each (key_dim), already scaled
+  const int32_t* first;         // per query: first visible position within the page, may be negative
+  const int32_t* last;          // per query: last visible position within the page, may exceed it
+  int num_queries;
+  const uint16_t* keys;
+  const uint16_t* values;
+  int key_dim, value_dim;  // value_dim: a multiple of 16
+  float soft_cap;          // 0: none
+  SoftmaxState* states;    // per query
+  float* const* sums;      // per query (value_dim)
+};
+
+struct VectorOps {
+  const char* name;
+  // out = x / rms(x) * weight; x (n)
+  void (*rms_norm)(const float* x, const float* weight, float* out, int n, float epsilon);
+  // out = activation(gate) * up
+  void (*gated)(Activate, const float* gate, const float* up, float* out, int n);
+  // out = a + scale * b; `a` may be null
+  void (*add_scaled)(const float* a, const float* b, float scale, float* out, int n);
+  // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head's first 2 * half values.
+  void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
+  void (*to_half)(const float* x, uint16_t* out, int n);
+  void (*attend_page)(const PageAttention&);
+  // Adds one query's partial result (over later positions) to what was gathered before.
+  void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
+};
+
+const VectorOps* portable_vector_ops();
+const VectorOps* avx2_vector_ops();    // null when not compiled for x86
+const VectorOps* avx512_vector_ops();  // likewise
+
+}  // namespace sharpi

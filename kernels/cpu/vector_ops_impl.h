@@ -1,0 +1,196 @@
+// The body of every vector_ops_*.cpp: one source, compiled with different target flags.
+#pragma once
+#include <cmath>
+
+#include "simd.h"
+#include "vector_ops.h"
+
+namespace {
+using namespace sharpi;
+
+// Calls body(i, count): full groups of 16 first, then what is left.
+template <class Body>
+inline void over_lanes(int n, Body body) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, kLanes);
+  if (i < n) body(i, n - i);
+}
+inline F32x16 load_part(const float* p, int count) {
+  if (count == kLanes) return load(p);
+  float x[kLanes] = {};
+  memcpy(x, p, count * sizeof(float));
+  return load(x);
+}
+inline void store_part(float* p, F32x16 v, int count) {
+  if (count == kLanes) return store(p, v);
+  float x[kLanes];
+  store(x, v);
+  memcpy(p, x, count * sizeof(float));
+}
+
+void rms_norm(const float* x, const float* weight, float* out, int n, float epsilon) {
+  F32x16 squares{};
+  over_lanes(n, [&](int i, int count) {
+    const F32x16 v = load_part(x + i, count);
+    squares += v * v;
+  });
+  const float scale = 1.f / std::sqrt(sum(squares) / float(n) + epsilon);
+  over_lanes(n, [&](int i, int count) {
+    store_part(out + i, load_part(x + i, count) * scale * load_part(weight + i, count), count);
+  });
+}
+
+inline F32x16 sigmoid(F32x16 x) { return 1.f / (1.f + exp(-x)); }
+inline F32x16 tanh(F32x16 x) { return 2.f * sigmoid(2.f * x) - 1.f; }
+inline F32x16 erf_gelu(F32x16 x) {
+  float v[kLanes];
+  store(v, x);
+  for (float& e : v) e = 0.5f * e * (1.f + std::erf(e * 0.70710678f));
+  return load(v);
+}
+inline F32x16 activate(Activate kind, F32x16 x) {
+  switch (kind) {
+    case Activate::Silu: return x * sigmoid(x);
+    case Activate::GeluTanh: return x * sigmoid(1.5957691f * (x + 0.044715f * x * x * x));
+    case Activate::Gelu: return erf_gelu(x);
+    case Activate::Relu2: return max(x, F32x16{}) * max(x, F32x16{});
+  }
+  return x;
+}
+
+void gated(Activate kind, const float* gate, const float* up, float* out, int n) {
+  over_lanes(n, [&](int i, int count) {
+    store_part(out + i, activate(kind, load_part(gate + i, count)) * load_part(up + i, count), count);
+  });
+}
+
+void add_scaled(const float* a, const float* b, float scale, float* out, int n) {
+  over_lanes(n, [&](int i, int count) {
+    const F32x16 base = a ? load_part(a + i, count) : F32x16{};
+    store_part(out + i, base + scale * load_part(b + i, count), count);
+  });
+}
+
+void rope(float* head, const float* cosines, const float* sines, int half, bool interleaved) {
+  if (interleaved) {
+    for (int i = 0; i < half; i++) {
+      const float a = head[2 * i], b = head[2 * i + 1];
+      head[2 * i] = a * cosines[i] - b * sines[i];
+      head[2 * i + 1] = b * cosines[i] + a * sines[i];
+    }
+    return;
+  }
+  over_lanes(half, [&](int i, int count) {
+    const F32x16 a = load_part(head + i, count), b = load_part(head + half + i, count);
+    const F32x16 c = load_part(cosines + i, count), s = load_part(sines + i, count);
+    store_part(head + i, a * c - b * s, count);
+    store_part(head + half + i, b * c + a * s, count);
+  });
+}
+
+void to_half(const float* x, uint16_t* out, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_half(out + i, load(x + i));
+  for (; i < n; i++) out[i] = float_to_half(x[i]);
+}
+
+// Scores of N queries with the page's keys, two panels at a time: each sum runs over the dimensions in order.
+template <int N>
+void page_scores(const PageAttention& a, float scores[][kPage]) {
+  for (int panel = 0; panel < kPage / kPanel; panel += 2) {
+    const uint16_t* low = a.keys + (size_t)panel * a.key_dim * kPanel;
+    const uint16_t* high = low + (size_t)a.key_dim * kPanel;
+    F32x16 s[N][2] = {};
+    for (int d = 0; d < a.key_dim; d++) {
+      const F32x16 k0 = load_half(low + d * kPanel), k1 = load_half(high + d * kPanel);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        const F32x16 q = broadcast(a.queries[n][d]);
+        s[n][0] += q * k0;
+        s[n][1] += q * k1;
+      }
+    }
+    for (int n = 0; n < N; n++) {
+      store(scores[n] + panel * kPanel, s[n][0]);
+      store(scores[n] + (panel + 1) * kPanel, s[n][1]);
+    }
+  }
+}
+
+// sums = sums * rescale + probabilities . values, over the positions in order.
+template <int N>
+void page_values(const PageAttention& a, const float probabilities[][kPage], const float* rescale) {
+  for (int d = 0; d < a.value_dim; d += kLanes) {
+    F32x16 s[N];
+    for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
+    for (int p = 0; p < kPage; p++) {
+      const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) s[n] += probabilities[n][p] * v;
+    }
+    for (int n = 0; n < N; n++) store(a.sums[n] + d, s[n]);
+  }
+}
+
+// Scores become probabilities relative to the new peak; returns what the earlier sums are multiplied with.
+float page_softmax(const PageAttention& a, int n, float* scores) {
+  constexpr float kHidden = -INFINITY;
+  F32x16 peaks = broadcast(kHidden);
+  const F32x16 cap = broadcast(a.soft_cap);
+  for (int i = 0; i < kPage; i += kLanes) {
+    F32x16 s = load(scores + i);
+    if (a.soft_cap > 0) s = cap * tanh(s / cap);
+    I32x16 at;
+    for (int l = 0; l < kLanes; l++) at[l] = i + l;
+    s = ((at < a.first[n]) | (at > a.last[n])) ? broadcast(kHidden) : s;
+    store(scores + i, s);
+    peaks = max(peaks, s);
+  }
+  SoftmaxState& state = a.states[n];
+  const float peak = std::fmax(state.peak, maximum(peaks));
+  if (peak == kHidden) {  // nothing visible so far
+    memset(scores, 0, kPage * sizeof(float));
+    return 1.f;
+  }
+  F32x16 total{};
+  for (int i = 0; i < kPage; i += kLanes) {
+    const F32x16 p = exp(load(scores + i) - peak);
+    store(scores + i, p);
+    total += p;
+  }
+  const float rescale = state.peak == peak ? 1.f : std::exp(state.peak - peak);
+  state = {peak, state.total * rescale + sum(total)};
+  return rescale;
+}
+
+template <int N>
+void attend(const PageAttention& a) {
+  alignas(64) float scores[N][kPage];
+  float rescale[N];
+  page_scores<N>(a, scores);
+  for (int n = 0; n < N; n++) rescale[n] = page_softmax(a, n, scores[n]);
+  page_values<N>(a, scores, rescale);
+}
+
+void attend_page(const PageAttention& a) {
+  constexpr void (*sizes[])(const PageAttention&) = {attend<1>, attend<2>, attend<3>, attend<4>,
+                                                     attend<5>, attend<6>, attend<7>, attend<8>};
+  sizes[a.num_queries - 1](a);
+}
+
+void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n) {
+  if (part.total == 0) return;
+  const float peak = std::fmax(into.peak, part.peak);
+  const float old_scale = into.total == 0 ? 0.f : std::exp(into.peak - peak);
+  const float new_scale = std::exp(part.peak - peak);
+  over_lanes(n, [&](int i, int count) {
+    store_part(sums + i, load_part(sums + i, count) * old_scale + load_part(part_sums + i, count) * new_scale, count);
+  });
+  into = {peak, into.total * old_scale + part.total * new_scale};
+}
+
+constexpr VectorOps make_vector_ops(const char* name) {
+  return {name, rms_norm, gated, add_scaled, rope, to_half, attend_page, merge};
+}
+
+}  // namespace
