@@ -51,7 +51,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One continuation: how many tokens at most (-1: until the end), where to stop, how to sample."""
+    """One continuation: tokens at most (-1: until the end), where to stop, how to sample."""
 
     max_tokens: int = -1
     stop: tuple[str, ...] = ()

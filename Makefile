@@ -1,0 +1,42 @@
+# `make run` answers from the model that ships, `make test` runs every test; both set themselves up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
+
+.PHONY: run test check format references clean
+
+run: $(VENV)/.installed
+	@$(BIN)/sharpi run
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+# Style, types and the direction of imports; slower to set up, so apart from the tests.
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check sharpi tests
+	$(BIN)/ruff check sharpi tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format sharpi tests
+	$(BIN)/ruff check --fix sharpi tests
+
+# Installed in place; built again only when kernels or the project file change.
+$(VENV)/.installed: $(SOURCES)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing sharpi into $(VENV) (once)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "hypothesis>=6"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed-test
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "mypy>=1.13" "ruff>=0.8" "import-linter>=2"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,98 @@
+"""A loaded model: its file, tokenizer, chat format and runner, and what can be asked of them."""
+
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import GenerationRequest, RunConfig
+from sharpi.engine.generation import Generation
+from sharpi.engine.runner import Runner
+from sharpi.engine.sequence import Sequence as TokenSequence
+from sharpi.errors import UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.model.config import ModelConfig
+from sharpi.tokenizer.chat_template import ChatFormat
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class Session:
+    """A conversation: one sequence in the KV cache, continued where it agrees with the prompt."""
+
+    def __init__(self, runner: Runner, tokenizer: Tokenizer, context_shift: bool) -> None:
+        self._sequence = TokenSequence(runner)
+        self._tokenizer = tokenizer
+        self._context_shift = context_shift
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens in the KV cache."""
+        return self._sequence.tokens
+
+    def generate(self, prompt_ids: Sequence[int], request: GenerationRequest) -> Generation:
+        """Continues `prompt_ids`, the whole sequence of all turns; only its new end is computed."""
+        return Generation(self._sequence, self._tokenizer, prompt_ids, request, self._context_shift)
+
+    def reset(self) -> None:
+        """Forgets everything and returns the KV pages."""
+        self._sequence.truncate(0)
+
+
+class Engine:
+    """Built by `load_engine`; a context manager that frees threads and memory at the end."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model_config: ModelConfig,
+        file: GgufFile,
+        tokenizer: Tokenizer,
+        chat_format: ChatFormat,
+        runner: Runner,
+        notes: tuple[str, ...],
+    ) -> None:
+        self.config = config
+        self.model_config = model_config
+        self.file = file
+        self.tokenizer = tokenizer
+        self.chat_format = chat_format
+        self.runner = runner
+        self.notes = notes
+
+    @property
+    def context_size(self) -> int:
+        """Positions that one session can hold."""
+        return self.runner.context_size
+
+    def session(self) -> Session:
+        """A new, empty conversation; sessions share the context's KV pages."""
+        return Session(self.runner, self.tokenizer, self.config.context_shift)
+
+    def logits(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+        """Teacher-forced logits (tokens, vocabulary) of ids (tokens,); UsageError for bad ids."""
+        if ids.size == 0 or ids.min() < 0 or ids.max() >= self.runner.vocab_size:
+            raise UsageError(
+                f"token ids must be 0..{self.runner.vocab_size - 1}, at least one of them"
+            )
+        sequence = TokenSequence(self.runner)
+        try:
+            return sequence.extend_scored(ids.tolist())
+        finally:
+            sequence.truncate(0)
+
+    def close(self) -> None:
+        """Ends the threads and closes the file."""
+        self.runner.close()
+        self.file.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,79 @@
+"""Loads a model: the one place that connects file, tokenizer, weights and engine."""
+
+from collections.abc import Callable
+
+from sharpi.config import RunConfig
+from sharpi.engine.engine import Engine
+from sharpi.engine.runner import Runner
+from sharpi.errors import UsageError
+from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.hardware import HardwareInfo, probe_hardware
+from sharpi.model.config import ModelConfig, read_config
+from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.tokenizer.chat_template import chat_format
+from sharpi.tokenizer.tokenizer import load_tokenizer
+
+DEFAULT_CONTEXT = 4096
+Progress = Callable[[str, float], None]
+
+
+def load_engine(config: RunConfig, on_progress: Progress | None = None) -> Engine:
+    """An engine ready to answer; raises SharpiError before anything large is allocated."""
+    report = on_progress or (lambda stage, fraction: None)
+    report("reading the file", 0.0)
+    file = open_gguf(config.model)
+    try:
+        return _load(file, config, report)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
+    model_config = read_config(file)
+    hardware = probe_hardware(config.instruction_set)
+    weights = load_weights(file, model_config)
+    report("building the tokenizer", 0.3)
+    tokenizer = load_tokenizer(file.metadata)
+    report("preparing the engine", 0.8)
+    runner = _runner(model_config, weights, config, hardware)
+    report("ready", 1.0)
+    return Engine(
+        config=config,
+        model_config=model_config,
+        file=file,
+        tokenizer=tokenizer,
+        chat_format=chat_format(tokenizer),
+        runner=runner,
+        notes=(*tokenizer.notes, *_unused_note(weights)),
+    )
+
+
+def _runner(
+    model_config: ModelConfig, weights: ModelWeights, config: RunConfig, hardware: HardwareInfo
+) -> Runner:
+    threads = config.num_threads or hardware.physical_cores
+    return Runner(
+        model_config,
+        weights,
+        context_size=_context_size(config.context_size, model_config),
+        batch_size=config.batch_size,
+        precision=config.precision,
+        instruction_set=hardware.instruction_set,
+        num_threads=threads,
+        num_batch_threads=config.num_batch_threads or threads,
+    )
+
+
+def _context_size(wanted: int | None, model_config: ModelConfig) -> int:
+    """What was asked for, or a modest default, so that KV memory stays small."""
+    if wanted is not None and wanted < 1:
+        raise UsageError(f"the context size must be at least 1, not {wanted}")
+    return wanted or min(model_config.context_length, DEFAULT_CONTEXT)
+
+
+def _unused_note(weights: ModelWeights) -> tuple[str, ...]:
+    if not weights.unused:
+        return ()
+    shown = ", ".join(weights.unused[:4]) + (", ..." if len(weights.unused) > 4 else "")
+    return (f"{len(weights.unused)} tensors are not used by this architecture: {shown}",)

@@ -1,0 +1,98 @@
+"""Runs the recorded model: tokens in, logits out, over a paged KV cache.
+
+The step is recorded at the first use and replayed from then on; prefill and decode are the same
+program with another number of tokens.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import Precision
+from sharpi.model.config import ModelConfig
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import ModelWeights
+from sharpi.ops import abi
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.library import ThreadPool
+from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.recorder import Recorder
+
+_SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
+
+
+class Runner:
+    """One loaded model on the CPU."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        *,
+        context_size: int,
+        batch_size: int,
+        precision: Precision,
+        instruction_set: str,
+        num_threads: int,
+        num_batch_threads: int,
+    ) -> None:
+        self.vocab_size = weights.output.rows
+        self.batch_size = min(batch_size, context_size)
+        self.context_size = context_size
+        self._config, self._weights = config, weights
+        self._precision: Precision = precision
+        self._instruction_set = instruction_set
+        self._num_threads, self._num_batch_threads = num_threads, num_batch_threads
+        self._num_pages = -(-context_size // PAGE_POSITIONS)
+        self.cache = KvCache(config.attention, self._num_pages)
+        self._pool = ThreadPool(max(num_threads, num_batch_threads))
+        self._programs: dict[int, Program] = {}
+        self._sequences = np.zeros(self.batch_size, np.int32)
+
+    @property
+    def scoring_batch(self) -> int:
+        """Tokens of one batch when the logits of all are wanted."""
+        fit = _SCORING_LOGITS_BYTES // (4 * self.vocab_size)
+        return max(1, min(self.batch_size, fit))
+
+    def forward(
+        self, ids: IntArray, position: int, pages: IntArray, outputs: IntArray
+    ) -> npt.NDArray[np.float32]:
+        """Logits (outputs, vocabulary) of the rows `outputs` of one sequence's next tokens.
+
+        `ids` (tokens,) at positions from `position` on; `pages` (pages,) covers them. The result
+        is a view that the next call overwrites.
+        """
+        program = self._program(1 if len(outputs) <= 1 else self.scoring_batch)
+        positions = np.arange(position, position + len(ids), dtype=np.int32)
+        step = abi.Step(
+            len(ids), len(outputs), int_pointer(ids), int_pointer(positions),
+            int_pointer(self._sequences), int_pointer(outputs), int_pointer(pages), len(pages),
+        )  # fmt: skip
+        threads = self._num_threads if len(ids) == 1 else self._num_batch_threads
+        program.run(step, self._pool, threads)
+        return program.logits[: len(outputs)]
+
+    def routes(self, num_tokens: int) -> list[IntArray]:
+        """The last single-output step's expert ids, (tokens, used) for each MoE layer."""
+        return [r[:num_tokens] for r in self._program(1).routes]
+
+    def _program(self, max_outputs: int) -> Program:
+        if max_outputs not in self._programs:
+            limits = ProgramLimits(
+                max_tokens=self.batch_size,
+                max_outputs=max_outputs,
+                max_positions=self._num_pages * PAGE_POSITIONS,
+                precision=self._precision,
+                instruction_set=self._instruction_set,
+            )
+            recorder = Recorder(limits, self.cache)
+            model: Transformer[Buffer] = Transformer(self._config, self._weights, recorder)
+            self._programs[max_outputs] = recorder.finish(model.step())
+        return self._programs[max_outputs]
+
+    def close(self) -> None:
+        """Ends the threads and frees the native side."""
+        self._pool.close()
+        for program in self._programs.values():
+            program.close()

@@ -1,0 +1,97 @@
+"""Chooses the next token: penalties, then top-k, top-p, min-p, then temperature, as llama.cpp does.
+
+Every filter is a function from candidates to fewer candidates; the order is llama.cpp's default.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import SamplingParams
+
+FloatArray = npt.NDArray[np.float32]
+IdArray = npt.NDArray[np.int64]
+
+
+class Sampler:
+    """The choice for one continuation, with its own random state and memory of recent tokens."""
+
+    def __init__(self, params: SamplingParams, history: Iterable[int] = ()) -> None:
+        self._params = params
+        self._random = np.random.default_rng(params.seed)
+        last_n = params.penalty_last_n
+        self._recent: deque[int] = deque(history, maxlen=None if last_n < 0 else last_n)
+
+    def sample(self, logits: FloatArray) -> int:
+        """The next token for logits (vocabulary,), which are left as they are."""
+        p = self._params
+        if self._penalises():
+            logits = self._penalise(logits)
+        greedy = p.temperature <= 0
+        token = int(np.argmax(logits)) if greedy else self._draw(*candidates(logits, p))
+        self._recent.append(token)
+        return token
+
+    def _draw(self, ids: IdArray, scores: FloatArray) -> int:
+        weights = softmax(scores / self._params.temperature)
+        cumulative = np.cumsum(weights, dtype=np.float64)
+        at = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
+        return int(ids[min(int(at), len(ids) - 1)])
+
+    def _penalises(self) -> bool:
+        p = self._params
+        return bool(self._recent) and (
+            p.repeat_penalty,
+            p.presence_penalty,
+            p.frequency_penalty,
+        ) != (1, 0, 0)
+
+    def _penalise(self, logits: FloatArray) -> FloatArray:
+        counts = Counter(self._recent)
+        ids = np.fromiter(counts, np.int64, len(counts))
+        times = np.fromiter(counts.values(), np.float32, len(counts))
+        p, penalised = self._params, logits.copy()
+        seen = logits[ids]
+        seen = np.where(seen <= 0, seen * p.repeat_penalty, seen / p.repeat_penalty)
+        penalised[ids] = seen - times * p.frequency_penalty - p.presence_penalty
+        return penalised
+
+
+def softmax(scores: FloatArray) -> FloatArray:
+    """Probabilities of scores (n,)."""
+    e = np.exp(scores - scores.max())
+    return np.asarray(e / e.sum(), dtype=np.float32)
+
+
+def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, FloatArray]:
+    """What the filters leave: ids and logits, best first, ties by id; never empty."""
+    ids = top_k(logits, params.top_k)
+    scores = logits[ids]
+    if params.top_p < 1:
+        keep = top_p(scores, params.top_p)
+        ids, scores = ids[:keep], scores[:keep]
+    if params.min_p > 0:
+        keep = min_p(scores, params.min_p)
+        ids, scores = ids[:keep], scores[:keep]
+    return ids, scores
+
+
+def top_k(logits: FloatArray, k: int) -> IdArray:
+    """Ids of the k largest, best first; 0 or less keeps all."""
+    if k <= 0 or k >= len(logits):
+        return np.argsort(-logits, kind="stable")
+    threshold = np.partition(logits, len(logits) - k)[len(logits) - k]
+    ids = np.flatnonzero(logits >= threshold)
+    return ids[np.argsort(-logits[ids], kind="stable")][:k]
+
+
+def top_p(scores: FloatArray, p: float) -> int:
+    """How many of the sorted scores reach the probability p together; at least one."""
+    return int(np.searchsorted(np.cumsum(softmax(scores)), p) + 1)
+
+
+def min_p(scores: FloatArray, p: float) -> int:
+    """How many of the sorted scores have at least p times the best one's probability."""
+    return max(1, int(np.count_nonzero(scores >= scores[0] + np.log(np.float32(p)))))

@@ -1,0 +1,82 @@
+"""Rotary position embedding: frequencies of each kind of scaling.
+
+Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071), and llama.cpp's GGUF conventions:
+a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling divides positions.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sharpi.errors import UnsupportedModelError
+from sharpi.gguf.metadata import Metadata
+from sharpi.ops.interface import FloatArray, RopeTable
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """`kind` is "none", "linear" or "yarn"; the rest as in the `rope.scaling.*` keys."""
+
+    kind: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    attention_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    log_multiplier: float = 0.0
+
+
+def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
+    """The file's scaling; raises UnsupportedModelError for a kind that is not known."""
+    prefix = f"{architecture}.rope.scaling"
+    factor = metadata.get_float(f"{prefix}.factor", 0.0)
+    kind = metadata.get_str(f"{prefix}.type", "linear" if factor else "none")
+    if kind not in ("none", "linear", "yarn"):
+        raise UnsupportedModelError(
+            f"{prefix}.type is {kind!r}; sharpi knows none, linear and yarn"
+        )
+    if kind == "none" or factor == 0:
+        return RopeScaling()
+    return RopeScaling(
+        kind=kind,
+        factor=factor,
+        original_context=metadata.get_int(
+            f"{prefix}.original_context_length", metadata.get_int(f"{architecture}.context_length")
+        ),
+        attention_factor=metadata.get_float(f"{prefix}.attn_factor", 1.0),
+        beta_fast=metadata.get_float(f"{prefix}.yarn_beta_fast", 32.0),
+        beta_slow=metadata.get_float(f"{prefix}.yarn_beta_slow", 1.0),
+        log_multiplier=metadata.get_float(f"{prefix}.yarn_log_multiplier", 0.0),
+    )
+
+
+def rope_table(
+    dims: int, base: float, scaling: RopeScaling, divisors: FloatArray | None = None
+) -> RopeTable:
+    """Frequencies (dims / 2,) in radians a position; `divisors` (dims / 2,) from the file."""
+    exponents = np.arange(0, dims, 2, dtype=np.float64) / dims
+    frequencies = base**-exponents
+    if divisors is not None:
+        frequencies = frequencies / divisors
+    scale = 1.0
+    if scaling.kind == "linear":
+        frequencies = frequencies / scaling.factor
+    elif scaling.kind == "yarn":
+        frequencies = _yarn(frequencies, dims, base, scaling)
+        scale = scaling.attention_factor * (1.0 + 0.1 * math.log(scaling.factor))
+    return RopeTable(np.ascontiguousarray(frequencies, dtype=np.float32), scale)
+
+
+def _yarn(frequencies: np.ndarray, dims: int, base: float, scaling: RopeScaling) -> np.ndarray:
+    """High frequencies as they are, low ones divided by the factor, a ramp between (YaRN 3.2)."""
+
+    def dim_with_rotations(rotations: float) -> float:
+        period = scaling.original_context / (rotations * 2 * math.pi)
+        return dims * math.log(period) / (2 * math.log(base))
+
+    low = max(0.0, math.floor(dim_with_rotations(scaling.beta_fast)))
+    high = min(dims - 1.0, math.ceil(dim_with_rotations(scaling.beta_slow)))
+    ramp = (np.arange(dims // 2) - low) / max(0.001, high - low)
+    interpolated = np.clip(ramp, 0.0, 1.0)
+    return frequencies * (1 - interpolated) + frequencies / scaling.factor * interpolated

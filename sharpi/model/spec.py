@@ -1,0 +1,80 @@
+"""An architecture as data: what a `models/<architecture>.toml` may say, and nothing computed.
+
+Tensor names and sizes come from the file; a spec holds only what the file does not tell.
+"""
+
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Literal
+
+from sharpi.errors import UnsupportedModelError
+from sharpi.ops.interface import Activation, Scoring
+from sharpi.resources import models_folder
+
+RopePairing = Literal["half", "interleaved"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureSpec:
+    """One architecture's named behaviours.
+
+    `rope_pairing`: values that rotate together. `activation`, `scoring`: names of the enums.
+    `router_normalises`: whether chosen weights are rescaled to sum to one when the file has no key.
+    `embedding_scale`: "none" or "sqrt_hidden". `local_rope_base`: RoPE base of windowed layers, 0
+    for the same as the others. `window_period`: every so many layers one sees everything, 0 for
+    windows on all layers. `divides_logits`: whether the logit scale divides (Granite) or multiplies.
+    `hidden_query_scale_layers`: the layer count whose models scale queries by hidden / heads.
+    """
+
+    name: str
+    rope_pairing: RopePairing = "half"
+    activation: str = "silu"
+    scoring: str = "softmax"
+    router_normalises: bool = True
+    embedding_scale: Literal["none", "sqrt_hidden"] = "none"
+    local_rope_base: float = 0.0
+    window_period: int = 0
+    divides_logits: bool = False
+    hidden_query_scale_layers: int = 0
+
+    @property
+    def activation_kind(self) -> Activation:
+        """The activation of the feed-forward's gate."""
+        return Activation[self.activation.upper()]
+
+    @property
+    def scoring_kind(self) -> Scoring:
+        """How router logits are scored."""
+        return Scoring[self.scoring.upper()]
+
+
+def supported_architectures() -> list[str]:
+    """Names, as `general.architecture` writes them, sorted."""
+    return sorted(path.stem for path in models_folder().glob("*.toml"))
+
+
+@cache
+def load_spec(architecture: str) -> ArchitectureSpec:
+    """The spec of an architecture; raises UnsupportedModelError with the list of known ones."""
+    if architecture not in supported_architectures():
+        known = ", ".join(supported_architectures())
+        raise UnsupportedModelError(
+            f"architecture {architecture!r} is not supported; sharpi runs: {known}"
+        )
+    text = (models_folder() / f"{architecture}.toml").read_text(encoding="utf-8")
+    return parse_spec(architecture, tomllib.loads(text))
+
+
+def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
+    """A spec from TOML values; raises ValueError naming a key or value that does not exist."""
+    known = {field.name for field in fields(ArchitectureSpec)}
+    if unknown := sorted(set(values) - known):
+        raise ValueError(f"models/{architecture}.toml: unknown keys {', '.join(unknown)}")
+    spec = ArchitectureSpec(**values)
+    for enum, value in ((Activation, spec.activation), (Scoring, spec.scoring)):
+        if value.upper() not in enum.__members__:
+            raise ValueError(f"models/{architecture}.toml: {value!r} is no {enum.__name__}")
+    if spec.rope_pairing not in ("half", "interleaved"):
+        raise ValueError(f"models/{architecture}.toml: rope_pairing {spec.rope_pairing!r}")
+    return spec

@@ -1,0 +1,121 @@
+"""The step of a decoder-only transformer, written once over `Ops`.
+
+Run over the reference it computes; run over the recorder it records.
+"""
+
+from typing import Generic
+
+from sharpi.model.config import ModelConfig
+from sharpi.model.rope import RopeScaling, rope_table
+from sharpi.model.weights import AttentionWeights, FeedForwardWeights, ModelWeights
+from sharpi.ops.interface import AttentionShape, Ops, RopeTable, Router, X
+
+
+class Transformer(Generic[X]):
+    """One model over one kind of values."""
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, ops: Ops[X]) -> None:
+        self._config = config
+        self._weights = weights
+        self._ops = ops
+
+    def step(self) -> X:
+        """Logits (vocabulary,) of the wanted outputs."""
+        angles = self._angles()
+        x = self._ops.embed(self._weights.embedding, self._config.embedding_scale)
+        last = self._config.num_layers - 1
+        for i, (layer, shape) in enumerate(
+            zip(self._weights.layers, self._config.attention, strict=True)
+        ):
+            x = self._attention(x, layer.attention, shape, angles[bool(shape.window)])
+            if i == last:
+                x = self._ops.select_outputs(x)
+            x = self._feed_forward(x, layer.feed_forward)
+        return self._logits(x)
+
+    def _angles(self) -> dict[bool, X]:
+        """Rotary angles of layers without and with a window; one table when they agree."""
+        tables = rope_tables(self._config, self._weights)
+        everywhere = self._ops.rope_angles(tables[False])
+        if tables[True] is tables[False]:
+            return {False: everywhere, True: everywhere}
+        return {False: everywhere, True: self._ops.rope_angles(tables[True])}
+
+    def _attention(self, x: X, w: AttentionWeights, shape: AttentionShape, angles: X) -> X:
+        ops, epsilon = self._ops, self._config.norm_epsilon
+        h = ops.rms_norm(x, w.norm, epsilon)
+        q, k, v = ops.linear(h, [w.q, w.k, w.v])
+        if w.q_norm is not None:
+            q = ops.rms_norm(q, w.q_norm, epsilon, _groups(w.q_norm.size, w.q.rows))
+        if w.k_norm is not None:
+            k = ops.rms_norm(k, w.k_norm, epsilon, _groups(w.k_norm.size, w.k.rows))
+        interleaved = self._config.spec.rope_pairing == "interleaved"
+        q = ops.rope(q, shape.num_heads, angles, interleaved)
+        k = ops.rope(k, shape.num_kv_heads, angles, interleaved)
+        mixed = ops.attention(q, k, v, shape)
+        scale = self._config.residual_scale
+        if w.post_norm is None:
+            return ops.linear_add(mixed, w.output, x, scale)
+        (projected,) = ops.linear(mixed, [w.output])
+        return ops.add(x, ops.rms_norm(projected, w.post_norm, epsilon), scale)
+
+    def _feed_forward(self, x: X, w: FeedForwardWeights) -> X:
+        h = self._ops.rms_norm(x, w.norm, self._config.norm_epsilon)
+        if w.post_norm is None:
+            return self._expert_sum(h, w, x)
+        out = self._expert_sum(h, w, None)
+        normed = self._ops.rms_norm(out, w.post_norm, self._config.norm_epsilon)
+        return self._ops.add(x, normed, self._config.residual_scale)
+
+    def _expert_sum(self, h: X, w: FeedForwardWeights, residual: X | None) -> X:
+        """The feed-forward's output; with a residual, residual + residual_scale * output."""
+        ops, activation = self._ops, self._config.spec.activation_kind
+        scale = 1.0 if residual is None else self._config.residual_scale
+        if w.dense is not None:
+            return ops.experts(h, w.dense, activation, None, residual, scale)
+        assert w.router is not None
+        assert w.experts is not None
+        (logits,) = ops.linear(h, [w.router])
+        route = ops.route(logits, self._router(w))
+        out = ops.experts(h, w.experts, activation, route, residual, scale)
+        if w.shared is None:
+            return out
+        if w.shared_gate is None:
+            return ops.experts(h, w.shared, activation, None, out, scale)
+        (gate,) = ops.linear(h, [w.shared_gate])
+        return ops.gated_expert(h, w.shared, activation, ops.sigmoid(gate), out)
+
+    def _router(self, w: FeedForwardWeights) -> Router:
+        c = self._config
+        return Router(
+            num_experts=c.num_experts,
+            num_used=c.num_experts_per_token,
+            scoring=c.expert_scoring,
+            normalise=c.expert_weights_normalised,
+            scale=c.expert_weights_scale,
+            bias=w.router_bias,
+        )
+
+    def _logits(self, x: X) -> X:
+        c = self._config
+        h = self._ops.rms_norm(x, self._weights.output_norm, c.norm_epsilon)
+        (logits,) = self._ops.linear(h, [self._weights.output])
+        if c.logit_scale != 1.0:
+            logits = self._ops.scale(logits, c.logit_scale)
+        return self._ops.soft_cap(logits, c.final_soft_cap) if c.final_soft_cap else logits
+
+
+def _groups(norm_size: int, width: int) -> int:
+    """Heads to norm apart; a norm as wide as the projection covers it whole."""
+    return width // norm_size
+
+
+def rope_tables(config: ModelConfig, weights: ModelWeights) -> dict[bool, RopeTable]:
+    """The tables of layers without (False) and with (True) a sliding window."""
+    scaled = rope_table(
+        config.rope_dims, config.rope_base, config.rope_scaling, weights.rope_divisors
+    )
+    local = config.spec.local_rope_base
+    if not local:
+        return {False: scaled, True: scaled}
+    return {False: scaled, True: rope_table(config.rope_dims, local, RopeScaling())}

@@ -1,0 +1,216 @@
+"""The C structs of kernels/cpu/ops.h and stage.h, field by field.
+
+The library checks the size of every struct it is handed, so a mismatch is an error at recording.
+"""
+
+from ctypes import POINTER, Structure, c_float, c_int32, c_void_p
+from enum import IntEnum
+
+MAX_MATRICES = 4
+
+
+class OpKind(IntEnum):
+    """Ids of the recorded operations."""
+
+    EMBED = 0
+    RMS_NORM = 1
+    LINEAR = 2
+    ROPE_ANGLES = 3
+    ROPE = 4
+    KV_STORE = 5
+    ATTENTION = 6
+    ROUTE = 7
+    EXPERTS = 8
+    ADD_SCALED = 9
+    GATHER = 10
+    SIGMOID = 11
+    SOFT_CAP = 12
+
+
+class Step(Structure):
+    """What changes from one replay to the next."""
+
+    _fields_ = (
+        ("num_tokens", c_int32),
+        ("num_outputs", c_int32),
+        ("ids", POINTER(c_int32)),
+        ("positions", POINTER(c_int32)),
+        ("sequences", POINTER(c_int32)),
+        ("output_rows", POINTER(c_int32)),
+        ("page_table", POINTER(c_int32)),
+        ("pages_per_sequence", c_int32),
+    )
+
+
+class EmbedParams(Structure):
+    _fields_ = (
+        ("table", c_void_p),
+        ("type", c_int32),
+        ("rows", c_int32),
+        ("columns", c_int32),
+        ("scale", c_float),
+        ("out", c_void_p),
+    )
+
+
+class RmsNormParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("weight", c_void_p),
+        ("out", c_void_p),
+        ("width", c_int32),
+        ("groups", c_int32),
+        ("weight_per_group", c_int32),
+        ("epsilon", c_float),
+        ("rows", c_int32),
+    )
+
+
+class MatrixParams(Structure):
+    _fields_ = (
+        ("data", c_void_p),
+        ("type", c_int32),
+        ("rows", c_int32),
+        ("columns", c_int32),
+        ("reserved", c_int32),
+        ("bias", c_void_p),
+        ("residual", c_void_p),
+        ("out", c_void_p),
+        ("scale", c_float),
+        ("reserved2", c_int32),
+    )
+
+
+class LinearParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("num_matrices", c_int32),
+        ("precision", c_int32),
+        ("rows", c_int32),
+        ("reserved", c_int32),
+        ("matrices", MatrixParams * MAX_MATRICES),
+    )
+
+
+class RopeAnglesParams(Structure):
+    _fields_ = (
+        ("frequencies", c_void_p),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("half", c_int32),
+        ("scale", c_float),
+    )
+
+
+class RopeParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("heads", c_int32),
+        ("head_dim", c_int32),
+        ("half", c_int32),
+        ("interleaved", c_int32),
+    )
+
+
+class KvLayerParams(Structure):
+    _fields_ = (
+        ("data", c_void_p),
+        ("heads", c_int32),
+        ("key_dim", c_int32),
+        ("value_dim", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class KvStoreParams(Structure):
+    _fields_ = (("keys", c_void_p), ("values", c_void_p), ("cache", KvLayerParams))
+
+
+class AttentionParams(Structure):
+    _fields_ = (
+        ("queries", c_void_p),
+        ("out", c_void_p),
+        ("cache", KvLayerParams),
+        ("num_heads", c_int32),
+        ("window", c_int32),
+        ("scale", c_float),
+        ("soft_cap", c_float),
+    )
+
+
+class RouteParams(Structure):
+    _fields_ = (
+        ("logits", c_void_p),
+        ("bias", c_void_p),
+        ("ids", c_void_p),
+        ("weights", c_void_p),
+        ("num_experts", c_int32),
+        ("k", c_int32),
+        ("scoring", c_int32),
+        ("normalise", c_int32),
+        ("scale", c_float),
+        ("num_groups", c_int32),
+        ("groups_used", c_int32),
+    )
+
+
+class BankParams(Structure):
+    _fields_ = (
+        ("data", c_void_p),
+        ("bias", c_void_p),
+        ("type", c_int32),
+        ("rows", c_int32),
+        ("columns", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class ExpertsParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("ids", c_void_p),
+        ("weights", c_void_p),
+        ("residual", c_void_p),
+        ("out", c_void_p),
+        ("gate", BankParams),
+        ("up", BankParams),
+        ("down", BankParams),
+        ("num_experts", c_int32),
+        ("k", c_int32),
+        ("activation", c_int32),
+        ("precision", c_int32),
+        ("scale", c_float),
+        ("rows", c_int32),
+    )
+
+
+class AddScaledParams(Structure):
+    _fields_ = (
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("out", c_void_p),
+        ("width", c_int32),
+        ("scale", c_float),
+        ("rows", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class GatherParams(Structure):
+    _fields_ = (("x", c_void_p), ("out", c_void_p), ("width", c_int32), ("reserved", c_int32))
+
+
+class SigmoidParams(Structure):
+    _fields_ = (("x", c_void_p), ("width", c_int32), ("rows", c_int32))
+
+
+class SoftCapParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("width", c_int32),
+        ("rows", c_int32),
+        ("cap", c_float),
+        ("reserved", c_int32),
+    )

@@ -1,0 +1,165 @@
+"""The operations a model is written in: one signature, several implementations.
+
+`X` is a value with one row a token (or, after `select_outputs`, a row an output): an array in the
+NumPy reference, a buffer's name in the recorder. Shapes below leave the rows out. Weights keep
+their GGUF blocks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.gguf.quant_types import QuantType
+
+FloatArray = npt.NDArray[np.float32]
+X = TypeVar("X")
+
+
+class Activation(IntEnum):
+    """What is applied to the gate half of a feed-forward; values are the ABI's."""
+
+    SILU = 0
+    GELU_TANH = 1
+    GELU = 2
+    RELU2 = 3
+
+
+class Scoring(IntEnum):
+    """How router logits become scores; values are the ABI's."""
+
+    SOFTMAX = 0
+    SIGMOID = 1
+    SOFTMAX_OF_CHOSEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A (rows, columns) matrix in quant blocks; `data` is uint8, row-major; `bias` (rows,)."""
+
+    name: str
+    quant_type: QuantType
+    rows: int
+    columns: int
+    data: npt.NDArray[np.uint8]
+    bias: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows)."""
+
+    name: str
+    quant_type: QuantType
+    num_experts: int
+    rows: int
+    columns: int
+    data: npt.NDArray[np.uint8]
+    bias: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertBanks:
+    """The matrices of a feed-forward; a dense one is a bank of a single expert."""
+
+    gate: Bank
+    up: Bank
+    down: Bank
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """How experts are chosen: `num_used` of them, weights scaled after normalisation."""
+
+    num_experts: int
+    num_used: int
+    scoring: Scoring = Scoring.SOFTMAX
+    normalise: bool = True
+    scale: float = 1.0
+    bias: FloatArray | None = None
+    num_groups: int = 0
+    groups_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """One layer's attention: `window` 0 sees everything, `soft_cap` 0 is none."""
+
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    window: int = 0
+    soft_cap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RopeTable:
+    """Rotary angles: position * frequencies (half,); cosine and sine are times `scale`."""
+
+    frequencies: FloatArray
+    scale: float = 1.0
+
+
+class Ops(Protocol[X]):
+    """What `sharpi.model` computes with."""
+
+    def embed(self, table: Matrix, scale: float) -> X:
+        """Rows of the table for the step's ids, times `scale`: (columns,)."""
+
+    def rms_norm(self, x: X, weight: FloatArray, epsilon: float, groups: int = 1) -> X:
+        """x / rms(x) * weight over each of `groups` parts; weight: one part's or the whole's."""
+
+    def linear(self, x: X, matrices: Sequence[Matrix]) -> list[X]:
+        """W x + bias for each matrix: (rows,)."""
+
+    def linear_add(self, x: X, matrix: Matrix, residual: X, scale: float) -> X:
+        """residual + scale * (W x + bias)."""
+
+    def rope_angles(self, table: RopeTable) -> X:
+        """Cosines and sines for the step's positions."""
+
+    def rope(self, x: X, num_heads: int, angles: X, interleaved: bool) -> X:
+        """Rotates each head's leading values: pairs (i, i + half), or (2i, 2i + 1)."""
+
+    def attention(self, q: X, k: X, v: X, shape: AttentionShape) -> X:
+        """Stores k and v in the KV cache, then attends causally: (num_heads * value_dim,)."""
+
+    def route(self, logits: X, router: Router) -> tuple[X, X]:
+        """Chosen expert ids, best first, and their weights: (num_used,) each."""
+
+    def experts(
+        self,
+        x: X,
+        banks: ExpertBanks,
+        activation: Activation,
+        route: tuple[X, X] | None,
+        residual: X | None,
+        scale: float = 1.0,
+    ) -> X:
+        """residual + scale * sum of weight * down(act(gate x) * up x); no route: expert 0."""
+
+    def gated_expert(
+        self, x: X, banks: ExpertBanks, activation: Activation, weight: X, residual: X
+    ) -> X:
+        """residual + weight * down(act(gate x) * up x) of a shared expert; weight: (1,)."""
+
+    def add(self, a: X, b: X, scale: float) -> X:
+        """a + scale * b."""
+
+    def scale(self, x: X, factor: float) -> X:
+        """factor * x."""
+
+    def sigmoid(self, x: X) -> X:
+        """1 / (1 + e^-x)."""
+
+    def soft_cap(self, x: X, cap: float) -> X:
+        """cap * tanh(x / cap)."""
+
+    def select_outputs(self, x: X) -> X:
+        """The rows whose logits are wanted."""

@@ -1,0 +1,40 @@
+"""The KV cache of the CPU engine: f16 pages of 64 positions, handed to sequences from a pool.
+
+Within a page each KV head has its keys as panels [4][key_dim][16 positions], then its values as
+[64 positions][value_dim] (kernels/cpu/op_attention.cpp).
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sharpi.ops.interface import AttentionShape
+
+PAGE_POSITIONS = 64
+
+
+class KvCache:
+    """All layers' pages: `num_pages` of each, zeroed, committed when first written."""
+
+    def __init__(self, shapes: Iterable[AttentionShape], num_pages: int) -> None:
+        self.num_pages = num_pages
+        self.layers = {
+            s.layer: np.zeros(
+                (num_pages, s.num_kv_heads, PAGE_POSITIONS * (s.key_dim + s.value_dim)), np.uint16
+            )
+            for s in shapes
+        }
+        self._free = list(range(num_pages - 1, -1, -1))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all pages of all layers."""
+        return sum(layer.nbytes for layer in self.layers.values())
+
+    def take(self) -> int | None:
+        """A free page's id, or None when all are in use."""
+        return self._free.pop() if self._free else None
+
+    def give_back(self, pages: Iterable[int]) -> None:
+        """Returns pages to the pool."""
+        self._free.extend(pages)

@@ -1,0 +1,98 @@
+"""A recorded step, ready to be replayed: native operations, their memory, and the call.
+
+Python touches it once a step: the data of the step goes in, logits and routes are read in place.
+"""
+
+import ctypes
+from ctypes import Structure, c_int32
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import Precision
+from sharpi.errors import SharpiError
+from sharpi.ops import abi
+from sharpi.ops.library import ThreadPool, load_library
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLimits:
+    """What one replay can hold, and the kernels it uses."""
+
+    max_tokens: int
+    max_outputs: int
+    max_positions: int
+    precision: Precision = "int8"
+    instruction_set: str | None = None
+
+    @property
+    def precision_code(self) -> int:
+        """The ABI's `Precision`."""
+        return 0 if self.precision == "int8" else 1
+
+
+class Program:
+    """Native operations over one arena; built by the recorder, then run once a step."""
+
+    def __init__(
+        self, limits: ProgramLimits, arena: npt.NDArray[np.uint8], alive: list[object]
+    ) -> None:
+        self.limits = limits
+        self._library = load_library()
+        self._arena = arena
+        self._alive = alive
+        name = limits.instruction_set
+        self._handle = self._library.sharpi_program_create(
+            None if name is None else name.encode(),
+            limits.max_tokens,
+            limits.max_outputs,
+            limits.max_positions,
+        )
+        self._scratch_bytes = 0
+        self.logits = np.zeros((0, 0), np.float32)
+        self.routes: list[IntArray] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of buffers and scratch, as far as they will ever be touched."""
+        return int(self._arena.nbytes + self._scratch_bytes)
+
+    def append(self, kind: int, params: Structure) -> None:
+        """Adds one operation; raises RuntimeError when the struct is not the library's."""
+        size = ctypes.sizeof(params)
+        if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
+            raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
+
+    def seal(self, logits: tuple[int, int], routes: list[tuple[int, int]]) -> None:
+        """Allocates the scratch; logits and routes are (offset, width) within the arena."""
+        self._scratch_bytes = self._library.sharpi_program_seal(self._handle)
+        if self._scratch_bytes < 0:
+            raise SharpiError(
+                "not enough memory for the engine's buffers; lower --batch-size or -c"
+            )
+        self.logits = self._view(*logits, self.limits.max_outputs).view(np.float32)
+        self.routes = [self._view(*r, self.limits.max_tokens).view(np.int32) for r in routes]
+
+    def _view(self, offset: int, width: int, rows: int) -> npt.NDArray[np.uint32]:
+        return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
+
+    def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:
+        """One pass; logits of output i are then `logits[i]` until the next."""
+        if self._library.sharpi_program_run(
+            self._handle, pool.handle, ctypes.byref(step), num_threads
+        ):
+            raise SharpiError("not enough memory for another thread's buffers; use fewer threads")
+
+    def close(self) -> None:
+        """Frees the native side; a second call does nothing."""
+        if self._handle is not None:
+            self._library.sharpi_program_destroy(self._handle)
+            self._handle = None
+
+
+def int_pointer(array: IntArray) -> "ctypes._Pointer[c_int32]":
+    """The array as the ABI's int32*; the caller keeps the array."""
+    return array.ctypes.data_as(ctypes.POINTER(c_int32))
