@@ -1,0 +1,88 @@
+"""Runs a function of `Ops` twice, by the reference and recorded natively, for comparison."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sharpi.gguf.quant_types import QuantType
+
+from sharpi.ops import abi
+from sharpi.ops.interface import AttentionShape, Bank, Matrix
+from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.library import ThreadPool
+from sharpi.ops.program import ProgramLimits, int_pointer
+from sharpi.ops.recorder import Recorder
+from sharpi.ops.reference import ReferenceOps
+
+Model = Callable[[Any], Any]
+
+
+def matrix(rng: np.random.Generator, rows: int, columns: int, bias: bool = False) -> Matrix:
+    """A random float32 matrix of unit gain."""
+    values = rng.standard_normal((rows, columns)).astype(np.float32) / np.float32(columns**0.5)
+    offset = rng.standard_normal(rows).astype(np.float32) if bias else None
+    data = values.view(np.uint8).reshape(-1)
+    return Matrix("w", QuantType.F32, rows, columns, data, offset)
+
+
+def bank(rng: np.random.Generator, experts: int, rows: int, columns: int) -> Bank:
+    """Random float32 matrices of unit gain."""
+    values = rng.standard_normal((experts, rows, columns)).astype(np.float32) / np.float32(
+        columns**0.5
+    )
+    return Bank("b", QuantType.F32, experts, rows, columns, values.view(np.uint8).reshape(-1))
+
+
+def reference(model: Model, steps: Sequence[Sequence[int]]) -> np.ndarray:
+    """All tokens' outputs (tokens, width), computed step by step."""
+    ops, outs, position = ReferenceOps(), [], 0
+    for ids in steps:
+        ops.begin(ids, position, range(len(ids)))
+        outs.append(model(ops))
+        position += len(ids)
+    return np.concatenate(outs)
+
+
+class Native:
+    """A recorded model; `run` replays it over steps of one sequence."""
+
+    def __init__(
+        self,
+        model: Model,
+        shapes: Sequence[AttentionShape] = (),
+        *,
+        threads: int = 2,
+        instruction_set: str | None = None,
+        max_tokens: int = 640,
+        max_positions: int = 2048,
+    ) -> None:
+        pages = max_positions // PAGE_POSITIONS
+        self.limits = ProgramLimits(max_tokens, max_tokens, max_positions, "int8", instruction_set)
+        recorder = Recorder(self.limits, KvCache(shapes, pages))
+        self.program = recorder.finish(model(recorder))
+        self.pool = ThreadPool(threads)
+        # Not in order, so that a page's id is never taken for its position.
+        self.pages = np.random.default_rng(9).permutation(pages).astype(np.int32)
+
+    def run(
+        self,
+        steps: Sequence[Sequence[int]],
+        threads: int = 2,
+        position: int = 0,
+        outputs: bool = True,
+    ) -> np.ndarray:
+        """All tokens' outputs; `outputs=False` asks for none and returns an empty array."""
+        outs = []
+        for step_ids in steps:
+            ids = np.asarray(step_ids, np.int32)
+            positions = np.arange(position, position + len(ids), dtype=np.int32)
+            zeros, rows = np.zeros(len(ids), np.int32), np.arange(len(ids), dtype=np.int32)
+            count = len(ids) if outputs else 0
+            step = abi.Step(
+                len(ids), count, *map(int_pointer, (ids, positions, zeros, rows, self.pages)),
+                len(self.pages),
+            )  # fmt: skip
+            self.program.run(step, self.pool, threads)
+            outs.append(self.program.logits[:count].copy())
+            position += len(ids)
+        return np.concatenate(outs)

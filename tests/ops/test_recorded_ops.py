@@ -1,0 +1,178 @@
+"""Each native operation against the NumPy reference, then whole steps: batches, threads, windows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from replay import Native, bank, matrix, reference
+
+from sharpi.ops import abi
+from sharpi.ops.interface import (
+    Activation,
+    AttentionShape,
+    ExpertBanks,
+    RopeTable,
+    Router,
+    Scoring,
+)
+from sharpi.ops.library import INSTRUCTION_SETS, load_library
+
+pytestmark = pytest.mark.native
+RNG = np.random.default_rng(1)
+VOCAB, HIDDEN = 50, 96
+TABLE = matrix(RNG, VOCAB, HIDDEN)
+IDS = RNG.integers(0, VOCAB, 9).tolist()
+AVAILABLE = [
+    name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
+]
+
+
+def error(out: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
+
+
+def norm_weight(n: int) -> np.ndarray:
+    return (1 + 0.2 * np.random.default_rng(n).standard_normal(n)).astype(np.float32)
+
+
+MATRICES = [matrix(RNG, 33, HIDDEN, bias=True), matrix(RNG, 64, HIDDEN)]
+SQUARE = matrix(RNG, HIDDEN, HIDDEN)
+BANKS = ExpertBanks(bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, HIDDEN, 40))
+SHARED = ExpertBanks(bank(RNG, 1, 72, HIDDEN), bank(RNG, 1, 72, HIDDEN), bank(RNG, 1, HIDDEN, 72))
+ROUTER, GATE = matrix(RNG, 8, HIDDEN), matrix(RNG, 1, HIDDEN)
+
+
+def moe(**options: Any) -> Callable[[Any], Any]:
+    def model(ops: Any) -> Any:
+        x = ops.embed(TABLE, 3.0)
+        (logits,) = ops.linear(x, [ROUTER])
+        route = ops.route(logits, Router(8, 3, **options))
+        return ops.select_outputs(ops.experts(x, BANKS, Activation.SILU, route, x, 0.5))
+
+    return model
+
+
+def shared(ops: Any) -> Any:
+    x = ops.embed(TABLE, 1.0)
+    (gate,) = ops.linear(x, [GATE])
+    return ops.select_outputs(
+        ops.gated_expert(x, SHARED, Activation.GELU_TANH, ops.sigmoid(gate), x)
+    )
+
+
+ONE_OP: dict[str, Callable[[Any], Any]] = {
+    "embed": lambda ops: ops.select_outputs(ops.embed(TABLE, 2.5)),
+    "rms_norm": lambda ops: ops.rms_norm(
+        ops.select_outputs(ops.embed(TABLE, 1.0)), norm_weight(HIDDEN), 1e-5
+    ),
+    "rms_norm per head": lambda ops: ops.rms_norm(
+        ops.select_outputs(ops.embed(TABLE, 1.0)), norm_weight(24), 1e-5, 4
+    ),
+    "rms_norm per head, own weights": lambda ops: ops.rms_norm(
+        ops.select_outputs(ops.embed(TABLE, 1.0)), norm_weight(HIDDEN), 1e-5, 4
+    ),
+    "linear, first": lambda ops: ops.select_outputs(ops.linear(ops.embed(TABLE, 1.0), MATRICES)[0]),
+    "linear, second": lambda ops: ops.select_outputs(
+        ops.linear(ops.embed(TABLE, 1.0), MATRICES)[1]
+    ),
+    "linear_add": lambda ops: ops.select_outputs(
+        ops.linear_add(ops.embed(TABLE, 1.0), SQUARE, ops.embed(TABLE, 2.0), 0.3)
+    ),
+    "rope, half": lambda ops: ops.select_outputs(
+        ops.rope(ops.embed(TABLE, 1.0), 4, ops.rope_angles(RopeTable(norm_weight(10), 1.1)), False)
+    ),
+    "rope, interleaved": lambda ops: ops.select_outputs(
+        ops.rope(ops.embed(TABLE, 1.0), 4, ops.rope_angles(RopeTable(norm_weight(12))), True)
+    ),
+    "dense": lambda ops: ops.select_outputs(
+        ops.experts(ops.embed(TABLE, 1.0), SHARED, Activation.RELU2, None, None, 2.0)
+    ),
+    "gelu": lambda ops: ops.select_outputs(
+        ops.experts(ops.embed(TABLE, 1.0), SHARED, Activation.GELU, None, None)
+    ),
+    "shared expert": shared,
+    "experts": moe(),
+    "experts, sigmoid": moe(scoring=Scoring.SIGMOID, scale=2.5, bias=norm_weight(8)),
+    "experts, softmax of chosen": moe(scoring=Scoring.SOFTMAX_OF_CHOSEN, normalise=False),
+    "experts, groups": moe(scoring=Scoring.SIGMOID, num_groups=4, groups_used=2),
+    "soft_cap": lambda ops: ops.soft_cap(ops.select_outputs(ops.embed(TABLE, 40.0)), 2.0),
+    "scale": lambda ops: ops.scale(ops.select_outputs(ops.embed(TABLE, 1.0)), 0.25),
+}
+
+
+@pytest.mark.parametrize("name", ONE_OP)
+@pytest.mark.parametrize("instruction_set", AVAILABLE)
+def test_operation_matches_the_reference(name: str, instruction_set: str) -> None:
+    native = Native(ONE_OP[name], instruction_set=instruction_set)
+    assert error(native.run([IDS]), reference(ONE_OP[name], [IDS])) < 1e-5
+
+
+def attention_model(shape: AttentionShape) -> Callable[[Any], Any]:
+    rng = np.random.default_rng(2)
+    q = matrix(rng, shape.num_heads * shape.key_dim, HIDDEN)
+    k = matrix(rng, shape.num_kv_heads * shape.key_dim, HIDDEN)
+    v = matrix(rng, shape.num_kv_heads * shape.value_dim, HIDDEN)
+    table = RopeTable((0.5 ** np.arange(shape.key_dim // 2)).astype(np.float32))
+
+    def model(ops: Any) -> Any:
+        x = ops.embed(TABLE, 8.0)
+        queries, keys, values = ops.linear(x, [q, k, v])
+        angles = ops.rope_angles(table)
+        queries = ops.rope(queries, shape.num_heads, angles, False)
+        keys = ops.rope(keys, shape.num_kv_heads, angles, False)
+        return ops.select_outputs(ops.attention(queries, keys, values, shape))
+
+    return model
+
+
+SHAPES = {
+    "grouped": AttentionShape(0, 6, 2, 32, 32, 0.2),
+    "one head each": AttentionShape(0, 3, 3, 32, 48, 0.2),
+    "wide group": AttentionShape(0, 20, 2, 16, 16, 0.25),
+    "odd head size": AttentionShape(0, 4, 2, 22, 16, 0.2),
+    "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
+    "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("length", [1, 64, 65, 600])
+def test_attention_matches_the_reference(name: str, length: int) -> None:
+    ids = np.random.default_rng(length).integers(0, VOCAB, length).tolist()
+    model = attention_model(SHAPES[name])
+    # f16 keys and values: 2^-11 each, a little more after the softmax.
+    assert error(Native(model, [SHAPES[name]]).run([ids]), reference(model, [ids])) < 2e-3
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_prefill_decode_and_threads_give_the_same_bits(name: str) -> None:
+    ids = np.random.default_rng(5).integers(0, VOCAB, 560).tolist()
+    model = attention_model(SHAPES[name])
+    whole = Native(model, [SHAPES[name]]).run([ids])
+    steps = [ids[:1], ids[1:4], ids[4:530], *[[i] for i in ids[530:]]]
+    assert np.array_equal(Native(model, [SHAPES[name]], threads=3).run(steps, threads=3), whole)
+    assert np.array_equal(Native(model, [SHAPES[name]], threads=1).run(steps, threads=1), whole)
+
+
+@pytest.mark.parametrize("instruction_set", AVAILABLE)
+def test_experts_give_the_same_bits_in_any_batch(instruction_set: str) -> None:
+    ids = np.random.default_rng(6).integers(0, VOCAB, 70).tolist()
+    native = Native(moe(), instruction_set=instruction_set)
+    assert np.array_equal(native.run([[i] for i in ids]), native.run([ids]))
+
+
+def test_tokens_without_outputs_still_fill_the_cache() -> None:
+    shape, ids = SHAPES["grouped"], [*IDS, *IDS]
+    native = Native(attention_model(shape), [shape])
+    expected = native.run([ids])
+    native.run([ids[:-1]], outputs=False)
+    assert np.array_equal(native.run([ids[-1:]], position=len(ids) - 1), expected[-1:])
+
+
+def test_a_struct_of_another_size_is_refused() -> None:
+    native = Native(ONE_OP["embed"])
+    with pytest.raises(RuntimeError, match="does not know operation 0"):
+        native.program.append(abi.OpKind.EMBED, abi.SoftCapParams())
+    with pytest.raises(RuntimeError, match="99"):
+        native.program.append(99, abi.SoftCapParams())
