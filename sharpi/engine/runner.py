@@ -47,7 +47,11 @@ class Runner:
         self.cache = KvCache(config.attention, self._num_pages)
         self._pool = ThreadPool(max(num_threads, num_batch_threads))
         self._programs: dict[int, Program] = {}
-        self._sequences = np.zeros(self.batch_size, np.int32)
+        self._ids, self._positions, self._sequences, self._outputs = (
+            np.zeros(self.batch_size, np.int32) for _ in range(4)
+        )
+        pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
+        self._step = abi.Step(0, 0, *pointers)
 
     @property
     def scoring_batch(self) -> int:
@@ -64,13 +68,13 @@ class Runner:
         is a view that the next call overwrites.
         """
         program = self._program(1 if len(outputs) <= 1 else self.scoring_batch)
-        positions = np.arange(position, position + len(ids), dtype=np.int32)
-        step = abi.Step(
-            len(ids), len(outputs), int_pointer(ids), int_pointer(positions),
-            int_pointer(self._sequences), int_pointer(outputs), int_pointer(pages), len(pages),
-        )  # fmt: skip
-        threads = self._num_threads if len(ids) == 1 else self._num_batch_threads
-        program.run(step, self._pool, threads)
+        count, step = len(ids), self._step
+        self._ids[:count] = ids
+        self._positions[:count] = range(position, position + count)
+        self._outputs[: len(outputs)] = outputs
+        step.num_tokens, step.num_outputs = count, len(outputs)
+        step.page_table, step.pages_per_sequence = int_pointer(pages), len(pages)
+        program.run(step, self._pool, self._num_threads if count == 1 else self._num_batch_threads)
         return program.logits[: len(outputs)]
 
     def routes(self, num_tokens: int) -> list[IntArray]:

@@ -1,4 +1,4 @@
-"""Each native operation against the NumPy reference, then whole steps: batches, threads, windows."""
+"""Each native operation against the NumPy reference; then batches, threads and windows."""
 
 from collections.abc import Callable
 from typing import Any

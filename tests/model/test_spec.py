@@ -1,0 +1,39 @@
+"""Architecture specs: all that ship parse, and what they may not say is refused."""
+
+import pytest
+
+from sharpi.errors import UnsupportedModelError
+from sharpi.model.spec import load_spec, parse_spec, supported_architectures
+from sharpi.ops.interface import Activation, Scoring
+
+
+@pytest.mark.parametrize("architecture", supported_architectures())
+def test_every_shipped_spec_parses(architecture: str) -> None:
+    spec = load_spec(architecture)
+    assert spec.name
+    assert spec.activation_kind in Activation
+    assert spec.scoring_kind in Scoring
+
+
+def test_the_foundation_architectures_are_there() -> None:
+    wanted = {"llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "granitemoe", "gemma3"}
+    assert wanted <= set(supported_architectures())
+
+
+def test_an_unknown_architecture_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"'mamba9'.*llama.*qwen3moe"):
+        load_spec("mamba9")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "x", "rope": 1}, "unknown keys rope"),
+        ({"name": "x", "activation": "sine"}, "'sine' is no Activation"),
+        ({"name": "x", "scoring": "max"}, "'max' is no Scoring"),
+        ({"name": "x", "rope_pairing": "odd"}, "rope_pairing 'odd'"),
+    ],
+)
+def test_what_a_spec_may_not_say(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_spec("x", values)
