@@ -1,0 +1,7 @@
+"""`python -m sharpi`: the same program as the `sharpi` command."""
+
+import sys
+
+from sharpi.cli.main import main
+
+sys.exit(main())

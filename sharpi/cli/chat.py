@@ -1,0 +1,99 @@
+"""`sharpi chat`: a conversation at the terminal, or one line of a pipe after the other."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sharpi.cli.conversation import Conversation
+from sharpi.cli.inputs import find_model
+from sharpi.cli.line_input import LineInput
+from sharpi.cli.loading import open_engine
+from sharpi.cli.options import (
+    ContextOptions,
+    ConversationOptions,
+    LengthOptions,
+    MachineOptions,
+    ModelOption,
+    SamplingOptions,
+)
+from sharpi.cli.prompt import refuse_contradictions
+from sharpi.cli.reply import note_early_end, stream
+from sharpi.cli.slash_commands import SlashCommands
+from sharpi.cli.terminal import say, styled
+from sharpi.cli.thoughts import ThoughtStyle
+from sharpi.errors import SharpiError
+
+
+def chat(
+    context: typer.Context,
+    length: LengthOptions,
+    sampling: SamplingOptions,
+    conversation: ConversationOptions,
+    limits: ContextOptions,
+    machine: MachineOptions,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
+    ] = None,
+    model_file: ModelOption = None,
+) -> None:
+    """Talk with a model.
+
+    /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves. A model without a chat template
+    continues one growing text, line by line. Answers go to stdout, everything else to stderr. A
+    line that ends in a backslash goes on in the next one.
+    """
+    refuse_contradictions(conversation)
+    path = find_model(context, model)
+    config = machine.run_config(
+        path, context_size=limits.ctx_size, context_shift=limits.context_shift
+    )
+    with open_engine(config) as engine:
+        talk(Conversation(engine, length.request(sampling), conversation), LineInput())
+
+
+def talk(conversation: Conversation, lines: LineInput) -> None:
+    """Read, obey or answer, until the input ends or /exit."""
+    commands = SlashCommands(conversation)
+    if lines.is_interactive:
+        say(_greeting(conversation))
+    while not commands.has_left:
+        text = _next_message(lines)
+        if text is None:
+            return
+        try:
+            if text.startswith("/"):
+                commands.run(text)
+            elif text.strip():
+                _answer(conversation, text)
+        except SharpiError as error:
+            say(f"error: {error}")
+
+
+def _greeting(conversation: Conversation) -> str:
+    if conversation.is_plain:
+        return "This model has no chat template and continues what you write. /help for help."
+    return "Ask away. /help for help."
+
+
+def _next_message(lines: LineInput) -> str | None:
+    """Ctrl-C drops the line being typed, as in a shell; in a script it ends the program."""
+    while True:
+        try:
+            return lines.read()
+        except KeyboardInterrupt:
+            if not lines.is_interactive:
+                raise
+            say("\nCtrl-D or /exit leaves.")
+
+
+def _answer(conversation: Conversation, text: str) -> None:
+    generation = conversation.ask(text)
+    try:
+        stream(generation, style=ThoughtStyle(generation, styled(sys.stdout)))
+    except SharpiError:
+        conversation.forget_question()
+        raise
+    conversation.keep(generation)
+    note_early_end(generation)

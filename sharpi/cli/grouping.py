@@ -1,0 +1,85 @@
+"""How dataclasses of options become a command's flat parameters, and headings in its help.
+
+Options shared by commands are fields of a dataclass in `options.py`. Typer wants one parameter per
+option, so `takes_groups` writes that signature from the fields and hands the values back grouped.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+from typer.core import TyperCommand
+
+Command = Callable[..., None]
+
+
+def takes_groups(command: Command) -> Command:
+    """The command with every dataclass parameter spread into one parameter per field."""
+    parameters = list(_flat_parameters(command))
+    groups = _groups(command)
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    flat.__dict__["__signature__"] = inspect.Signature(parameters)
+    flat.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    return flat
+
+
+def _groups(command: Command) -> dict[str, type[Any]]:
+    return {
+        name: hint
+        for name, hint in get_type_hints(command).items()
+        if inspect.isclass(hint) and is_dataclass(hint)
+    }
+
+
+def _flat_parameters(command: Command) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(command, include_extras=True)
+    groups = _groups(command)
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            yield from _field_parameters(groups[parameter.name])
+        else:
+            yield parameter.replace(
+                kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]
+            )
+
+
+def _field_parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options under the heading each one names.
+
+    The headings are Typer's help panels, printed without Rich: its import alone would take half of
+    the time that `--help` is allowed.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(_heading(parameter), []).append(record)
+        for heading, records in filter(lambda section: section[1], sections.items()):
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def _heading(parameter: Any) -> str:
+    fallback = "Arguments" if parameter.param_type_name == "argument" else "Options"
+    return getattr(parameter, "rich_help_panel", None) or fallback

@@ -1,0 +1,121 @@
+"""The `sharpi` program: its commands, and how every failure becomes one line and an exit code.
+
+Only what `--help` needs is imported here; each command imports the engine when it runs.
+"""
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from sharpi import __version__
+from sharpi.cli import exit_codes
+from sharpi.cli.chat import chat
+from sharpi.cli.grouping import GroupedCommand, takes_groups
+from sharpi.cli.inspect import inspect
+from sharpi.cli.logits import logits
+from sharpi.cli.perplexity import perplexity
+from sharpi.cli.run import run
+from sharpi.cli.tokenize import tokenize
+from sharpi.errors import SharpiError
+
+app = typer.Typer(
+    name="sharpi",
+    help="Run GGUF mixture-of-experts models on your own machine.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _command in (run, chat, tokenize, inspect, logits, perplexity):
+    app.command(cls=GroupedCommand)(takes_groups(_command))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sharpi {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def sharpi(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Run GGUF mixture-of-experts models on your own machine."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(exit_codes.USAGE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (default: the process's) and return its exit code."""
+    _print_any_character()
+    try:
+        code = app(args=arguments, prog_name="sharpi", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        return _reader_went_away()
+    except SharpiError as error:
+        return _fail(str(error), error.exit_code)
+    except Exception as error:
+        return _fail_unexpectedly(error)
+
+
+def _print_any_character() -> None:
+    """Let a terminal without UTF-8 show `?` instead of ending the program in mid-sentence."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _reader_went_away() -> int:
+    """What is left in the buffer has no reader; at exit Python would complain about it.
+
+    The exit code is the one Typer gives where it meets the broken pipe first.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _fail_unexpectedly(error: Exception) -> int:
+    if isinstance(error, typer.Abort):
+        return exit_codes.INTERRUPTED
+    if hasattr(error, "format_message"):  # every exception of Typer's and Click's parsers
+        return _fail(_usage_message(error), getattr(error, "exit_code", exit_codes.USAGE))
+    if os.environ.get("SHARPI_DEBUG"):
+        traceback.print_exception(error)
+        return exit_codes.INTERNAL
+    fault = f"{type(error).__name__}: {error}".rstrip(": ")
+    return _fail(
+        f"{fault} (a bug in sharpi; run again with SHARPI_DEBUG=1 to see where)",
+        exit_codes.INTERNAL,
+    )
+
+
+def _usage_message(error: Any) -> str:
+    """The parser's complaint, about the variable where the value came from one."""
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    message = error.format_message().replace("Value error, ", "")
+    command = context.command_path if context is not None else "sharpi"
+    source = context.get_parameter_source(parameter.name) if context and parameter else None
+    if source is not None and source.name == "ENVIRONMENT":
+        value = os.environ.get(str(parameter.envvar))
+        fault = error.message.removeprefix("Value error, ")
+        message = f"Invalid value {value!r} in variable {parameter.envvar}: {fault}"
+    return f"{message.rstrip('.')}; see '{command} --help'"
+
+
+def _fail(message: str, exit_code: int) -> int:
+    print("error:", " ".join(message.split()), file=sys.stderr)
+    return exit_code

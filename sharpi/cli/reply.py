@@ -1,0 +1,61 @@
+"""An answer on its way to the person: pieces to stdout as they come, and what to say afterwards."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sharpi.cli.terminal import note
+
+if TYPE_CHECKING:
+    from sharpi.engine.generation import Generation
+    from sharpi.engine.timings import Timings
+
+
+def stream(generation: "Generation", echo: str = "", style: Callable[[str], str] = str) -> bool:
+    """Print `echo` and the pieces, each through `style`; False when Ctrl-C ended them early.
+
+    The echo waits for the first piece, so that a failing prefill leaves stdout empty.
+    """
+    is_complete, pending = True, echo
+    try:
+        for piece in generation:
+            shown, pending = pending + style(piece), ""
+            sys.stdout.write(shown)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        is_complete = False
+    finally:
+        generation.close()
+    end = "" if (pending + generation.text).endswith("\n") else "\n"
+    print(pending, end=end, flush=True)
+    return is_complete
+
+
+def collect(generation: "Generation") -> bool:
+    """Run the generation without showing it; False when Ctrl-C ended it early."""
+    try:
+        for _ in generation:
+            pass
+    except KeyboardInterrupt:
+        return False
+    finally:
+        generation.close()
+    return True
+
+
+def note_early_end(generation: "Generation") -> None:
+    """Say that the context cut the answer off, and what to do about it."""
+    if generation.finish_reason == "context":
+        note("the context is full; raise it with -c or go on with --context-shift")
+
+
+def timings_line(timings: "Timings") -> str:
+    """Prompt and decode speed and the time to the first token, on one line."""
+    cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
+    return (
+        f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
+        f" ({timings.num_prompt_tokens} tokens{cached}), "
+        f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
+        f" ({timings.num_generated_tokens} tokens), "
+        f"first token after {timings.first_token_seconds:.2f} s"
+    )

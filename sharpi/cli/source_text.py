@@ -1,0 +1,37 @@
+"""Text as it comes from an argument, a file or stdin: byte for byte, UTF-8, nothing stripped."""
+
+import sys
+from pathlib import Path
+
+from sharpi.errors import UsageError
+
+STDIN = "-"
+
+
+def text_of_argument(text: str, name: str) -> str:
+    """`text` as it was typed; raises UsageError when it is not UTF-8."""
+    return _decoded(text.encode("utf-8", "surrogateescape"), name)
+
+
+def text_of_file(path: str) -> str:
+    """The whole of a file, or of stdin for `-`; raises UsageError when it cannot be read."""
+    if path == STDIN:
+        return text_of_stdin()
+    try:
+        return _decoded(Path(path).read_bytes(), path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def text_of_stdin() -> str:
+    """Everything that is left on stdin, line ends as they are; raises UsageError if not UTF-8."""
+    return _decoded(sys.stdin.buffer.read(), "standard input")
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{name} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}"
+        ) from error

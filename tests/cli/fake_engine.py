@@ -1,0 +1,159 @@
+"""An engine without a model: it says what a test tells it to, and remembers what it was asked."""
+
+import sys
+import time
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+BOS, END = 1, 2
+_FIRST_LETTER = 10
+_MARKERS = {"<bos>": BOS, "<end>": END}
+
+
+class FakeTokenizer:
+    """One id per character, and the markers `<bos>` and `<end>`."""
+
+    add_bos = True
+    bos_id = BOS
+    end_ids = frozenset({END})
+    notes: tuple[str, ...] = ()
+
+    def encode(self, text: str, *, add_bos: bool, parse_special: bool) -> list[int]:
+        ids = [BOS] if add_bos else []
+        while text:
+            marker = next((each for each in _MARKERS if text.startswith(each)), None)
+            if parse_special and marker:
+                ids.append(_MARKERS[marker])
+                text = text[len(marker) :]
+            else:
+                ids.append(ord(text[0]) + _FIRST_LETTER)
+                text = text[1:]
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(each - _FIRST_LETTER) for each in ids if each >= _FIRST_LETTER)
+
+
+@dataclass
+class FakeChatFormat:
+    kind: str = "template"
+    thinking: list[bool | None] = field(default_factory=list)
+
+    def render(self, messages: list[dict[str, str]], *, enable_thinking: bool | None = None) -> str:
+        self.thinking.append(enable_thinking)
+        turns = "".join(f"[{each['role']}]{each['content']}<end>" for each in messages)
+        return f"<bos>{turns}[assistant]"
+
+
+@dataclass
+class FakeTimings:
+    num_prompt_tokens: int = 10
+    num_cached_tokens: int = 0
+    prefill_seconds: float = 0.5
+    num_generated_tokens: int = 5
+    decode_seconds: float = 0.2
+    first_token_seconds: float = 0.25
+    prompt_tokens_per_second: float = 20.0
+    decode_tokens_per_second: float = 25.0
+
+
+class FakeGeneration:
+    """Says the pieces of a script; an exception among them is raised where it stands."""
+
+    def __init__(self, script: list[Any], tokenizer: FakeTokenizer) -> None:
+        self._pieces = self._run(script)
+        self._tokenizer = tokenizer
+        self.text, self.ids = "", list[int]()
+        self.finish_reason: str | None = None
+        self.timings = FakeTimings()
+
+    def _run(self, script: list[Any]) -> Any:
+        for piece in script:
+            if isinstance(piece, BaseException):
+                raise piece
+            if isinstance(piece, float):
+                time.sleep(piece)
+                continue
+            self.text += piece
+            self.ids += self._tokenizer.encode(piece, add_bos=False, parse_special=False)
+            yield piece
+        self.finish_reason = "stop"
+
+    def __iter__(self) -> Any:
+        return self._pieces
+
+    def close(self) -> None:
+        self._pieces.close()
+
+
+class FakeSession:
+    def __init__(self, engine: "FakeEngine") -> None:
+        self._engine = engine
+        self.tokens: list[int] = []
+
+    def generate(self, prompt_ids: list[int], request: Any) -> FakeGeneration:
+        self._engine.prompts.append(list(prompt_ids))
+        self._engine.requests.append(request)
+        self.tokens = list(prompt_ids)
+        script = self._engine.scripts.pop(0) if self._engine.scripts else ["Paris", " it is."]
+        return FakeGeneration(script, self._engine.tokenizer)
+
+    def reset(self) -> None:
+        self.tokens = []
+
+
+class FakeEngine:
+    """Also the stand-in for `load_engine`: calling it gives itself, with the config noted."""
+
+    def __init__(self) -> None:
+        self.tokenizer = FakeTokenizer()
+        self.chat_format = FakeChatFormat()
+        self.context_size = 64
+        self.notes: tuple[str, ...] = ()
+        self.model_config = types.SimpleNamespace(vocab_size=300, architecture="fake")
+        self.scripts: list[list[Any]] = []
+        self.prompts: list[list[int]] = []
+        self.requests: list[Any] = []
+        self.config: Any = None
+        self.is_closed = False
+
+    def __call__(self, config: Any, on_progress: Any = None) -> "FakeEngine":
+        self.config = config
+        if on_progress:
+            on_progress("loading", 0.5)
+        return self
+
+    def session(self) -> FakeSession:
+        return FakeSession(self)
+
+    def logits(self, ids: Any) -> Any:
+        import numpy as np
+
+        return np.tile(np.asarray(ids, np.float32)[:, None], (1, 4))
+
+    def prompt_text(self, index: int = -1) -> str:
+        return self.tokenizer.decode(self.prompts[index])
+
+    def __enter__(self) -> "FakeEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_closed = True
+
+
+def loader_module(engine: FakeEngine) -> types.ModuleType:
+    """What `from sharpi.engine.loader import load_engine` finds in a test."""
+    module = types.ModuleType("sharpi.engine.loader")
+    module.load_engine = engine  # type: ignore[attr-defined]
+    return module
+
+
+if __name__ == "__main__":  # a process of its own, for signals and pipes: fake_engine.py ARGS...
+    from sharpi.cli.main import main
+
+    speaker = FakeEngine()
+    speaker.chat_format.kind = "plain"
+    speaker.scripts = [["One", " two", *([0.05, " more"] * 400)]]
+    sys.modules["sharpi.engine.loader"] = loader_module(speaker)
+    sys.exit(main())

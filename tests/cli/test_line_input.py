@@ -1,0 +1,101 @@
+"""Typing at a terminal: prompts, Ctrl-C, Ctrl-D, and a history that never fails."""
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sharpi.cli.line_input import history_path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_history_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert history_path() == tmp_path / "sharpi" / "history"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert history_path() == Path("/home/someone/.local/state/sharpi/history")
+
+
+class Terminal:
+    """`sharpi chat` on a pseudo-terminal, as a person has it."""
+
+    def __init__(self, state: Path, **variables: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("fake_engine.py")), "chat", "m.gguf"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=_own_terminal,
+            env={
+                "PYTHONPATH": str(ROOT),
+                "PATH": "/usr/bin:/bin",
+                "TERM": "xterm",
+                "XDG_STATE_HOME": str(state),
+                **variables,
+            },
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def wait_for(self, text: str) -> str:
+        """What came up to and including `text`."""
+        deadline = time.monotonic() + 10
+        while text not in self.seen and time.monotonic() < deadline:
+            self.seen += os.read(self._ours, 4096).decode()
+        before, found, self.seen = self.seen.partition(text)
+        assert found, f"{text!r} did not come, but {before!r}"
+        return before + found
+
+    def close(self) -> int:
+        try:
+            return self.process.wait(timeout=10)
+        finally:
+            self.process.kill()
+            os.close(self._ours)
+
+
+def _own_terminal() -> None:
+    """Make stdin the controlling terminal, so that the byte of Ctrl-C becomes SIGINT."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_a_conversation_at_the_terminal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.wait_for("/help for help.")
+    terminal.wait_for("> ")
+    terminal.type("half a line\x03")
+    terminal.wait_for("Ctrl-D or /exit leaves.")
+    terminal.wait_for("> ")
+    terminal.type("hello\n")
+    terminal.wait_for("more more")
+    terminal.type("\x03")
+    terminal.wait_for("> ")
+    terminal.type("/stats\n")
+    terminal.wait_for("2 messages")
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.close() == 0
+    assert (tmp_path / "sharpi" / "history").read_text().splitlines()[-2:] == ["hello", "/stats"]
+
+
+def test_history_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "sharpi").write_text("a file where the folder should be")
+    terminal = Terminal(tmp_path)
+    terminal.wait_for("> ")
+    terminal.type("/exit\n")
+    assert terminal.close() == 0

@@ -1,0 +1,142 @@
+"""The program as a whole: help, version, start-up cost, and how failures are reported."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import CommandLine
+from fake_engine import FakeEngine
+
+from sharpi import __version__
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "cupy", "numpy", "gguf", "tokenizers", "jinja2", "rich")
+
+
+def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version(sharpi: CommandLine) -> None:
+    result = sharpi("--version")
+    assert (result.exit_code, result.out) == (0, f"sharpi {__version__}\n")
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_the_commands(sharpi: CommandLine, flag: str) -> None:
+    result = sharpi(flag)
+    assert result.exit_code == 0
+    for name in ("run", "chat", "tokenize", "inspect", "logits", "perplexity", "--version"):
+        assert f"  {name} " in result.out
+
+
+def test_no_command_shows_help_and_fails(sharpi: CommandLine) -> None:
+    result = sharpi()
+    assert (result.exit_code, result.out) == (2, "")
+    assert "Commands:" in result.err
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "tokenize", "inspect", "logits", "perplexity"])
+def test_every_command_has_help_with_one_line_summary(sharpi: CommandLine, command: str) -> None:
+    assert sharpi(command, "--help").exit_code == 0
+    row = next(line for line in sharpi("--help").out.splitlines() if f"  {command} " in line)
+    assert row.endswith(".")
+    assert not row.endswith("...")
+
+
+def test_help_imports_nothing_heavy_and_is_quick() -> None:
+    code = (
+        "import sys; from sharpi.cli.main import main; code = main(['--help']);"
+        f"print('LOADED', [each for each in {HEAVY!r} if each in sys.modules]); sys.exit(code)"
+    )
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = python(code)
+        times.append(time.perf_counter() - start)
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-1] == "LOADED []"
+    assert min(times) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "--tmep", "1"], "--temp"),
+        (["run", "--stopp", "1"], "--stop"),
+        (["rnu"], "run"),
+        (["--versoin"], "--version"),
+        (["run", "-c"], "-c"),
+        (["run", "a", "b", "c"], "c"),
+        (["tokenize"], "MODEL"),
+        (["logits", "m.gguf"], "--tokens"),
+        (["perplexity", "m.gguf"], "--file"),
+    ],
+)
+def test_usage_error_is_one_line_with_a_hint(
+    sharpi: CommandLine, arguments: list[str], hint: str
+) -> None:
+    result = sharpi(*arguments)
+    assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith("error: ")
+    assert hint in result.err
+    assert "--help'" in result.err
+
+
+class TestBugs:
+    def test_one_line_with_the_way_to_more(self, sharpi: CommandLine, engine: FakeEngine) -> None:
+        engine.scripts = [[KeyError("layer\n7")]]
+        result = sharpi("run", "m.gguf", "hi")
+        assert (result.exit_code, result.err.count("\n")) == (70, 1)
+        assert "KeyError" in result.err
+        assert "SHARPI_DEBUG=1" in result.err
+
+    def test_traceback_on_request(
+        self, sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SHARPI_DEBUG", "1")
+        engine.scripts = [[KeyError("layer")]]
+        result = sharpi("run", "m.gguf", "hi")
+        assert result.exit_code == 70
+        assert "Traceback" in result.err
+
+
+def test_module_runs_as_a_program() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "sharpi", "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, f"sharpi {__version__}\n")
+
+
+def test_shell_completion_of_commands() -> None:
+    code = (
+        "import os, sys; from sharpi.cli.main import main; os.environ.update("
+        "_SHARPI_COMPLETE='complete_bash', COMP_WORDS='sharpi to', COMP_CWORD='1');"
+        "sys.exit(main([]))"
+    )
+    assert python(code).stdout.split() == ["tokenize"]
+
+
+def test_output_that_the_terminal_cannot_show() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests/cli'); import fake_engine as fake;"
+        "engine = fake.FakeEngine(); engine.scripts = [['caf', '\\u00e9']];"
+        "sys.modules['sharpi.engine.loader'] = fake.loader_module(engine);"
+        "from sharpi.cli.main import main;"
+        "sys.stdout.reconfigure(encoding='ascii'); sys.exit(main(['run', 'm.gguf', 'hi']))"
+    )
+    result = python(code)
+    assert (result.returncode, result.stdout) == (0, "caf?\n")
