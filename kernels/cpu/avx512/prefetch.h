@@ -1,0 +1,42 @@
+// What both kinds of product share: the order of tokens, and reading ahead.
+#pragma once
+#include "../matmul.h"
+#include "registers.h"
+
+namespace sharpi::avx512 {
+
+constexpr int kTokensAtOnce = 6;
+
+inline int count_calls(int num_tokens) { return (num_tokens + kTokensAtOnce - 1) / kTokensAtOnce; }
+
+// Calls body(from, count) for all tokens, in even shares: 8 tokens are 4 + 4, not 6 + 2.
+template <class Body>
+void over_tokens(int num_tokens, Body body) {
+  const int calls = count_calls(num_tokens);
+  for (int call = 0, from = 0; call < calls; call++) {
+    const int to = int(int64_t(num_tokens) * (call + 1) / calls);
+    body(from, to - from);
+    from = to;
+  }
+}
+
+// Bytes this thread reads later: one contiguous piece, fetched into L2 in even shares while it
+// computes. Memory is fast read like that, and several times slower read as the 32 streams of a
+// tile's rows.
+struct Prefetch {
+  const uint8_t *at = nullptr, *end = nullptr;
+  int lines = 0;  // cache lines of a share
+
+  void advance() {
+    for (int i = 0; i < lines; i++, at += 64) _mm_prefetch((const char*)at, _MM_HINT_T1);
+    if (at >= end) lines = 0;
+  }
+};
+
+// `bytes` from `at` in `steps` shares; nothing for null.
+inline Prefetch prefetch(const uint8_t* at, size_t bytes, int steps) {
+  if (!at) return {};
+  return {at, at + bytes, int((bytes / 64 + steps) / steps)};
+}
+
+}  // namespace sharpi::avx512

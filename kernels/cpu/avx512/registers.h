@@ -1,0 +1,46 @@
+// Names for the few AVX-512 operations the matrix products are made of.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace sharpi::avx512 {
+
+using Ints = __m512i;
+using Floats = __m512;
+
+inline int load_dword(const void* p) {
+  int x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+inline Ints zero() { return _mm512_setzero_si512(); }
+inline Ints bytes(int x) { return _mm512_set1_epi8(char(x)); }
+inline Ints dwords(int x) { return _mm512_set1_epi32(x); }
+inline Ints load(const void* p) { return _mm512_load_si512(p); }
+inline void store(void* p, Ints x) { _mm512_store_si512(p, x); }
+
+inline Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+inline Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+// (a & mask) | (b & other_mask)
+inline Ints merge_bits(Ints a, Ints mask, Ints b, Ints other_mask) {
+  return _mm512_ternarylogic_epi32(a, mask, bit_and(b, other_mask), 0xea);
+}
+// The low, the high four bits of every byte.
+inline Ints low_nibbles(Ints x) { return bit_and(x, bytes(15)); }
+inline Ints high_nibbles(Ints x) { return bit_and(_mm512_srli_epi16(x, 4), bytes(15)); }
+// Moves bit `from` of every byte to bit kTo; bits of neighbours come along, for a mask to drop.
+template <int kTo>
+inline Ints shift_bits(Ints x, int from) {
+  return from > kTo ? _mm512_srli_epi16(x, from - kTo) : _mm512_slli_epi16(x, kTo - from);
+}
+// Byte i of every dword; 0 <= i < 4.
+inline Ints byte_of(Ints x, int i) { return bit_and(_mm512_srli_epi32(x, 8 * i), dwords(255)); }
+
+// The fp16 in the low, the high half of every dword.
+inline Floats low_half(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
+inline Floats high_half(Ints x) { return low_half(_mm512_srli_epi32(x, 16)); }
+inline Floats to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
+
+}  // namespace sharpi::avx512

@@ -1,0 +1,55 @@
+// The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
+//
+// A type is described by an Unpack: kKind, kBlockColumns, kBlockBytes and
+//   static void unpack(Rows blocks, int num_groups, Tile&, int half): 16 rows of blocks into half a
+//   tile.
+#pragma once
+#include <algorithm>
+
+#include "tile.h"
+#include "transpose.h"
+
+namespace sharpi::avx512 {
+
+// Fetches rows this thread was not told about beforehand: 32 streams read at once would be slow.
+inline void prefetch_start(const Product& p) {
+  static thread_local const uint8_t* announced = nullptr;
+  if (p.rows != announced) {
+    Prefetch own = prefetch(p.rows, p.num_rows * p.row_bytes, 1);
+    own.advance();
+  }
+  announced = p.next;
+}
+
+// All tokens.
+template <TileKind kKind>
+void multiply_all(const Product& p, const Tile& tile, int num_groups, int block, Prefetch& ahead) {
+  constexpr decltype(&multiply<kKind, 1>) kSizes[kTokensAtOnce] = {
+      multiply<kKind, 1>, multiply<kKind, 2>, multiply<kKind, 3>,
+      multiply<kKind, 4>, multiply<kKind, 5>, multiply<kKind, 6>};
+  over_tokens(p.num_tokens, [&](int from, int count) {
+    kSizes[count - 1](tile, num_groups, p.tokens + from, block, p.out + from * kTileRows, ahead);
+  });
+}
+
+template <class Unpack>
+void tile_product(const Product& p) {
+  constexpr TileKind kKind = Unpack::kKind;
+  const uint8_t* rows[kTileRows];
+  for (int r = 0; r < kTileRows; r++) rows[r] = p.rows + std::min(r, p.num_rows - 1) * p.row_bytes;
+  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
+
+  const int groups = p.num_columns / kKind.group_columns, block_groups = 256 / kKind.group_columns;
+  prefetch_start(p);
+  Prefetch ahead = prefetch(p.next, p.num_rows * p.row_bytes, groups * count_calls(p.num_tokens));
+  Tile tile;
+  for (int block = 0, left = groups; left > 0; block++, left -= block_groups) {
+    const int num_groups = std::min(left, block_groups);
+    const size_t offset = size_t(block) * (256 / Unpack::kBlockColumns) * Unpack::kBlockBytes;
+    for (int half = 0; half < kHalves; half++)
+      Unpack::unpack({rows + half * kLanes, offset}, num_groups, tile, half);
+    multiply_all<kKind>(p, tile, num_groups, block, ahead);
+  }
+}
+
+}  // namespace sharpi::avx512

@@ -1,0 +1,69 @@
+// Bytes of 16 rows, turned so that every row has one lane of a register.
+#pragma once
+#include "registers.h"
+
+namespace sharpi::avx512 {
+
+// 16 rows of blocks, read at one offset. They may be anywhere: rows that are missing repeat the
+// last.
+struct Rows {
+  const uint8_t* const* starts;
+  size_t offset;
+
+  const uint8_t* at(int row) const { return starts[row] + offset; }
+  Rows operator+(size_t bytes) const { return {starts, offset + bytes}; }
+};
+
+// Within each 128-bit lane: four rows of four dwords -> out[j]: dword j of rows 0..3.
+inline void transpose_lanes(const Ints rows[4], Ints out[4]) {
+  const Ints a = _mm512_unpacklo_epi32(rows[0], rows[1]),
+             b = _mm512_unpackhi_epi32(rows[0], rows[1]);
+  const Ints c = _mm512_unpacklo_epi32(rows[2], rows[3]),
+             d = _mm512_unpackhi_epi32(rows[2], rows[3]);
+  out[0] = _mm512_unpacklo_epi64(a, c);
+  out[1] = _mm512_unpackhi_epi64(a, c);
+  out[2] = _mm512_unpacklo_epi64(b, d);
+  out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+// 4 bytes of each row -> row r in dword r.
+inline Ints gather4(Rows rows) {
+  auto four = [&](int r) {
+    return _mm_setr_epi32(load_dword(rows.at(r)), load_dword(rows.at(r + 1)),
+                          load_dword(rows.at(r + 2)), load_dword(rows.at(r + 3)));
+  };
+  const __m256i low = _mm256_setr_m128i(four(0), four(4)),
+                high = _mm256_setr_m128i(four(8), four(12));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+// 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r. Masked broadcasts need no
+// shuffle port.
+inline void transpose16(Rows rows, Ints out[4]) {
+  auto at = [&](int row) { return _mm_loadu_si128((const __m128i*)rows.at(row)); };
+  Ints r[4];
+  for (int i = 0; i < 4; i++) {
+    r[i] = _mm512_mask_broadcast_i32x4(_mm512_castsi128_si512(at(i)), 0x00f0, at(4 + i));
+    r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00, at(8 + i));
+    r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000, at(12 + i));
+  }
+  transpose_lanes(r, out);
+}
+
+// 32 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
+inline void transpose32(Rows rows, Ints out[8]) {
+  auto at = [&](int row) { return _mm256_loadu_si256((const __m256i*)rows.at(row)); };
+  Ints r[4], t[2][4];
+  for (int h = 0; h < 2; h++) {  // 8 rows at a time
+    for (int i = 0; i < 4; i++)
+      r[i] = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(at(8 * h + i)), 0xf0,
+                                         at(8 * h + 4 + i));
+    transpose_lanes(r, t[h]);
+  }
+  for (int j = 0; j < 4; j++) {
+    out[j] = _mm512_shuffle_i32x4(t[0][j], t[1][j], 0x88);
+    out[4 + j] = _mm512_shuffle_i32x4(t[0][j], t[1][j], 0xdd);
+  }
+}
+
+}  // namespace sharpi::avx512

@@ -1,0 +1,95 @@
+// Blocks of 32 with one scale, 16 rows of them into half a tile: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+#pragma once
+#include <cstddef>
+
+#include "quant_blocks.h"
+#include "tile.h"
+#include "transpose.h"
+
+namespace sharpi::avx512 {
+
+// Values 0..15 are low nibbles, 16..31 high nibbles of 16 bytes.
+inline void split_nibbles(Rows packed, Ints w[8]) {
+  Ints x[4];
+  transpose16(packed, x);
+  for (int k = 0; k < 4; k++) w[k] = low_nibbles(x[k]), w[4 + k] = high_nibbles(x[k]);
+}
+
+// Adds bit i of a row's dword, as 16, to its value i.
+inline void add_fifth_bits(Ints bits, Ints w[8]) {
+  const Ints one_of_four = dwords(0x08040201), other_four = dwords(int(0x80402010));
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; k++) {
+    const Ints spread = _mm512_shuffle_epi8(
+        bits,
+        _mm512_broadcast_i32x4(_mm_add_epi8(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c),
+                                            _mm_set1_epi8(char(k / 2)))));
+    const __mmask64 set = _mm512_test_epi8_mask(spread, k % 2 ? other_four : one_of_four);
+    w[k] = _mm512_mask_add_epi8(w[k], set, w[k], bytes(16));
+  }
+}
+
+// A type here: values() of one block of 16 rows, 0 and up, and set_scale() from the block's start.
+template <class Type>
+struct UnpackBlocksOf32 {
+  static constexpr TileKind kKind = Type::kKind;
+  static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
+
+  static void unpack(Rows blocks, int num_groups, Tile& tile, int half) {
+#pragma GCC unroll 1
+    for (int g = 0; g < num_groups; g++, blocks.offset += kBlockBytes) {
+      Ints w[8];
+      Type::values(blocks, w);
+      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][half], w[k]);
+      const Ints start = gather4(blocks);
+      _mm512_store_ps(tile.scale[g][half], Type::scale(start));
+      if (kKind.has_offsets) _mm512_store_ps(tile.offset[g][half], high_half(start));
+    }
+  }
+};
+
+struct Q4_0 {
+  using Block = BlockQ4_0;
+  static constexpr TileKind kKind{32, false, 8};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
+};
+
+struct Q4_1 {
+  using Block = BlockQ4_1;
+  static constexpr TileKind kKind{32, true, 0};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
+};
+
+struct Q5_0 {
+  using Block = BlockQ5_0;
+  static constexpr TileKind kKind{32, false, 16};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
+  }
+};
+
+struct Q5_1 {
+  using Block = BlockQ5_1;
+  static constexpr TileKind kKind{32, true, 0};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
+  }
+};
+
+struct Q8_0 {
+  using Block = BlockQ8_0;
+  static constexpr TileKind kKind{32, false, 128};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    transpose32(block + offsetof(Block, qs), w);
+    for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(w[k], bytes(128));
+  }
+};
+
+}  // namespace sharpi::avx512

@@ -1,0 +1,73 @@
+// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4.
+#pragma once
+#include <cstddef>
+
+#include "unpack_blocks_of_32.h"
+
+namespace sharpi::avx512 {
+
+// The values of IQ4_NL and IQ4_XS, plus 127.
+inline Ints nonlinear_values() {
+  return _mm512_broadcast_i32x4(_mm_setr_epi8(0, 23, 44, 62, 78, 92, 105, 117, char(128), char(140),
+                                              char(152), char(165), char(180), char(196), char(216),
+                                              char(240)));
+}
+// Twice the values of an E2M1 float, plus 12.
+inline Ints e2m1_values() {
+  return _mm512_broadcast_i32x4(
+      _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+}
+inline void look_up(Ints table, Ints w[8]) {
+  for (int k = 0; k < 8; k++) w[k] = _mm512_shuffle_epi8(table, w[k]);
+}
+
+struct IQ4_NL {
+  using Block = BlockIQ4_NL;
+  static constexpr TileKind kKind{32, false, 127};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    look_up(nonlinear_values(), w);
+  }
+};
+
+struct MXFP4 {
+  using Block = BlockMXFP4;
+  static constexpr TileKind kKind{32, false, 12};
+  // 2^(e - 128), half of what the exponent says since the values are doubled; below 2 it is
+  // subnormal.
+  static Floats scale(Ints start) {
+    const Ints e = byte_of(start, 0),
+               normal = _mm512_slli_epi32(_mm512_sub_epi32(e, dwords(1)), 23);
+    const Ints subnormal = _mm512_sllv_epi32(dwords(0x00200000), e);
+    return _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, dwords(2)), subnormal));
+  }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    look_up(e2m1_values(), w);
+  }
+};
+
+// Eight groups of 32 with 6-bit scales, less 32, in two places.
+struct UnpackIQ4_XS {
+  static constexpr TileKind kKind{32, false, 127};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
+
+  static void unpack(Rows blocks, int, Tile& tile, int half) {
+    const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
+    const Floats d = low_half(start);
+    for (int g = 0; g < 8; g++) {
+      const Ints high = _mm512_slli_epi32(_mm512_srli_epi32(start, 16 + 2 * g), 4);
+      const Ints scale = merge_bits(_mm512_srli_epi32(low, 4 * g), dwords(15), high, dwords(0x30));
+      _mm512_store_ps(tile.scale[g][half],
+                      _mm512_mul_ps(d, to_float(_mm512_sub_epi32(scale, dwords(32)))));
+      Ints w[8];
+      split_nibbles(blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g), w);
+      look_up(nonlinear_values(), w);
+      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][half], w[k]);
+    }
+  }
+};
+
+}  // namespace sharpi::avx512

@@ -1,0 +1,16 @@
+// Matrix products for ARM.
+#if defined(__aarch64__)
+#include "portable_product.h"
+
+namespace sharpi {
+
+const MatmulKernels* neon_matmul() {
+  static constexpr MatmulKernels kernels{"neon", plain_product, plain_quantise, plain_dequantise};
+  return &kernels;
+}
+
+}  // namespace sharpi
+#else
+#include "matmul.h"
+const sharpi::MatmulKernels* sharpi::neon_matmul() { return nullptr; }
+#endif

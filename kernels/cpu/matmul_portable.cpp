@@ -1,0 +1,11 @@
+// Matrix products for the compiler's baseline target.
+#include "portable_product.h"
+
+namespace sharpi {
+
+const MatmulKernels* portable_matmul() {
+  static constexpr MatmulKernels kernels{"portable", plain_product, plain_quantise, plain_dequantise};
+  return &kernels;
+}
+
+}  // namespace sharpi
