@@ -1,0 +1,228 @@
+"""The cases: one tiny Hugging Face configuration for each thing a loader can get wrong.
+
+Widths are the smallest that keep every part distinct: head_dim differs from hidden / heads where
+the architecture allows it, KV heads are fewer than heads, and sequences outrun sliding windows.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizer import VOCAB_SIZE
+
+NUM_TOKENS = 32
+
+LLAMA_3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 512,
+}
+LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+GEMMA_ROPE = {
+    "full_attention": {"rope_type": "default", "rope_theta": 100000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+}
+GEMMA_LINEAR_ROPE = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
+GRANITE_SCALES = {
+    "attention_multiplier": 0.125,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.6,
+    "logits_scaling": 2.5,
+}
+
+SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One reference: `model_class` and the `overrides` of its configuration over `SHARED`.
+
+    `llama_cpp_agrees` is False where llama.cpp does not read what its converter writes, so that
+    only transformers can tell.
+    """
+
+    name: str
+    model_class: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+    llama_cpp_agrees: bool = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The keyword arguments of the configuration."""
+        return SHARED | self.overrides
+
+
+SHARED: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+}
+
+CASES = (
+    Case("llama", "LlamaForCausalLM", {"num_hidden_layers": 3}),
+    Case(
+        "llama-256",
+        "LlamaForCausalLM",
+        {
+            "hidden_size": 256,
+            "intermediate_size": 256,
+            "num_key_value_heads": 1,
+            "num_hidden_layers": 1,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "llama-biases",
+        "LlamaForCausalLM",
+        {"head_dim": 32, "attention_bias": True, "tie_word_embeddings": True},
+    ),
+    Case("llama-linear", "LlamaForCausalLM", SHALLOW | {"rope_parameters": LINEAR_ROPE}),
+    Case("llama-llama3", "LlamaForCausalLM", SHALLOW | {"rope_parameters": LLAMA_3_ROPE}),
+    Case("llama-yarn", "LlamaForCausalLM", SHALLOW | {"rope_parameters": YARN_ROPE}),
+    Case(
+        "mixtral",
+        "MixtralForCausalLM",
+        {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 32},
+    ),
+    Case("qwen2", "Qwen2ForCausalLM", {"tie_word_embeddings": True, "hidden_size": 96}),
+    Case(
+        "qwen2-yarn",
+        "Qwen2ForCausalLM",
+        {"num_attention_heads": 2, "num_key_value_heads": 1, "rope_parameters": YARN_ROPE},
+    ),
+    Case(
+        "qwen2-yarn-tuned",
+        "Qwen2ForCausalLM",
+        {
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "num_hidden_layers": 1,
+            "rope_parameters": YARN_ROPE
+            | {"attention_factor": 1.4, "beta_fast": 16.0, "beta_slow": 2.0},
+        },
+        llama_cpp_agrees=False,
+    ),
+    Case(
+        "qwen2moe",
+        "Qwen2MoeForCausalLM",
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 96,
+            "norm_topk_prob": False,
+        },
+    ),
+    Case("qwen3", "Qwen3ForCausalLM", {"head_dim": 32, "tie_word_embeddings": True}),
+    Case(
+        "qwen3moe",
+        "Qwen3MoeForCausalLM",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+        },
+    ),
+    Case(
+        "olmoe",
+        "OlmoeForCausalLM",
+        {
+            "num_key_value_heads": 4,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "norm_topk_prob": False,
+        },
+    ),
+    Case(
+        "granitemoe",
+        "GraniteMoeForCausalLM",
+        GRANITE_SCALES
+        | {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "granitemoe-shared",
+        "GraniteMoeSharedForCausalLM",
+        GRANITE_SCALES
+        | {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "shared_intermediate_size": 64,
+        },
+    ),
+    Case(
+        "gemma3",
+        "Gemma3ForCausalLM",
+        {
+            "num_hidden_layers": 7,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 48,
+            "query_pre_attn_scalar": 48,
+            "sliding_window": 8,
+            "rope_parameters": GEMMA_ROPE,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "gemma3-linear",
+        "Gemma3ForCausalLM",
+        {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 8,
+            "final_logit_softcapping": 4.0,
+            "rope_parameters": GEMMA_LINEAR_ROPE,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "gemma3-62-layers",
+        "Gemma3ForCausalLM",
+        {
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 8,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 8,
+            "rope_parameters": GEMMA_ROPE,
+            "tie_word_embeddings": True,
+        },
+    ),
+)

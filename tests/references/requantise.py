@@ -1,0 +1,100 @@
+"""Rewrites an F16 GGUF in another quant type, so that tests need no files of every type.
+
+Norms, biases and routers keep their type, as in llama.cpp; so does a matrix whose rows are no
+multiple of the type's block.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, Keys
+from gguf.gguf_reader import ReaderField, ReaderTensor
+from gguf.quants import quantize
+
+KEPT_PARTS = ("_norm.", "ffn_gate_inp", "rope_freqs")
+WRITABLE_TYPES = (
+    GGMLQuantizationType.F32,
+    GGMLQuantizationType.F16,
+    GGMLQuantizationType.BF16,
+    GGMLQuantizationType.Q4_0,
+    GGMLQuantizationType.Q4_1,
+    GGMLQuantizationType.Q5_0,
+    GGMLQuantizationType.Q5_1,
+    GGMLQuantizationType.Q8_0,
+)
+_HEADER_KEYS = ("GGUF.", Keys.General.ARCHITECTURE, Keys.General.FILE_TYPE)
+
+
+def requantise(source: Path, target: Path, quant_type: GGMLQuantizationType) -> Path:
+    """Writes `source` (weights F16 or F32) to `target` in `quant_type`; returns `target`.
+
+    Raises ValueError for a type that the gguf package cannot write.
+    """
+    if quant_type not in WRITABLE_TYPES:
+        names = ", ".join(each.name for each in WRITABLE_TYPES)
+        raise ValueError(f"gguf cannot quantise to {quant_type.name}; it can to {names}")
+    reader = GGUFReader(source)
+    writer = GGUFWriter(target, field_value(reader.fields[Keys.General.ARCHITECTURE]))
+    copy_metadata(reader, writer)
+    writer.add_file_type(_file_type(quant_type))
+    for tensor in reader.tensors:
+        _add(writer, tensor, quant_type)
+    write(writer)
+    return target
+
+
+def copy_metadata(reader: GGUFReader, writer: GGUFWriter) -> None:
+    """Copies every key except those that the writer or its caller sets."""
+    for name, field in reader.fields.items():
+        if not name.startswith(_HEADER_KEYS):
+            element = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field_value(field), field.types[0], element)
+
+
+def field_value(field: ReaderField):  # type: ignore[no-untyped-def]
+    """A metadata value as Python's own type."""
+    return field.contents()
+
+
+def write(writer: GGUFWriter) -> None:
+    """Writes everything added and closes the file."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add(writer: GGUFWriter, tensor: ReaderTensor, quant_type: GGMLQuantizationType) -> None:
+    if _stays(tensor, quant_type):
+        writer.add_tensor(tensor.name, tensor.data)
+    else:
+        blocks = quantize(tensor.data.astype(np.float32), quant_type)
+        writer.add_tensor(tensor.name, blocks, raw_dtype=quant_type)
+
+
+def _stays(tensor: ReaderTensor, quant_type: GGMLQuantizationType) -> bool:
+    block_size, _ = GGML_QUANT_SIZES[quant_type]
+    is_small = tensor.data.ndim < 2 or any(part in tensor.name for part in KEPT_PARTS)
+    return is_small or tensor.data.shape[-1] % block_size != 0
+
+
+def _file_type(quant_type: GGMLQuantizationType) -> LlamaFileType:
+    if quant_type == GGMLQuantizationType.F32:
+        return LlamaFileType.ALL_F32
+    return LlamaFileType[f"MOSTLY_{quant_type.name}"]
+
+
+def main() -> None:
+    """Parses the command line and rewrites one file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("quant_type", choices=[each.name for each in WRITABLE_TYPES])
+    arguments = parser.parse_args()
+    requantise(arguments.source, arguments.target, GGMLQuantizationType[arguments.quant_type])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Random tiny models: weights with enough variance that every mistake shows, and their logits.
+
+Matrices hold values that F16 represents exactly, so an F16 file stores the model without loss.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import transformers
+from cases import NUM_TOKENS, Case
+from numpy.typing import NDArray
+from tokenizer import NUM_SPECIAL_TOKENS, VOCAB_SIZE
+
+NUM_SEEDS = 40
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model, the token ids (tokens,) it read and the logits (tokens, vocab) it gave."""
+
+    model: transformers.PreTrainedModel
+    seed: int
+    margin: float
+    tokens: NDArray[np.int32]
+    logits: NDArray[np.float32]
+
+
+def make_reference(case: Case) -> Reference:
+    """The reference of a case; of `NUM_SEEDS` seeds, the one whose routes are most certain.
+
+    A route that hangs on the last digit would turn rounding into another answer.
+    """
+    if "num_experts_per_tok" not in case.settings:
+        return _make(case, seed=0)
+    return max((_make(case, seed) for seed in range(NUM_SEEDS)), key=lambda each: each.margin)
+
+
+def _make(case: Case, seed: int) -> Reference:
+    model = _build(case)
+    _fill(model, torch.Generator().manual_seed(seed))
+    ids = np.random.default_rng(seed).integers(NUM_SPECIAL_TOKENS, VOCAB_SIZE, NUM_TOKENS)
+    margins: list[float] = []
+    for module in _routers(model, case):
+        module.register_forward_pre_hook(_margin_hook(margins, case))
+    with torch.no_grad():
+        logits = model(torch.from_numpy(ids)[None], use_cache=False).logits[0].numpy()
+    return Reference(
+        model, seed, min(margins, default=0.0), ids.astype(np.int32), logits.astype(np.float32)
+    )
+
+
+def _build(case: Case) -> transformers.PreTrainedModel:
+    model_class = getattr(transformers, case.model_class)
+    config = model_class.config_class(**case.settings)
+    config.architectures = [case.model_class]
+    config._attn_implementation = "eager"
+    return model_class(config).to(torch.float32).eval()
+
+
+def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> None:
+    norm_offset = 0.0 if model.config.model_type.startswith("gemma3") else 1.0
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("norm.weight") or "layernorm" in name:
+            value = norm_offset + 0.3 * noise
+        elif parameter.ndim == 1:
+            value = 0.5 * noise
+        else:
+            value = (_gain(name) * parameter.shape[-1] ** -0.5 * noise).half().float()
+        parameter.data.copy_(value)
+
+
+def _gain(name: str) -> float:
+    """Queries, keys and routers spread wide, so that attention and routes are far from even."""
+    spread = ("q_proj", "k_proj", "gate.weight", "router.layer")
+    return 2.0 if any(part in name for part in spread) else 1.0
+
+
+def _routers(model: transformers.PreTrainedModel, case: Case) -> list[torch.nn.Module]:
+    num_experts = case.settings.get("num_local_experts", case.settings.get("num_experts"))
+    weights = {name: getattr(each, "weight", None) for name, each in model.named_modules()}
+    return [
+        model.get_submodule(name)
+        for name, weight in weights.items()
+        if weight is not None and weight.ndim == 2 and weight.shape[0] == num_experts
+    ]
+
+
+def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-def]
+    """A hook that notes how far the last chosen expert leads the first that was not."""
+    chosen = case.settings["num_experts_per_tok"]
+
+    def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
+        ranked = (hidden @ module.weight.T).sort(dim=-1, descending=True).values
+        margins.append(float((ranked[:, chosen - 1] - ranked[:, chosen]).min()))
+
+    return note
