@@ -1,0 +1,142 @@
+"""Q4_K and Q6_K quantisers in NumPy: floats in, the bytes that GGUF stores out.
+
+The gguf package reads these types but does not write them. Each block's scale comes from a
+small search over weighted least-squares fits; the layouts are those of ggml-common.h.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.uint8]
+
+SUPER_BLOCK = 256
+
+
+class Fit(NamedTuple):
+    """Blocks as scale * levels + offset; scale and offset are (blocks, 1)."""
+
+    scale: Floats
+    offset: Floats
+    error: Floats
+
+
+def quantise_q4_k(values: Floats) -> Integers:
+    """Bytes (..., columns / 256 * 144) of float32 `values` (..., columns)."""
+    blocks = values.reshape(-1, SUPER_BLOCK // 32, 32).astype(np.float32)
+    fit = _fit_with_offset(blocks.reshape(-1, 32))
+    scale, num_scale = _six_bits(fit.scale.reshape(-1, 8))
+    depth, num_depth = _six_bits(-fit.offset.reshape(-1, 8))
+    steps = (scale.astype(np.float32) * num_scale)[..., None]  # (super-blocks, 8, 1)
+    depths = (depth.astype(np.float32) * num_depth)[..., None]
+    levels = np.clip(np.rint((blocks + depths) * _inverse(steps)), 0, 15).astype(np.uint8)
+    pairs = levels.reshape(-1, 4, 2, 32)
+    nibbles = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, 128)
+    packed = [_bytes(scale), _bytes(depth), _pack_six_bits(num_scale, num_depth), nibbles]
+    return _rows(np.concatenate(packed, axis=-1), values.shape)
+
+
+def quantise_q6_k(values: Floats) -> Integers:
+    """Bytes (..., columns / 256 * 210) of float32 `values` (..., columns)."""
+    blocks = values.reshape(-1, SUPER_BLOCK // 16, 16).astype(np.float32)
+    scales = _fit_symmetric(blocks.reshape(-1, 16)).reshape(-1, 16)
+    largest = np.take_along_axis(scales, np.abs(scales).argmax(-1)[:, None], -1)
+    scale = (largest / -128).astype(np.float16)
+    num_scale = np.clip(np.rint(scales * _inverse(scale.astype(np.float32))), -128, 127)
+    steps = (scale.astype(np.float32) * num_scale)[..., None]  # (super-blocks, 16, 1)
+    levels = np.clip(np.rint(blocks * _inverse(steps)), -32, 31).astype(np.int8) + 32
+    levels = levels.astype(np.uint8)
+    halves = levels.reshape(-1, 2, 2, 64) & 15
+    low = (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(-1, 128)
+    quarters = levels.reshape(-1, 2, 4, 32) >> 4
+    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
+    high = np.bitwise_or.reduce(quarters << shifts, axis=2).reshape(-1, 64)
+    packed = [low, high, num_scale.astype(np.int8).view(np.uint8), _bytes(scale)]
+    return _rows(np.concatenate(packed, axis=-1), values.shape)
+
+
+def _fit_with_offset(blocks: Floats) -> Fit:
+    """Fit blocks (n, 32) by 16 levels with offset <= 0, trying 21 widths of the grid."""
+    # Large values move outputs most, so their errors count more; ggml weighs alike.
+    weight = np.sqrt((blocks**2).mean(-1, keepdims=True)) + np.abs(blocks)
+    low = np.minimum(blocks.min(-1, keepdims=True), 0)
+    span = blocks.max(-1, keepdims=True) - low
+    best = _with_error(blocks, weight, span / 15, low)
+    for widening in np.linspace(-1, 1, 21, dtype=np.float32):
+        levels = np.clip(np.rint((blocks - low) * (15 + widening) * _inverse(span)), 0, 15)
+        fit = _with_error(blocks, weight, *_weighted_line(blocks, levels, weight))
+        better = fit.error < best.error
+        best = Fit(*(np.where(better, new, old) for new, old in zip(fit, best, strict=True)))
+    return best
+
+
+def _weighted_line(blocks: Floats, levels: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Scale and offset <= 0, each (n, 1), of the least-squares line from levels to blocks."""
+
+    def total(terms: Floats) -> Floats:
+        return (weight * terms).sum(-1, keepdims=True)
+
+    ones, first, second = total(np.ones_like(levels)), total(levels), total(levels**2)
+    value, product = total(blocks), total(blocks * levels)
+    inverse = _inverse(ones * second - first**2)
+    scale = (ones * product - first * value) * inverse
+    offset = (second * value - first * product) * inverse
+    through_zero = offset > 0
+    scale = np.where(through_zero, product * _inverse(second), scale)
+    return np.maximum(scale, 0), np.where(through_zero, 0, offset)
+
+
+def _with_error(blocks: Floats, weight: Floats, scale: Floats, offset: Floats) -> Fit:
+    """The fit with its weighted squared error (n, 1), levels rounded anew."""
+    levels = np.clip(np.rint((blocks - offset) * _inverse(scale)), 0, 15)
+    error = (weight * (scale * levels + offset - blocks) ** 2).sum(-1, keepdims=True)
+    return Fit(scale, offset, error)
+
+
+def _fit_symmetric(blocks: Floats) -> Floats:
+    """Scale (n, 1) of blocks (n, 16) on 64 levels around zero, trying 19 widths of the grid."""
+    peak = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[:, None], -1)
+    best_scale, best_gain = np.zeros_like(peak), np.full_like(peak, -1)
+    for widening in np.linspace(-0.9, 0.9, 19, dtype=np.float32):
+        # The peak takes level -32, because there is no level 32.
+        levels = np.clip(np.rint(blocks * -(32 + widening) * _inverse(peak)), -32, 31)
+        product = (blocks**3 * levels).sum(-1, keepdims=True)  # weights are blocks**2
+        second = (blocks**2 * levels**2).sum(-1, keepdims=True)
+        gain = product**2 * _inverse(second)  # what the best scale takes off the error
+        best_scale = np.where(gain > best_gain, product * _inverse(second), best_scale)
+        best_gain = np.maximum(gain, best_gain)
+    return best_scale
+
+
+def _six_bits(values: Floats) -> tuple[NDArray[np.float16], Integers]:
+    """A half-precision unit (n, 1) and 6-bit multiples (n, 8) of non-negative values."""
+    unit = (values.max(-1, keepdims=True) / 63).astype(np.float16)
+    multiples = np.rint(values * _inverse(unit.astype(np.float32)))
+    return unit, np.clip(multiples, 0, 63).astype(np.uint8)
+
+
+def _pack_six_bits(scales: Integers, depths: Integers) -> Integers:
+    """The 12 bytes of 8 scales and 8 depths: 6 bits of the first four, split last four."""
+    scale_bytes = scales[:, :4] | scales[:, 4:] >> 4 << 6
+    depth_bytes = depths[:, :4] | depths[:, 4:] >> 4 << 6
+    low_bits = scales[:, 4:] & 15 | (depths[:, 4:] & 15) << 4
+    return np.concatenate([scale_bytes, depth_bytes, low_bits], axis=-1)
+
+
+def _inverse(values: Floats) -> Floats:
+    """1 / values, and 0 where that is not finite."""
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = 1 / values
+    return np.where(np.isfinite(inverse), inverse, 0).astype(np.float32)
+
+
+def _bytes(halves: NDArray[np.float16]) -> Integers:
+    """Half-precision numbers (n, 1) as little-endian bytes (n, 2)."""
+    return halves.astype("<f2").view(np.uint8)
+
+
+def _rows(super_blocks: Integers, shape: tuple[int, ...]) -> Integers:
+    """Super-blocks (n, bytes) put back into the rows of `shape`."""
+    return super_blocks.reshape(*shape[:-1], -1)

@@ -1,0 +1,131 @@
+"""The training recipe of the demo model: a story-telling qwen3moe, from scratch, on CPU.
+
+usage: train.py TEXT OUT_DIR [--minutes 79] [--epochs 30]
+
+TEXT holds stories parted by <|endoftext|>. Written with Python 3.11, torch 2.13.0,
+transformers 5.23.0 and tokenizers 0.23.3. Leaves in OUT_DIR the tokenizer, the checkpoint
+with the lowest held-out loss and curve.json.
+"""
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from corpus import END, encode, read_stories, train_tokenizer, windows
+from tokenizers import Tokenizer
+from torch import Tensor
+from trainee import PEAK_RATE, Trainee, balance_entropy, configuration
+from transformers import PreTrainedTokenizerFast, Qwen3MoeForCausalLM
+
+SEED, TOKENS_PER_STEP, EVALUATE_EVERY, WARM_UP_STEPS, LAST_RATE = 0, 4096, 100, 100, 0.01
+BPE_DROPOUT, BPE_DROPOUT_UNTIL, LONG_WINDOWS_FROM = 0.1, 0.6, 0.7
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Minutes of wall clock and epochs; the schedule ends with whichever ends first."""
+
+    minutes: float
+    epochs: float
+    started: float = field(default_factory=time.monotonic)
+
+    def minutes_used(self) -> float:
+        """Wall-clock minutes since the start, pauses of the process included."""
+        return (time.monotonic() - self.started) / 60
+
+    def progress(self, epochs_done: float) -> float:
+        """Fraction of the schedule done; 1 or more when training must end."""
+        return max(self.minutes_used() / self.minutes, epochs_done / self.epochs)
+
+
+@dataclass
+class Record:
+    """The validation curve, and the best checkpoint so far, both kept in `out`."""
+
+    out: Path
+    budget: Budget
+    held_out: list[list[int]]
+    points: list[dict[str, float]] = field(default_factory=list)
+    best: float = math.inf
+
+    def add(self, trainee: Trainee, step: int, progress: float, loss: float) -> None:
+        """Measure held-out loss and router balance; save the model if it is the best."""
+        minutes = self.budget.minutes_used()
+        held_out, shares = trainee.evaluate(self.held_out)
+        entropy = balance_entropy(shares).min().item()
+        point = {"minutes": minutes, "step": step, "tokens": step * TOKENS_PER_STEP}
+        point |= {"progress": progress, "train": loss, "held_out": held_out}
+        point |= {"least_router_entropy": entropy}
+        self.points.append({name: round(value, 4) for name, value in point.items()})
+        print(json.dumps(self.points[-1]), flush=True)
+        (self.out / "curve.json").write_text(json.dumps(self.points, indent=1), encoding="utf-8")
+        if held_out < self.best:
+            self.best = held_out
+            trainee.model.save_pretrained(self.out)
+
+
+def rate_at(step: int, progress: float) -> float:
+    """Linear warm-up, then a cosine from PEAK_RATE to LAST_RATE of it."""
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return PEAK_RATE * min(1.0, (step + 1) / WARM_UP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
+
+
+def batches(
+    tokenizer: Tokenizer, stories: list[str], budget: Budget
+) -> Iterator[tuple[Tensor, float]]:
+    """Batches and the schedule's progress; each epoch is tokenised and shuffled anew."""
+    epoch, progress = 0, 0.0
+    while True:
+        # Late epochs see the text as it will be prompted: plain BPE, whole stories.
+        dropout = BPE_DROPOUT * max(0.0, 1 - progress / BPE_DROPOUT_UNTIL)
+        length = 512 if progress > LONG_WINDOWS_FROM else 256
+        packed = list(windows(encode(tokenizer, stories, dropout), length))
+        size = TOKENS_PER_STEP // length
+        for at in range(0, len(packed) - size + 1, size):
+            progress = budget.progress(epoch + at / len(packed))
+            if progress >= 1:
+                return
+            yield torch.tensor(packed[at : at + size]), progress
+        epoch += 1
+
+
+def train(text: Path, out: Path, budget: Budget) -> None:
+    """Train on the stories of `text`; leave the best checkpoint and the curve in `out`."""
+    training, held_out = read_stories(text)
+    tokenizer = train_tokenizer(training)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=END, eos_token=END
+    ).save_pretrained(out)
+    record = Record(out, budget, encode(tokenizer, held_out))
+    trainee = Trainee(Qwen3MoeForCausalLM(configuration()))
+    step, smooth = 0, math.log(len(tokenizer.get_vocab()))
+    for batch, progress in batches(tokenizer, training, budget):
+        loss = trainee.step(batch, rate_at(step, progress))
+        step += 1
+        smooth = 0.98 * smooth + 0.02 * loss
+        if step % EVALUATE_EVERY == 0:
+            record.add(trainee, step, progress, smooth)
+    record.add(trainee, step, 1.0, smooth)
+
+
+def main() -> None:
+    """Read the command line and train."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("text", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, default=79.0)
+    parser.add_argument("--epochs", type=float, default=30.0)
+    given = parser.parse_args()
+    random.seed(SEED)
+    torch.manual_seed(SEED)
+    train(given.text, given.out, Budget(given.minutes, given.epochs))
+
+
+if __name__ == "__main__":
+    main()
