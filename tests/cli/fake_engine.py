@@ -6,6 +6,8 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from sharpi.errors import UsageError
+
 BOS, END = 1, 2
 _FIRST_LETTER = 10
 _MARKERS = {"<bos>": BOS, "<end>": END}
@@ -111,7 +113,6 @@ class FakeEngine:
         self.chat_format = FakeChatFormat()
         self.context_size = 64
         self.notes: tuple[str, ...] = ()
-        self.model_config = types.SimpleNamespace(vocab_size=300, architecture="fake")
         self.scripts: list[list[Any]] = []
         self.prompts: list[list[int]] = []
         self.requests: list[Any] = []
@@ -130,6 +131,8 @@ class FakeEngine:
     def logits(self, ids: Any) -> Any:
         import numpy as np
 
+        if ids.min() < 0 or ids.max() >= 300:
+            raise UsageError("token ids must be 0..299")
         return np.tile(np.asarray(ids, np.float32)[:, None], (1, 4))
 
     def prompt_text(self, index: int = -1) -> str:

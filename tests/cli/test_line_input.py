@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import subprocess
 import sys
 import time
@@ -51,19 +52,20 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """What came up to and including `text`."""
-        deadline = time.monotonic() + 10
-        while text not in self.seen and time.monotonic() < deadline:
+        while text not in self.seen:
+            is_ready, _, _ = select.select([self._ours], [], [], 10)
+            assert is_ready, f"{text!r} did not come, but {self.seen!r}"
             self.seen += os.read(self._ours, 4096).decode()
         before, found, self.seen = self.seen.partition(text)
-        assert found, f"{text!r} did not come, but {before!r}"
         return before + found
 
-    def close(self) -> int:
-        try:
-            return self.process.wait(timeout=10)
-        finally:
-            self.process.kill()
-            os.close(self._ours)
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
 
 
 def _own_terminal() -> None:
@@ -75,27 +77,30 @@ def _own_terminal() -> None:
 
 
 def test_a_conversation_at_the_terminal(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
-    terminal.wait_for("/help for help.")
-    terminal.wait_for("> ")
-    terminal.type("half a line\x03")
-    terminal.wait_for("Ctrl-D or /exit leaves.")
-    terminal.wait_for("> ")
-    terminal.type("hello\n")
-    terminal.wait_for("more more")
-    terminal.type("\x03")
-    terminal.wait_for("> ")
-    terminal.type("/stats\n")
-    terminal.wait_for("2 messages")
-    terminal.wait_for("> ")
-    terminal.type("\x04")
-    assert terminal.close() == 0
+    with Terminal(tmp_path) as terminal:
+        terminal.wait_for("/help for help.")
+        terminal.wait_for("> ")
+        terminal.type("half a line")
+        terminal.wait_for("half a line")
+        time.sleep(0.1)  # let readline go back to waiting, where it notices a signal
+        terminal.type("\x03")
+        terminal.wait_for("Ctrl-D or /exit leaves.")
+        terminal.wait_for("> ")
+        terminal.type("hello\n")
+        terminal.wait_for("more more")
+        terminal.type("\x03")
+        terminal.wait_for("> ")
+        terminal.type("/stats\n")
+        terminal.wait_for("2 messages")
+        terminal.wait_for("> ")
+        terminal.type("\x04")
+        assert terminal.process.wait(timeout=10) == 0
     assert (tmp_path / "sharpi" / "history").read_text().splitlines()[-2:] == ["hello", "/stats"]
 
 
 def test_history_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "sharpi").write_text("a file where the folder should be")
-    terminal = Terminal(tmp_path)
-    terminal.wait_for("> ")
-    terminal.type("/exit\n")
-    assert terminal.close() == 0
+    with Terminal(tmp_path) as terminal:
+        terminal.wait_for("> ")
+        terminal.type("/exit\n")
+        assert terminal.process.wait(timeout=10) == 0
