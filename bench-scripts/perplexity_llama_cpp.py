@@ -1,0 +1,72 @@
+"""Perplexity of a GGUF over a text, windowed as llama.cpp's perplexity tool does it.
+
+Prints the running figure after every window, to hold against `sharpi perplexity`. Each window of
+`--context` tokens starts from an empty KV cache, with BOS in its first place where the vocabulary
+adds one; predictions of its second half count, beginning with the token after the middle one.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+
+def main() -> None:
+    """Parses the command line and prints one line for each window."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("-f", "--file", type=Path, required=True, help="UTF-8 text")
+    parser.add_argument("-c", "--context", type=int, default=512)
+    parser.add_argument("--windows", type=int, default=20)
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    model = open_model(arguments.model, arguments.context, arguments.threads)
+    adds_bos = llama_cpp.llama_vocab_get_add_bos(model._model.vocab)
+    ids = model.tokenize(arguments.file.read_bytes(), add_bos=adds_bos, special=False)
+    total, count = 0.0, 0
+    for index, window in enumerate(split(ids, arguments.context, arguments.windows)):
+        if adds_bos:
+            window[0] = model.token_bos()
+        losses = window_losses(model, window)
+        total, count = total + float(losses.sum()), count + len(losses)
+        print(f"[{index + 1}] {losses.mean():.4f} nats/token, so far {math.exp(total / count):.4f}")
+
+
+def open_model(path: Path, context: int, threads: int) -> llama_cpp.Llama:
+    """The model with room for one window, evaluated in one batch."""
+    return llama_cpp.Llama(
+        str(path),
+        n_ctx=context,
+        n_batch=context,
+        n_ubatch=context,
+        n_threads=threads,
+        n_threads_batch=threads,
+        logits_all=True,
+        verbose=False,
+    )
+
+
+def split(ids: list[int], context: int, max_windows: int) -> Iterator[list[int]]:
+    """The first whole windows of the text."""
+    for index in range(min(max_windows, len(ids) // context)):
+        yield ids[index * context : (index + 1) * context]
+
+
+def window_losses(model: llama_cpp.Llama, window: list[int]) -> NDArray[np.float64]:
+    """Negative log-likelihoods in nats of the tokens after the window's middle one."""
+    model.reset()
+    model.eval(window)
+    first = len(window) // 2
+    logits = model.scores[first : len(window) - 1].astype(np.float64)
+    targets = np.array(window[first + 1 :])
+    peak = logits.max(axis=1)
+    normaliser = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=1))
+    return normaliser - logits[np.arange(len(targets)), targets]
+
+
+if __name__ == "__main__":
+    main()
