@@ -45,7 +45,9 @@ struct BF16 {
 template <class Weight, int kRows, int kTokens>
 [[gnu::noinline]] void dot_products(const uint8_t* const* rows, const void* const* tokens,
                                     int columns, float* out, Prefetch& ahead) {
-  Floats sum[kRows][kTokens] = {};
+  Floats sum[kRows][kTokens];
+  for (auto& row : sum)
+    for (Floats& s : row) s = _mm512_setzero_ps();
   const auto step = [&](int c, auto... mask) {
     Floats w[kRows];
     for (int r = 0; r < kRows; r++)

@@ -28,8 +28,10 @@ struct Prefetch {
   int lines = 0;  // cache lines of a share
 
   void advance() {
-    for (int i = 0; i < lines; i++, at += 64) _mm_prefetch((const char*)at, _MM_HINT_T1);
+    const char* line = (const char*)at;
+    at += 64 * lines;
     if (at >= end) lines = 0;
+    for (; line < (const char*)at; line += 64) _mm_prefetch(line, _MM_HINT_T1);
   }
 };
 

@@ -36,12 +36,15 @@ struct GroupSums {
   alignas(64) float sum[kMaxGroups];  // meets the offsets
 
   void set(const Activation& a) {
-    const __m256i sums = kKind.group_columns == 16
-                             ? _mm256_loadu_si256((const __m256i*)a.sum16)
-                             : _mm256_castsi128_si256(_mm_loadu_si128((const __m128i*)a.sum32));
-    const Ints wide = _mm512_cvtepi16_epi32(sums);
-    if (kKind.bias) store(start, _mm512_mullo_epi32(wide, dwords(-kKind.bias)));
-    if (kKind.has_offsets) _mm512_store_ps(sum, to_float(wide));
+    const int16_t* sums = kKind.group_columns == 16 ? a.sum16 : a.sum32;
+    for (int g = 0; g < 256 / kKind.group_columns;
+         g += 8) {  // loads soon follow: they wait longer for 64 bytes
+      const __m256i eight = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)(sums + g)));
+      if (kKind.bias)
+        _mm256_store_si256((__m256i*)(start + g),
+                           _mm256_mullo_epi32(eight, _mm256_set1_epi32(-kKind.bias)));
+      if (kKind.has_offsets) _mm256_store_ps(sum + g, _mm256_cvtepi32_ps(eight));
+    }
   }
 };
 
@@ -71,9 +74,10 @@ template <TileKind kKind, int kTokens>
   constexpr int kSteps = kKind.group_columns / 4;
   const int8_t* q[kTokens];
   GroupSums<kKind> groups[kTokens];
-  Floats sum[kTokens][kHalves] = {};
+  Floats sum[kTokens][kHalves];
   for (int n = 0; n < kTokens; n++) {
     const Activation& activation = static_cast<const Activation*>(tokens[n])[block];
+    sum[n][0] = sum[n][1] = _mm512_setzero_ps();
     q[n] = activation.q;
     groups[n].set(activation);
   }

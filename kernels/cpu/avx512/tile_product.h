@@ -11,6 +11,8 @@
 
 namespace sharpi::avx512 {
 
+constexpr size_t kMaxColumnBytes = 272;  // of a row's 256 columns: Q8_0
+
 // Fetches rows this thread was not told about beforehand: 32 streams read at once would be slow.
 inline void prefetch_start(const Product& p) {
   static thread_local const uint8_t* announced = nullptr;
@@ -32,22 +34,36 @@ void multiply_all(const Product& p, const Tile& tile, int num_groups, int block,
   });
 }
 
+// Stands in for a tile with fewer than 32 rows: its blocks of 256 columns, the last row repeated.
+struct PaddedRows {
+  uint8_t bytes[kTileRows][kMaxColumnBytes];
+
+  Rows fill(const Product& p, size_t offset, size_t num_bytes) {
+    for (int r = 0; r < kTileRows; r++)
+      memcpy(bytes[r], p.rows + std::min(r, p.num_rows - 1) * p.row_bytes + offset, num_bytes);
+    return {bytes[0], kMaxColumnBytes};
+  }
+};
+
 template <class Unpack>
 void tile_product(const Product& p) {
   constexpr TileKind kKind = Unpack::kKind;
-  const uint8_t* rows[kTileRows];
-  for (int r = 0; r < kTileRows; r++) rows[r] = p.rows + std::min(r, p.num_rows - 1) * p.row_bytes;
-  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
-
-  const int groups = p.num_columns / kKind.group_columns, block_groups = 256 / kKind.group_columns;
+  constexpr int kBlockGroups = 256 / kKind.group_columns;
+  constexpr size_t kBytes = 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;  // of 256 columns
+  static_assert(kBytes <= kMaxColumnBytes);
+  const int groups = p.num_columns / kKind.group_columns;
   prefetch_start(p);
   Prefetch ahead = prefetch(p.next, p.num_rows * p.row_bytes, groups * count_calls(p.num_tokens));
+  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   Tile tile;
-  for (int block = 0, left = groups; left > 0; block++, left -= block_groups) {
-    const int num_groups = std::min(left, block_groups);
-    const size_t offset = size_t(block) * (256 / Unpack::kBlockColumns) * Unpack::kBlockBytes;
-    for (int half = 0; half < kHalves; half++)
-      Unpack::unpack({rows + half * kLanes, offset}, num_groups, tile, half);
+  PaddedRows padded;
+  for (int block = 0, left = groups; left > 0; block++, left -= kBlockGroups) {
+    const int num_groups = std::min(left, kBlockGroups);
+    const Rows rows = p.num_rows == kTileRows
+                          ? Rows{p.rows + block * kBytes, p.row_bytes}
+                          : padded.fill(p, block * kBytes, kBytes * num_groups / kBlockGroups);
+    Unpack::unpack(rows, num_groups, tile, 0);
+    Unpack::unpack(rows.from(kLanes), num_groups, tile, 1);
     multiply_all<kKind>(p, tile, num_groups, block, ahead);
   }
 }

@@ -4,14 +4,14 @@
 
 namespace sharpi::avx512 {
 
-// 16 rows of blocks, read at one offset. They may be anywhere: rows that are missing repeat the
-// last.
+// Rows of blocks, `stride` bytes apart. Functions here take the first 16.
 struct Rows {
-  const uint8_t* const* starts;
-  size_t offset;
+  const uint8_t* first;
+  size_t stride;
 
-  const uint8_t* at(int row) const { return starts[row] + offset; }
-  Rows operator+(size_t bytes) const { return {starts, offset + bytes}; }
+  const uint8_t* at(int row) const { return first + row * stride; }
+  Rows from(int row) const { return {at(row), stride}; }
+  Rows operator+(size_t bytes) const { return {first + bytes, stride}; }
 };
 
 // Within each 128-bit lane: four rows of four dwords -> out[j]: dword j of rows 0..3.

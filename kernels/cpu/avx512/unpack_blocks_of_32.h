@@ -35,9 +35,9 @@ struct UnpackBlocksOf32 {
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
-  static void unpack(Rows blocks, int num_groups, Tile& tile, int half) {
+  [[gnu::noinline]] static void unpack(Rows blocks, int num_groups, Tile& tile, int half) {
 #pragma GCC unroll 1
-    for (int g = 0; g < num_groups; g++, blocks.offset += kBlockBytes) {
+    for (int g = 0; g < num_groups; g++, blocks.first += kBlockBytes) {
       Ints w[8];
       Type::values(blocks, w);
       for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][half], w[k]);

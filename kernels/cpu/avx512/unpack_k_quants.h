@@ -45,7 +45,7 @@ struct UnpackQ4_K {
   static constexpr TileKind kKind{32, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ4_K);
 
-  static void unpack(Rows blocks, int, Tile& tile, int half) {
+  [[gnu::noinline]] static void unpack(Rows blocks, int, Tile& tile, int half) {
     unpack_six_bit_scales(blocks, tile, half);
     for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high
       Ints x[8];
@@ -62,7 +62,7 @@ struct UnpackQ5_K {
   static constexpr TileKind kKind{32, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ5_K);
 
-  static void unpack(Rows blocks, int, Tile& tile, int half) {
+  [[gnu::noinline]] static void unpack(Rows blocks, int, Tile& tile, int half) {
     unpack_six_bit_scales(blocks, tile, half);
     Ints fifth[8];  // bit g: group g's
     transpose32(blocks + offsetof(BlockQ5_K, qh), fifth);
@@ -85,7 +85,7 @@ struct UnpackQ6_K {
   static constexpr TileKind kKind{16, false, 32};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ6_K);
 
-  static void unpack(Rows blocks, int, Tile& tile, int half) {
+  [[gnu::noinline]] static void unpack(Rows blocks, int, Tile& tile, int half) {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
     const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));
@@ -114,7 +114,7 @@ struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
-  static void unpack(Rows blocks, int, Tile& tile, int half) {
+  [[gnu::noinline]] static void unpack(Rows blocks, int, Tile& tile, int half) {
     Ints packed[4], scales[4], mins[4];
     transpose16(blocks + offsetof(BlockQ2_K, scales), packed);
     for (int i = 0; i < 4; i++)
@@ -138,7 +138,7 @@ struct UnpackQ3_K {
   static constexpr TileKind kKind{16, false, 4};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ3_K);
 
-  static void unpack(Rows blocks, int, Tile& tile, int half) {
+  [[gnu::noinline]] static void unpack(Rows blocks, int, Tile& tile, int half) {
     unpack_scales(blocks, tile, half);
     Ints third[8];  // bit i: columns 32i..32i+31
     transpose32(blocks + offsetof(BlockQ3_K, hmask), third);
