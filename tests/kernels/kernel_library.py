@@ -1,0 +1,93 @@
+"""The compiled kernels as NumPy functions: what the C surface for tests takes and gives."""
+
+import ctypes
+import platform
+from functools import cache
+
+import numpy as np
+from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
+
+from sharpi.resources import native_library
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+ISAS = (
+    ("portable", "neon") if platform.machine() == "aarch64" else ("portable", "avx2", "avx512_vnni")
+)
+INT8, EXACT = 0, 1
+
+# 256 rounded activations, their sums of 32 and of 16, their scale.
+ACTIVATION = np.dtype(
+    {
+        "names": ["q", "sum32", "sum16", "scale"],
+        "formats": [(np.int8, 256), (np.int16, 8), (np.int16, 16), np.float32],
+        "offsets": [0, 256, 272, 304],
+        "itemsize": 320,
+    }
+)
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Fails where the library was not built: every install builds it."""
+    loaded = ctypes.CDLL(str(native_library()))
+    loaded.sharpi_instruction_set.restype = ctypes.c_char_p
+    return loaded
+
+
+def has_isa(isa: str) -> bool:
+    return library().sharpi_instruction_set(isa.encode()) is not None
+
+
+def matmul(
+    isa: str, kind: GGMLQuantizationType, weights: Bytes, x: Floats, precision: int = INT8
+) -> Floats:
+    """weights (rows, bytes of a row) x (tokens, columns) -> (tokens, rows)"""
+    out = np.full((len(x), len(weights)), np.nan, np.float32)
+    status = library().sharpi_matmul(
+        isa.encode(),
+        int(kind),
+        precision,
+        ctypes.c_void_p(weights.ctypes.data),
+        len(weights),
+        x.shape[1],
+        ctypes.c_void_p(x.ctypes.data),
+        len(x),
+        ctypes.c_void_p(out.ctypes.data),
+    )
+    assert status == 0, f"sharpi_matmul answered {status}"
+    return out
+
+
+def dequantise(isa: str, kind: GGMLQuantizationType, row: Bytes, columns: int) -> Floats:
+    out = np.full(columns, np.nan, np.float32)
+    status = library().sharpi_dequantise(
+        isa.encode(),
+        int(kind),
+        ctypes.c_void_p(row.ctypes.data),
+        columns,
+        ctypes.c_void_p(out.ctypes.data),
+    )
+    assert status == 0, f"sharpi_dequantise answered {status}"
+    return out
+
+
+def quantise(isa: str, x: Floats) -> NDArray[np.void]:
+    """x (n) -> (ceil(n / 256)) of ACTIVATION"""
+    blocks = -(-len(x) // 256)
+    memory = np.full(blocks * 320 + 64, 0xFF, np.uint8)  # room to align to 64 bytes
+    memory = memory[-memory.ctypes.data % 64 :][: blocks * 320]
+    status = library().sharpi_quantise(
+        isa.encode(), ctypes.c_void_p(x.ctypes.data), len(x), ctypes.c_void_p(memory.ctypes.data)
+    )
+    assert status == 0, f"sharpi_quantise answered {status}"
+    return memory.view(ACTIVATION)
+
+
+def rounded(isa: str, x: Floats) -> NDArray[np.float64]:
+    """x (tokens, columns) as the kernels see it after rounding."""
+    rows = [quantise(isa, row) for row in x]
+    values = [blocks["q"] * blocks["scale"][:, None].astype(np.float64) for blocks in rows]
+    return np.stack([v.reshape(-1)[: x.shape[1]] for v in values])

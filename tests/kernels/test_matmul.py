@@ -1,0 +1,121 @@
+"""Every product of every instruction set, against float64 on what the gguf package decodes."""
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from guarded_memory import GuardedMemory
+from kernel_library import EXACT, INT8, Floats, library, matmul, rounded
+from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats, block_values
+from random_weights import random_weights as weights_of
+
+pytestmark = pytest.mark.native
+
+# Norm of the error over norm of the result: float32 sums of up to 2048 products.
+ARITHMETIC = 1e-6
+COLUMNS = (32, 96, 192, 256, 576, 768, 2048)
+FLOAT_COLUMNS = (*COLUMNS, 1, 7, 45, 300)
+TOKENS = (1, 2, 3, 7, 13, 40)
+
+
+def columns_of(kind: Kind) -> list[int]:
+    every = FLOAT_COLUMNS if kind in FLOAT_KINDS else COLUMNS
+    return [n for n in every if n % block_values(kind) == 0]
+
+
+def random_tokens(tokens: int, columns: int) -> Floats:
+    rng = np.random.default_rng([tokens, columns])
+    return rng.standard_normal((tokens, columns), np.float32)
+
+
+def relative_error(out: Floats, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("rows", [1, 32, 33, 71])
+@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
+    for columns in columns_of(kind):
+        weights, x = weights_of(kind, rows, columns), random_tokens(40, columns)
+        out, dense, seen = matmul(isa, kind, weights, x), as_floats(kind, weights), rounded(isa, x)
+        assert relative_error(out, seen @ dense.T) < ARITHMETIC, f"{columns} columns"
+        # No activation is further from its rounding than half a step, so no result than this:
+        bound = np.abs(seen - x) @ np.abs(dense).T
+        assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
+
+
+@pytest.mark.parametrize("rows", [1, 32, 33, 71])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_exact_activations(isa: str, kind: Kind, rows: int) -> None:
+    for columns in columns_of(kind):
+        weights, x = weights_of(kind, rows, columns), random_tokens(13, columns)
+        out = matmul(isa, kind, weights, x, EXACT)
+        expected = x.astype(np.float64) @ as_floats(kind, weights).T
+        assert relative_error(out, expected) < ARITHMETIC, f"{columns} columns"
+
+
+@pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.name)
+def test_float_weights_are_exact_in_either_precision(isa: str, kind: Kind) -> None:
+    weights, x = weights_of(kind, 33, 576), random_tokens(3, 576)
+    np.testing.assert_array_equal(
+        matmul(isa, kind, weights, x, INT8), matmul(isa, kind, weights, x, EXACT)
+    )
+
+
+@pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_company_does_not_change_a_token(isa: str, kind: Kind, precision: int) -> None:
+    for columns in (256, 768):
+        weights, x = weights_of(kind, 33, columns), random_tokens(40, columns)
+        together = matmul(isa, kind, weights, x, precision)
+        for tokens in TOKENS:
+            some = matmul(isa, kind, weights, x[-tokens:], precision)
+            np.testing.assert_array_equal(some, together[-tokens:], f"{tokens} of {columns}")
+        reverse = matmul(isa, kind, weights, np.ascontiguousarray(x[::-1]), precision)
+        np.testing.assert_array_equal(reverse[::-1], together)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_rows_do_not_depend_on_their_tile(isa: str, kind: Kind) -> None:
+    weights, x = weights_of(kind, 40, 256), random_tokens(3, 256)
+    whole = matmul(isa, kind, weights, x)
+    np.testing.assert_array_equal(matmul(isa, kind, weights[35:], x), whole[:, 35:])
+
+
+@pytest.mark.parametrize("shift", [1, 3, 6])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_weights_at_any_address(isa: str, kind: Kind, shift: int) -> None:
+    weights, x = weights_of(kind, 33, 256), random_tokens(3, 256)
+    memory = np.zeros(weights.nbytes + shift, np.uint8)
+    moved = memory[shift:].reshape(weights.shape)
+    moved[:] = weights
+    np.testing.assert_array_equal(matmul(isa, kind, moved, x), matmul(isa, kind, weights, x))
+
+
+@pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_nothing_is_read_past_the_end(isa: str, kind: Kind, precision: int) -> None:
+    for columns in columns_of(kind):
+        weights, x = weights_of(kind, 5, columns), random_tokens(3, columns)
+        page_of_weights, page_of_tokens = GuardedMemory(weights.nbytes), GuardedMemory(x.nbytes)
+        guarded = matmul(
+            isa, kind, page_of_weights.holding(weights), page_of_tokens.holding(x), precision
+        )
+        np.testing.assert_array_equal(guarded, matmul(isa, kind, weights, x, precision))
+
+
+@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+def test_extreme_codes_do_not_overflow(isa: str, kind: Kind) -> None:
+    for code in (0x00, 0x7F, 0x80, 0xFF):
+        weights = weights_of(kind, 32, 512, fill=code)
+        x = np.repeat(np.array([[3.0], [-3.0]], np.float32), 512, axis=1)
+        dense = as_floats(kind, weights)
+        error = np.abs(matmul(isa, kind, weights, x) - x @ dense.T)
+        assert np.all(error <= ARITHMETIC * np.abs(x) @ np.abs(dense).T)
+
+
+def test_unknown_names_are_refused() -> None:
+    refuse = library().sharpi_matmul
+    nothing = (None, 1, 256, None, 1, None)
+    assert refuse(b"mmx", int(Kind.Q8_0), INT8, *nothing) == 1
+    assert refuse(b"portable", int(Kind.IQ1_S), INT8, *nothing) == 2
+    assert refuse(b"portable", int(Kind.Q8_0), INT8, None, 1, 255, None, 1, None) == 3

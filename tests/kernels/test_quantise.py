@@ -1,0 +1,51 @@
+"""Activations rounded to int8, 256 with one scale."""
+
+import numpy as np
+import pytest
+from kernel_library import quantise
+
+pytestmark = pytest.mark.native
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 32, 96, 255, 256, 257, 2048])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_half_a_step_at_most(isa: str, count: int, size: float) -> None:
+    rng = np.random.default_rng(count)
+    x = (rng.standard_normal(count) * size).astype(np.float32)
+    blocks = quantise(isa, x)
+    padded = np.zeros(len(blocks) * 256, np.float32)
+    padded[:count] = x
+    padded = padded.reshape(-1, 256)
+    peak = np.abs(padded).max(axis=1)
+    np.testing.assert_allclose(blocks["scale"], peak / 127, rtol=2e-7)
+    step = blocks["scale"].astype(np.float64)[:, None]
+    assert np.all(np.abs(blocks["q"] * step - padded) <= step * 0.50002)
+    assert np.abs(blocks["q"].astype(int)).max() == 127
+    assert not blocks["q"].reshape(-1)[count:].any()
+
+
+def test_sums(isa: str) -> None:
+    x = np.random.default_rng(1).standard_normal(1000).astype(np.float32) + 1
+    blocks = quantise(isa, x)
+    q = blocks["q"].astype(np.int64)
+    np.testing.assert_array_equal(blocks["sum16"], q.reshape(-1, 16, 16).sum(axis=2))
+    np.testing.assert_array_equal(blocks["sum32"], q.reshape(-1, 8, 32).sum(axis=2))
+
+
+def test_zeros_have_no_scale(isa: str) -> None:
+    block = quantise(isa, np.zeros(256, np.float32))[0]
+    assert block["scale"] == 0
+    assert not block["q"].any()
+
+
+def test_ties_go_to_even(isa: str) -> None:
+    x = np.zeros(256, np.float32)
+    x[:5] = [127, 0.5, 1.5, 2.5, -2.5]
+    np.testing.assert_array_equal(quantise(isa, x)["q"][0, :5], [127, 0, 2, 2, -2])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_shows(isa: str, bad: float) -> None:
+    x = np.ones(256, np.float32)
+    x[100] = bad
+    assert not np.isfinite(quantise(isa, x)["scale"][0])
