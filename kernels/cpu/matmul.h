@@ -19,13 +19,14 @@ enum class QuantType : int32_t {
 
 constexpr int kTileRows = 32;
 
-// 256 activations rounded to int8 with one scale, in natural order. The sums pay for mins and biases.
-// A token of n values is ceil(n / 256) of these; the values past n are zero.
+// 256 activations rounded to int8 with one scale for every 32, in natural order. The sums pay for mins and biases.
+// A token of n values is ceil(n / 256) of these; the values past n are zero. One scale for all 256 would be cheaper, but
+// hidden states have outliers: on SmolLM2-135M it costs 1.7 % of perplexity, scales for every 32 cost 0.3 %.
 struct alignas(64) Activation {
   int8_t q[256];
   int16_t sum32[8];   // sums of 32
   int16_t sum16[16];  // sums of 16
-  float scale;        // value = q * scale
+  float scale[8];     // value = q * scale[i / 32]
 };
 
 // Exact: activations stay float32 and weights are dequantised to float32 on the fly (parity tests; also what F32, F16

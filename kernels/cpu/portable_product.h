@@ -20,8 +20,9 @@ inline int32_t dot16(const int8_t* a, const int8_t* b) {
 inline float block_product(const RowBlock& w, const Activation& x) {
   float sum = 0;
   for (int g = 0; g < 16; g++)
-    sum += w.scale[g] * float(dot16(w.q + 16 * g, x.q + 16 * g)) - w.min[g] * float(x.sum16[g]);
-  return sum * x.scale;
+    sum += x.scale[g / 2] *
+           (w.scale[g] * float(dot16(w.q + 16 * g, x.q + 16 * g)) - w.min[g] * float(x.sum16[g]));
+  return sum;
 }
 
 template <QuantType kType>
@@ -91,18 +92,23 @@ ProductFn plain_product(QuantType type, Precision precision) {
   return nullptr;
 }
 
-// 256 values to whole numbers of one scale; values that are not finite become zero.
-void quantise_block(const float* x, int count, Activation& out) {
+// 32 values to whole numbers of one scale. A value that is not finite makes the scale so: it shows in the result.
+void quantise_group(const float* x, int count, int group, Activation& out) {
   float peak = 0;
-  for (int i = 0; i < count; i++) peak = std::max(peak, std::isfinite(x[i]) ? std::fabs(x[i]) : 0.f);
-  const float inverse = peak > 0 ? 127.f / peak : 0.f;
-  out = {};
-  out.scale = peak / 127.f;
+  for (int i = 0; i < count; i++) peak = std::isnan(x[i]) ? x[i] : std::max(peak, std::fabs(x[i]));
+  const float inverse = peak > 0 && std::isfinite(peak) ? 127.f / peak : 0.f;
+  out.scale[group] = peak / 127.f;
   for (int i = 0; i < count; i++) {
-    out.q[i] = std::isfinite(x[i]) ? int8_t(std::nearbyint(x[i] * inverse)) : 0;
-    out.sum16[i / 16] += out.q[i];
-    out.sum32[i / 32] += out.q[i];
+    const int q = inverse > 0 ? int(std::nearbyint(x[i] * inverse)) : 0;
+    out.q[32 * group + i] = int8_t(q);
+    out.sum16[2 * group + i / 16] += int16_t(q);
+    out.sum32[group] += int16_t(q);
   }
+}
+
+void quantise_block(const float* x, int count, Activation& out) {
+  out = {};
+  for (int g = 0; 32 * g < count; g++) quantise_group(x + 32 * g, std::min(32, count - 32 * g), g, out);
 }
 
 void plain_quantise(const float* values, int n, Activation* out) {

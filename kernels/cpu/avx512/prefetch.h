@@ -7,6 +7,10 @@ namespace sharpi::avx512 {
 
 constexpr int kTokensAtOnce = 6;
 
+inline const Activation& block_of(const void* token, int block) {
+  return static_cast<const Activation*>(token)[block];
+}
+
 inline int count_calls(int num_tokens) { return (num_tokens + kTokensAtOnce - 1) / kTokensAtOnce; }
 
 // Calls body(from, count) for all tokens, in even shares: 8 tokens are 4 + 4, not 6 + 2.

@@ -1,4 +1,4 @@
-// Floats to blocks of 256 int8 with one scale: scale = max |x| / 127, rounded to nearest, ties to
+// Floats to int8 with one scale for every 32: scale = max |x| / 127, rounded to nearest, ties to
 // even.
 #pragma once
 #include "../matmul.h"
@@ -12,16 +12,20 @@ inline Floats load_part(const float* x, int count) {
                      : _mm512_maskz_loadu_ps(__mmask16(count > 0 ? (1 << count) - 1 : 0), x);
 }
 
-// The largest magnitude, or a NaN where there is one: as integers, magnitudes order like that.
-inline float peak_of(const float* x, int count) {
-  Ints peak = zero();
-  for (int i = 0; i < count; i += 16)
-    peak = _mm512_max_epi32(
-        peak, bit_and(_mm512_castps_si512(load_part(x + i, count - i)), dwords(0x7fffffff)));
-  const int bits = _mm512_reduce_max_epi32(peak);
+// The largest magnitude of 32 values, or a NaN where there is one: as integers, magnitudes order
+// like that.
+inline float peak_of(Floats low, Floats high) {
+  const Ints magnitude = dwords(0x7fffffff);
+  const int bits = _mm512_reduce_max_epi32(_mm512_max_epi32(
+      bit_and(_mm512_castps_si512(low), magnitude), bit_and(_mm512_castps_si512(high), magnitude)));
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+inline void round_to(int8_t* out, Floats x, float inverse) {
+  const Ints q = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
+  _mm_store_si128((__m128i*)out, _mm512_cvtepi32_epi8(q));
 }
 
 // Sums of 16 and of 32 of the rounded values.
@@ -41,13 +45,14 @@ inline void set_sums(Activation& a) {
 
 // A NaN or an infinity among the values gives a NaN or infinite scale: it shows in the result.
 inline void quantise_block(const float* x, int count, Activation& a) {
-  const float peak = peak_of(x, count), inverse = peak > 0 ? 127 / peak : 0;
-  for (int i = 0; i < 256; i += 16) {
-    const Ints q =
-        _mm512_cvtps_epi32(_mm512_mul_ps(load_part(x + i, count - i), _mm512_set1_ps(inverse)));
-    _mm_store_si128((__m128i*)(a.q + i), _mm512_cvtepi32_epi8(q));
+  for (int g = 0; g < 8; g++) {
+    const Floats low = load_part(x + 32 * g, count - 32 * g);
+    const Floats high = load_part(x + 32 * g + 16, count - 32 * g - 16);
+    const float peak = peak_of(low, high), inverse = peak > 0 ? 127 / peak : 0;
+    round_to(a.q + 32 * g, low, inverse);
+    round_to(a.q + 32 * g + 16, high, inverse);
+    a.scale[g] = peak / 127;
   }
-  a.scale = peak / 127;
   set_sums(a);
 }
 

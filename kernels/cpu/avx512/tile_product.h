@@ -6,8 +6,8 @@
 #pragma once
 #include <algorithm>
 
+#include "few_tokens.h"
 #include "tile.h"
-#include "transpose.h"
 
 namespace sharpi::avx512 {
 
@@ -23,15 +23,13 @@ inline void prefetch_start(const Product& p) {
   announced = p.next;
 }
 
-// All tokens.
-template <TileKind kKind>
-void multiply_all(const Product& p, const Tile& tile, int num_groups, int block, Prefetch& ahead) {
-  constexpr decltype(&multiply<kKind, 1>) kSizes[kTokensAtOnce] = {
-      multiply<kKind, 1>, multiply<kKind, 2>, multiply<kKind, 3>,
-      multiply<kKind, 4>, multiply<kKind, 5>, multiply<kKind, 6>};
-  over_tokens(p.num_tokens, [&](int from, int count) {
-    kSizes[count - 1](tile, num_groups, p.tokens + from, block, p.out + from * kTileRows, ahead);
-  });
+// Never inlined: among other code, addresses spill and it is slower by a third.
+template <class Unpack>
+[[gnu::noinline]] void unpack_tile(Rows rows, int num_groups, Tile& tile) {
+  for (int half = 0; half < kHalves; half++) {
+    TileSink sink{tile, half};
+    Unpack::unpack(rows.from(half * kLanes), num_groups, sink);
+  }
 }
 
 // Stands in for a tile with fewer than 32 rows: its blocks of 256 columns, the last row repeated.
@@ -45,6 +43,25 @@ struct PaddedRows {
   }
 };
 
+// 32 rows of 256 columns against all tokens.
+template <class Unpack>
+void multiply_rows(Rows rows, int num_groups, const Product& p, int block, Prefetch& ahead) {
+  constexpr decltype(&multiply_few<Unpack, 1>) kFew[kFewTokens] = {
+      multiply_few<Unpack, 1>, multiply_few<Unpack, 2>, multiply_few<Unpack, 3>,
+      multiply_few<Unpack, 4>};
+  constexpr TileKind kKind = Unpack::kKind;
+  constexpr decltype(&multiply_tile<kKind, 1>) kSizes[kTokensAtOnce] = {
+      multiply_tile<kKind, 1>, multiply_tile<kKind, 2>, multiply_tile<kKind, 3>,
+      multiply_tile<kKind, 4>, multiply_tile<kKind, 5>, multiply_tile<kKind, 6>};
+  if (p.num_tokens <= kFewTokens)
+    return kFew[p.num_tokens - 1](rows, num_groups, p.tokens, block, p.out, ahead);
+  Tile tile;
+  unpack_tile<Unpack>(rows, num_groups, tile);
+  over_tokens(p.num_tokens, [&](int from, int count) {
+    kSizes[count - 1](tile, num_groups, p.tokens + from, block, p.out + from * kTileRows, ahead);
+  });
+}
+
 template <class Unpack>
 void tile_product(const Product& p) {
   constexpr TileKind kKind = Unpack::kKind;
@@ -55,16 +72,13 @@ void tile_product(const Product& p) {
   prefetch_start(p);
   Prefetch ahead = prefetch(p.next, p.num_rows * p.row_bytes, groups * count_calls(p.num_tokens));
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
-  Tile tile;
   PaddedRows padded;
   for (int block = 0, left = groups; left > 0; block++, left -= kBlockGroups) {
     const int num_groups = std::min(left, kBlockGroups);
     const Rows rows = p.num_rows == kTileRows
                           ? Rows{p.rows + block * kBytes, p.row_bytes}
                           : padded.fill(p, block * kBytes, kBytes * num_groups / kBlockGroups);
-    Unpack::unpack(rows, num_groups, tile, 0);
-    Unpack::unpack(rows.from(kLanes), num_groups, tile, 1);
-    multiply_all<kKind>(p, tile, num_groups, block, ahead);
+    multiply_rows<Unpack>(rows, num_groups, p, block, ahead);
   }
 }
 

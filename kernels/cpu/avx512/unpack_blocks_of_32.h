@@ -1,9 +1,9 @@
-// Blocks of 32 with one scale, 16 rows of them into half a tile: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+// Blocks of 32 with one scale, 16 rows at a time: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 #pragma once
 #include <cstddef>
 
+#include "group_sums.h"
 #include "quant_blocks.h"
-#include "tile.h"
 #include "transpose.h"
 
 namespace sharpi::avx512 {
@@ -29,21 +29,22 @@ inline void add_fifth_bits(Ints bits, Ints w[8]) {
   }
 }
 
-// A type here: values() of one block of 16 rows, 0 and up, and set_scale() from the block's start.
+// A type here: values() of one block, 0 and up, and scale() from the block's first four bytes.
 template <class Type>
 struct UnpackBlocksOf32 {
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
-  [[gnu::noinline]] static void unpack(Rows blocks, int num_groups, Tile& tile, int half) {
+  template <class Sink>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_groups, Sink& sink) {
 #pragma GCC unroll 1
     for (int g = 0; g < num_groups; g++, blocks.first += kBlockBytes) {
       Ints w[8];
       Type::values(blocks, w);
-      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][half], w[k]);
+      sink.weights(g, w);
       const Ints start = gather4(blocks);
-      _mm512_store_ps(tile.scale[g][half], Type::scale(start));
-      if (kKind.has_offsets) _mm512_store_ps(tile.offset[g][half], high_half(start));
+      sink.scale(g, Type::scale(start));
+      if (kKind.has_offsets) sink.offset(g, high_half(start));
     }
   }
 };

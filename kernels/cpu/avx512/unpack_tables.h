@@ -54,18 +54,18 @@ struct UnpackIQ4_XS {
   static constexpr TileKind kKind{32, false, 127};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
 
-  [[gnu::noinline]] static void unpack(Rows blocks, int, Tile& tile, int half) {
+  template <class Sink>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
     const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
     const Floats d = low_half(start);
     for (int g = 0; g < 8; g++) {
       const Ints high = _mm512_slli_epi32(_mm512_srli_epi32(start, 16 + 2 * g), 4);
       const Ints scale = merge_bits(_mm512_srli_epi32(low, 4 * g), dwords(15), high, dwords(0x30));
-      _mm512_store_ps(tile.scale[g][half],
-                      _mm512_mul_ps(d, to_float(_mm512_sub_epi32(scale, dwords(32)))));
+      sink.scale(g, _mm512_mul_ps(d, to_float(_mm512_sub_epi32(scale, dwords(32)))));
       Ints w[8];
       split_nibbles(blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g), w);
       look_up(nonlinear_values(), w);
-      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][half], w[k]);
+      sink.weights(g, w);
     }
   }
 };
