@@ -22,7 +22,7 @@ struct PageView {
 };
 
 PageView page_of(const KvLayer& cache, int page, int head) {
-  const size_t key_values = size_t(kPage) * cache.key_dim, head_values = key_values + size_t(kPage) * cache.value_dim;
+  const size_t key_values = size_t(kPage) * cache.key_dim, head_values = key_values + size_t(kPage) * cache.value_stride;
   uint16_t* keys = cache.data + (size_t(page) * cache.heads + head) * head_values;
   return {keys, keys + key_values};
 }
@@ -47,7 +47,7 @@ class KvStore : public Stage {
       uint16_t* panel = view.keys + size_t(at / kPanel) * c.key_dim * kPanel + at % kPanel;
       for (int d = 0; d < c.key_dim; d++) panel[d * kPanel] = key[d];
       const float* value = p_.values + (size_t(token) * c.heads + h) * c.value_dim;
-      isa_.vectors->to_half(value, view.values + size_t(at) * c.value_dim, c.value_dim);
+      isa_.vectors->to_half(value, view.values + size_t(at) * c.value_stride, c.value_dim);
     }
   }
 
@@ -56,8 +56,8 @@ class KvStore : public Stage {
   const Isa& isa_;
 };
 
-// A query's result so far: state, then sums (value_dim).
-size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_dim); }
+// A query's result so far: state, then sums (value_stride).
+size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_stride); }
 
 struct Partial {
   SoftmaxState* state;
@@ -102,7 +102,7 @@ class Attention : public Stage {
     const Partial total(partial(token, head, 0));
     for (int s = 1; s < spans; s++) {
       const Partial part(partial(token, head, s));
-      isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_dim);
+      isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_stride);
     }
     write(token, head, total);
   }
@@ -123,7 +123,7 @@ class Attention : public Stage {
       for (int i = 0; i < count; i++) {
         tokens[i] = token, heads[i] = head * group_ + g + i;
         partials[i] = partial(token, heads[i], span);
-        Partial(partials[i]).clear(p_.cache.value_dim);
+        Partial(partials[i]).clear(p_.cache.value_stride);
       }
       attend_span(step, head, tokens, heads, count, span, partials);
     }
@@ -151,15 +151,15 @@ class Attention : public Stage {
       for (int h = 0; h < heads_each; h++, count++) {
         tokens[count] = t, heads[count] = head * group_ + g + h;
         totals[count] = base + 2 * count * floats, parts[count] = totals[count] + floats;
-        Partial(totals[count]).clear(p_.cache.value_dim);
+        Partial(totals[count]).clear(p_.cache.value_stride);
       }
     const int spans = step.positions[tokens[count - 1]] / kSpan + 1;
     for (int span = first_visible(step, begin) / kSpan; span < spans; span++) {
-      for (int i = 0; i < count; i++) Partial(parts[i]).clear(p_.cache.value_dim);
+      for (int i = 0; i < count; i++) Partial(parts[i]).clear(p_.cache.value_stride);
       attend_span(step, head, tokens, heads, count, span, parts);
       for (int i = 0; i < count; i++) {
         const Partial total(totals[i]), part(parts[i]);
-        isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_dim);
+        isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_stride);
       }
     }
     for (int i = 0; i < count; i++) write(tokens[i], heads[i], Partial(totals[i]));
@@ -193,7 +193,7 @@ class Attention : public Stage {
       }
       const PageView view = page_of(p_.cache, page_id(step, tokens[0], at), head);
       isa_.vectors->attend_page({queries, first, last, count, view.keys, view.values, p_.cache.key_dim,
-                                 p_.cache.value_dim, p_.soft_cap, states, sums});
+                                 p_.cache.value_stride, p_.soft_cap, states, sums});
     }
     for (int i = 0; i < count; i++) *Partial(partials[i]).state = states[i];
   }

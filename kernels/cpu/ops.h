@@ -68,10 +68,11 @@ struct RopeParams {
   int32_t heads, head_dim, half, interleaved;
 };
 
-// One layer's part of the KV cache: for each page and KV head, keys [64 / 16][key_dim][16] then values [64][value_dim].
+// One layer's part of the KV cache: for each page and KV head, keys [64 / 16][key_dim][16] then values [64][value_stride].
 struct KvLayer {
   uint16_t* data;
-  int32_t heads, key_dim, value_dim, reserved;
+  int32_t heads, key_dim, value_dim;
+  int32_t value_stride;  // value_dim rounded up to 16; what lies between is zero
 };
 
 struct KvStoreParams {

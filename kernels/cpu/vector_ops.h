@@ -25,7 +25,7 @@ struct PageAttention {
   int num_queries;
   const uint16_t* keys;
   const uint16_t* values;
-  int key_dim, value_dim;  // value_dim: a multiple of 16
+  int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
   float soft_cap;          // 0: none
   SoftmaxState* states;    // per query
   float* const* sums;      // per query (value_dim)

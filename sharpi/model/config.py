@@ -30,6 +30,7 @@ class ModelConfig:
     attention: tuple[AttentionShape, ...]
     rope_dims: int
     rope_base: float
+    local_rope_base: float
     rope_scaling: RopeScaling
     num_experts: int
     num_experts_per_token: int
@@ -75,6 +76,7 @@ class _Keys:
             attention=self._attention(),
             rope_dims=rope_dims,
             rope_base=self._float("rope.freq_base", 10000.0),
+            local_rope_base=self._float("rope.freq_base_swa", self._spec.local_rope_base),
             rope_scaling=read_scaling(self._metadata, self._architecture),
             num_experts=self._int("expert_count", 0),
             num_experts_per_token=self._experts_used(),

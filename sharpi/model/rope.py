@@ -16,15 +16,17 @@ from sharpi.ops.interface import FloatArray, RopeTable
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """`kind` is "none", "linear" or "yarn"; the rest as in the `rope.scaling.*` keys."""
+    """`kind` is "none", "linear" or "yarn"; the rest as in the `rope.scaling.*` keys.
+
+    `attention_factor` 0 is the paper's own, 1 + ln(factor) / 10.
+    """
 
     kind: str = "none"
     factor: float = 1.0
     original_context: int = 0
-    attention_factor: float = 1.0
+    attention_factor: float = 0.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    log_multiplier: float = 0.0
 
 
 def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
@@ -44,10 +46,9 @@ def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
         original_context=metadata.get_int(
             f"{prefix}.original_context_length", metadata.get_int(f"{architecture}.context_length")
         ),
-        attention_factor=metadata.get_float(f"{prefix}.attn_factor", 1.0),
+        attention_factor=metadata.get_float(f"{prefix}.yarn_attn_factor", 0.0),
         beta_fast=metadata.get_float(f"{prefix}.yarn_beta_fast", 32.0),
         beta_slow=metadata.get_float(f"{prefix}.yarn_beta_slow", 1.0),
-        log_multiplier=metadata.get_float(f"{prefix}.yarn_log_multiplier", 0.0),
     )
 
 
@@ -64,7 +65,7 @@ def rope_table(
         frequencies = frequencies / scaling.factor
     elif scaling.kind == "yarn":
         frequencies = _yarn(frequencies, dims, base, scaling)
-        scale = scaling.attention_factor * (1.0 + 0.1 * math.log(scaling.factor))
+        scale = scaling.attention_factor or 1.0 + 0.1 * math.log(scaling.factor)
     return RopeTable(np.ascontiguousarray(frequencies, dtype=np.float32), scale)
 
 

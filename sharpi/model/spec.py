@@ -19,12 +19,13 @@ RopePairing = Literal["half", "interleaved"]
 class ArchitectureSpec:
     """One architecture's named behaviours.
 
-    `rope_pairing`: values that rotate together. `activation`, `scoring`: names of the enums.
-    `router_normalises`: whether chosen weights are rescaled to sum to one when the file has no key.
-    `embedding_scale`: "none" or "sqrt_hidden". `local_rope_base`: RoPE base of windowed layers, 0
-    for the same as the others. `window_period`: every so many layers one sees everything, 0 for
-    windows on all layers. `divides_logits`: whether the logit scale divides (Granite) or multiplies.
-    `hidden_query_scale_layers`: the layer count whose models scale queries by hidden / heads.
+    `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1. `activation` and
+    `scoring`: names of the enums. `router_normalises`: whether the chosen weights are rescaled to
+    sum to one when the file has no key for it. `local_rope_base`: RoPE base of windowed layers when
+    the file has no key, 0 for that of the others. `window_period`: every so many layers one sees
+    everything, 0 for a window on all. `divides_logits`: whether the logit scale divides (Granite)
+    or multiplies. `hidden_query_scale_layers`: models of so many layers scale queries by
+    hidden / heads.
     """
 
     name: str

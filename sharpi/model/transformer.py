@@ -115,7 +115,7 @@ def rope_tables(config: ModelConfig, weights: ModelWeights) -> dict[bool, RopeTa
     scaled = rope_table(
         config.rope_dims, config.rope_base, config.rope_scaling, weights.rope_divisors
     )
-    local = config.spec.local_rope_base
+    local = config.local_rope_base
     if not local:
         return {False: scaled, True: scaled}
     return {False: scaled, True: rope_table(config.rope_dims, local, RopeScaling())}

@@ -95,10 +95,6 @@ def _layer(source: "_Source", config: ModelConfig, index: int) -> LayerWeights:
 def _attention(source: "_Source", config: ModelConfig, index: int) -> AttentionWeights:
     shape, prefix, hidden = config.attention[index], f"blk.{index}.", config.hidden_size
     q_width, k_width = shape.num_heads * shape.key_dim, shape.num_kv_heads * shape.key_dim
-    if shape.value_dim % 16:
-        raise UnsupportedModelError(
-            f"layer {index}: value heads of {shape.value_dim}; multiples of 16 work"
-        )
     return AttentionWeights(
         norm=source.vector(f"{prefix}attn_norm.weight", hidden),
         q=source.matrix(f"{prefix}attn_q", (q_width, hidden)),

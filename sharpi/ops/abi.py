@@ -120,7 +120,7 @@ class KvLayerParams(Structure):
         ("heads", c_int32),
         ("key_dim", c_int32),
         ("value_dim", c_int32),
-        ("reserved", c_int32),
+        ("value_stride", c_int32),
     )
 
 

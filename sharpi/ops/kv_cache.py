@@ -1,7 +1,7 @@
 """The KV cache of the CPU engine: f16 pages of 64 positions, handed to sequences from a pool.
 
 Within a page each KV head has its keys as panels [4][key_dim][16 positions], then its values as
-[64 positions][value_dim] (kernels/cpu/op_attention.cpp).
+[64 positions][value_dim, rounded up to 16] (kernels/cpu/op_attention.cpp).
 """
 
 from collections.abc import Iterable
@@ -13,6 +13,11 @@ from sharpi.ops.interface import AttentionShape
 PAGE_POSITIONS = 64
 
 
+def value_stride(shape: AttentionShape) -> int:
+    """Room of one position's values: a whole number of vectors of 16."""
+    return (shape.value_dim + 15) // 16 * 16
+
+
 class KvCache:
     """All layers' pages: `num_pages` of each, zeroed, committed when first written."""
 
@@ -20,7 +25,8 @@ class KvCache:
         self.num_pages = num_pages
         self.layers = {
             s.layer: np.zeros(
-                (num_pages, s.num_kv_heads, PAGE_POSITIONS * (s.key_dim + s.value_dim)), np.uint16
+                (num_pages, s.num_kv_heads, PAGE_POSITIONS * (s.key_dim + value_stride(s))),
+                np.uint16,
             )
             for s in shapes
         }

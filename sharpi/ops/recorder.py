@@ -22,7 +22,7 @@ from sharpi.ops.interface import (
     RopeTable,
     Router,
 )
-from sharpi.ops.kv_cache import KvCache
+from sharpi.ops.kv_cache import KvCache, value_stride
 from sharpi.ops.program import Program, ProgramLimits
 
 _FLOAT_BYTES = 4
@@ -135,6 +135,7 @@ class Recorder:
             shape.num_kv_heads,
             shape.key_dim,
             shape.value_dim,
+            value_stride(shape),
         )
         self._add(
             OpKind.KV_STORE, [k, v], lambda: abi.KvStoreParams(self._at(k), self._at(v), layer)

@@ -130,7 +130,7 @@ SHAPES = {
     "grouped": AttentionShape(0, 6, 2, 32, 32, 0.2),
     "one head each": AttentionShape(0, 3, 3, 32, 48, 0.2),
     "wide group": AttentionShape(0, 20, 2, 16, 16, 0.25),
-    "odd head size": AttentionShape(0, 4, 2, 22, 16, 0.2),
+    "odd head sizes": AttentionShape(0, 4, 2, 22, 24, 0.2),
     "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
     "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
 }
