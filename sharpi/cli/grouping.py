@@ -1,14 +1,15 @@
 """How dataclasses of options become a command's flat parameters, and headings in its help.
 
-Options shared by commands are fields of a dataclass in `options.py`. Typer wants one parameter per
-option, so `takes_groups` writes that signature from the fields and hands the values back grouped.
+Options shared by commands are fields of a dataclass in `options.py`, its `heading` is theirs in the
+help. Typer wants one parameter per option, so `takes_groups` writes that signature from the fields
+and hands the values back grouped.
 """
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from typer.core import TyperCommand
 
@@ -54,6 +55,8 @@ def _flat_parameters(command: Command) -> Iterator[inspect.Parameter]:
 def _field_parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
+        for option in get_args(hints[field.name])[1:]:
+            option.rich_help_panel = group.heading
         yield inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,

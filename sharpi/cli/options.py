@@ -9,7 +9,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -20,16 +20,14 @@ InstructionSet = Literal["avx512_vnni", "avx2", "neon", "portable"]
 _SAMPLING = SamplingParams()
 _RUN = RunConfig(model=Path())
 _LARGEST = 2**31 - 1  # counts are 32-bit in the native library
-_MACHINE, _CONTEXT = "Machine", "Context"
-_SAMPLER, _LENGTH, _CONVERSATION = "Sampling", "Length", "Conversation"
 
 
-def _option(*names: str, panel: str | None = None, **settings: Any) -> Any:
-    """A Typer option with the variable that goes with its first long name."""
-    long_name = next(name for name in names if name.startswith("--")).split("/")[0]
-    variable = "SHARPI_" + long_name.removeprefix("--").replace("-", "_").upper()
+def _option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
+    """A Typer option of these names, and the variable that goes with its first long name."""
+    first_long = names[names.index("--") + 2 :].split()[0].split("/")[0]
+    variable = "SHARPI_" + first_long.replace("-", "_").upper()
     return typer.Option(
-        *names, envvar=variable, show_envvar=True, rich_help_panel=panel, **settings
+        *names.split(), help=help, metavar=metavar, envvar=variable, show_envvar=True, **settings
     )
 
 
@@ -63,81 +61,59 @@ def _stop_strings(
 
 
 ModelOption = Annotated[
-    str | None, _option("-m", "--model", metavar="FILE", help="The GGUF file, instead of MODEL.")
+    str | None, _option("-m --model", "The GGUF file, instead of MODEL.", "FILE")
 ]
-PromptOption = Annotated[
-    str | None, _option("-p", "--prompt", metavar="TEXT", help="The prompt; '-' reads stdin.")
-]
+PromptOption = Annotated[str | None, _option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
 PromptFileOption = Annotated[
     str | None,
     _option(
-        "-f",
-        "--file",
-        metavar="FILE",
-        help="Read the prompt from FILE ('-': stdin), less one newline at its end.",
+        "-f --file", "Read the prompt from FILE ('-': stdin), less one newline at its end.", "FILE"
     ),
 ]
-JsonOption = Annotated[
-    bool, _option("--json", help="Print one JSON object instead of text for people.")
-]
+JsonOption = Annotated[bool, _option("--json", "Print one JSON object instead of text for people.")]
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
     """What the arithmetic runs on, and in which precision."""
 
+    heading: ClassVar = "Machine"
+
     threads: Annotated[
         int | None,
         _option(
-            "-t",
-            "--threads",
+            "-t --threads",
+            "Threads for decode.",
+            "N",
             min=1,
             max=1024,
-            metavar="N",
-            panel=_MACHINE,
-            help="Threads for decode.",
             show_default="the physical cores",
         ),
     ] = None
     threads_batch: Annotated[
         int | None,
         _option(
-            "-tb",
-            "--threads-batch",
+            "-tb --threads-batch",
+            "Threads for prefill.",
+            "N",
             min=1,
             max=1024,
-            metavar="N",
-            panel=_MACHINE,
-            help="Threads for prefill.",
             show_default="as --threads",
         ),
     ] = None
     batch_size: Annotated[
         int,
-        _option(
-            "-b",
-            "--batch-size",
-            min=1,
-            callback=_count,
-            metavar="N",
-            panel=_MACHINE,
-            help="Tokens prefilled together.",
-        ),
+        _option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=_count),
     ] = _RUN.batch_size
     precision: Annotated[
         Precision,
-        _option(
-            "--precision",
-            panel=_MACHINE,
-            help="8-bit activations, or float32 to check against other programs.",
-        ),
+        _option("--precision", "8-bit activations, or float32 to check against other programs."),
     ] = _RUN.precision
     isa: Annotated[
         InstructionSet | None,
         _option(
             "--isa",
-            panel=_MACHINE,
-            help="The instruction set of the CPU kernels.",
+            "The instruction set of the CPU kernels.",
             show_default="the best the machine has",
         ),
     ] = None
@@ -162,16 +138,16 @@ class MachineOptions:
 class ContextOptions:
     """How many tokens are remembered, and what happens when they are too many."""
 
+    heading: ClassVar = "Context"
+
     ctx_size: Annotated[
         int | None,
         _option(
-            "-c",
-            "--ctx-size",
+            "-c --ctx-size",
+            "Tokens of context.",
+            "N",
             min=1,
             callback=_count,
-            metavar="N",
-            panel=_CONTEXT,
-            help="Tokens of context.",
             show_default="the model's, at most 4096",
         ),
     ] = None
@@ -179,8 +155,7 @@ class ContextOptions:
         bool,
         _option(
             "--context-shift/--no-context-shift",
-            panel=_CONTEXT,
-            help="When the context is full, forget its older half instead of stopping.",
+            "When the context is full, forget its older half and go on.",
         ),
     ] = _RUN.context_shift
 
@@ -189,104 +164,89 @@ class ContextOptions:
 class SamplingOptions:
     """How the next token is chosen."""
 
+    heading: ClassVar = "Sampling"
+
     temperature: Annotated[
         float,
         _option(
-            "--temp",
-            "--temperature",
+            "--temp --temperature",
+            "Spread of the choice; 0 always takes the likeliest token.",
+            "T",
             min=0,
             callback=_finite,
-            metavar="T",
-            panel=_SAMPLER,
-            help="Spread of the choice; 0 always takes the likeliest token.",
         ),
     ] = _SAMPLING.temperature
     top_k: Annotated[
         int,
-        _option(
-            "--top-k",
-            min=0,
-            callback=_count,
-            metavar="N",
-            panel=_SAMPLER,
-            help="Keep the N likeliest tokens; 0: all.",
-        ),
+        _option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=_count),
     ] = _SAMPLING.top_k
     top_p: Annotated[
         float,
         _option(
             "--top-p",
+            "Keep the likeliest tokens that make up P of the probability; 1: all.",
+            "P",
             min=0,
             max=1,
             callback=_finite,
-            metavar="P",
-            panel=_SAMPLER,
-            help="Keep the likeliest tokens that make up P of the probability; 1: all.",
         ),
     ] = _SAMPLING.top_p
     min_p: Annotated[
         float,
         _option(
             "--min-p",
+            "Keep tokens at least P times as likely as the likeliest; 0: all.",
+            "P",
             min=0,
             max=1,
             callback=_finite,
-            metavar="P",
-            panel=_SAMPLER,
-            help="Keep tokens at least P times as likely as the likeliest; 0: all.",
         ),
     ] = _SAMPLING.min_p
     repeat_penalty: Annotated[
         float,
         _option(
             "--repeat-penalty",
+            "Make tokens seen lately less likely; 1: off.",
+            "X",
             callback=_positive,
-            metavar="X",
-            panel=_SAMPLER,
-            help="Make tokens seen lately less likely; 1: off.",
         ),
     ] = _SAMPLING.repeat_penalty
     repeat_last_n: Annotated[
         int,
         _option(
             "--repeat-last-n",
+            "How many tokens back the penalties look; -1: the whole context.",
+            "N",
             min=-1,
             callback=_count,
-            metavar="N",
-            panel=_SAMPLER,
-            help="How many tokens back the penalties look; -1: the whole context.",
         ),
     ] = _SAMPLING.penalty_last_n
     presence_penalty: Annotated[
         float,
         _option(
             "--presence-penalty",
+            "Taken once from a token's logit if it was seen lately; 0: off.",
+            "X",
             callback=_finite,
-            metavar="X",
-            panel=_SAMPLER,
-            help="Taken once from the logit of a token seen lately; 0: off.",
         ),
     ] = _SAMPLING.presence_penalty
     frequency_penalty: Annotated[
         float,
         _option(
             "--frequency-penalty",
+            "Taken from a token's logit for each time it was seen lately; 0: off.",
+            "X",
             callback=_finite,
-            metavar="X",
-            panel=_SAMPLER,
-            help="Taken from the logit of a token for each time it was seen lately; 0: off.",
         ),
     ] = _SAMPLING.frequency_penalty
     seed: Annotated[
         int,
         _option(
-            "-s",
-            "--seed",
+            "-s --seed",
+            "The same seed gives the same text; -1 draws one.",
+            "N",
             min=-1,
             max=2**32 - 1,
-            metavar="N",
-            panel=_SAMPLER,
-            help="The same seed gives the same text; -1 draws one.",
         ),
     ] = -1
 
@@ -309,33 +269,30 @@ class SamplingOptions:
 class LengthOptions:
     """Where an answer ends."""
 
+    heading: ClassVar = "Length"
+
     predict: Annotated[
         int,
         _option(
-            "-n",
-            "--predict",
-            "--n-predict",
+            "-n --predict --n-predict",
+            "Tokens to generate at most; -1: until the model ends.",
+            "N",
             min=-1,
             callback=_count,
-            metavar="N",
-            panel=_LENGTH,
-            help="Tokens to generate at most; -1: until the model ends.",
         ),
     ] = -1
     stop: Annotated[
         list[str] | None,
         _option(
             "--stop",
+            "End before TEXT; may be given again. The variable holds one per line, or several on one "
+            "line with commas between.",
+            "TEXT",
             callback=_stop_strings,
-            metavar="TEXT",
-            panel=_LENGTH,
-            help="End before TEXT; may be given again. The variable holds one per line, or "
-            "several on one line with commas between.",
         ),
     ] = None
     ignore_eos: Annotated[
-        bool,
-        _option("--ignore-eos", panel=_LENGTH, help="Never take the model's own end of text."),
+        bool, _option("--ignore-eos", "Never take the model's own end of text.")
     ] = False
 
     def request(self, sampling: SamplingOptions) -> GenerationRequest:
@@ -352,24 +309,17 @@ class LengthOptions:
 class ConversationOptions:
     """How text becomes a conversation with the model's chat template."""
 
-    raw: Annotated[
-        bool, _option("--raw", panel=_CONVERSATION, help="Continue the text: no chat template.")
-    ] = False
+    heading: ClassVar = "Conversation"
+
+    raw: Annotated[bool, _option("--raw", "Continue the text: no chat template.")] = False
     system: Annotated[
         str | None,
-        _option(
-            "-sys",
-            "--system",
-            metavar="TEXT",
-            panel=_CONVERSATION,
-            help="The system message, before the conversation.",
-        ),
+        _option("-sys --system", "The system message, before the conversation.", "TEXT"),
     ] = None
     think: Annotated[
         bool | None,
         _option(
             "--think/--no-think",
-            panel=_CONVERSATION,
-            help="Ask for reasoning, or none, of a model whose template has the choice.",
+            "Ask for reasoning, or none, of a model whose template has the choice.",
         ),
     ] = None
