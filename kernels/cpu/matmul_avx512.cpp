@@ -7,6 +7,7 @@
 #include "avx512/tile_product.h"
 #include "avx512/unpack_blocks_of_32.h"
 #include "avx512/unpack_k_quants.h"
+#include "avx512/unpack_low_bit.h"
 #include "avx512/unpack_tables.h"
 
 namespace sharpi {

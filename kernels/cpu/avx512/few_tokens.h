@@ -14,8 +14,7 @@ constexpr int kFewTokens = 4;
 // Where unpacked weights go: 16 rows, against one block of each token.
 template <TileKind kKind, int kTokens>
 struct TokenSink {
-  const int8_t* q[kTokens];
-  GroupSums<kKind> groups[kTokens];
+  TokenBlock<kKind> token[kTokens];
   Ints product[kTokens][kMaxGroups];
   alignas(64) float scales[kMaxGroups][kLanes], offsets[kMaxGroups][kLanes];
 
@@ -25,37 +24,39 @@ struct TokenSink {
   void weights(int part, const Ints w[8]) {
     constexpr int kSteps = kKind.group_columns / 4;
     for (int n = 0; n < kTokens; n++)
-      for (int first = 0; first < 8; first += kSteps) {
-        const int group = (8 * part + first) / kSteps;
-        Ints p = groups[n].begin(group);
-        for (int k = first; k < first + kSteps; k++)
-          p = _mm512_dpbusd_epi32(p, w[k], dwords(load_dword(q[n] + 32 * part + 4 * k)));
+      for (int j = 0; j < kKind.part_groups(); j++) {
+        const int group = part * kKind.part_groups() + j;
+        const int8_t* q = token[n].q + group * kKind.group_columns;
+        Ints p = token[n].begin(group);
+        for (int k = 0; k < kSteps; k++)
+          p = _mm512_dpbusd_epi32(p, w[j * kSteps + k], dwords(load_dword(q + 4 * k)));
         product[n][group] = p;
       }
   }
-  Floats sum(int n, int num_groups) const {
-    Floats total = _mm512_setzero_ps();
-    for (int g = 0; g < num_groups; g++)
-      total = add_group<kKind>(total, product[n][g], scales[g], offsets[g], groups[n].sum[g]);
-    return total;
+  // out[16] += the products of all parts
+  void finish(int n, int num_parts, float* out) const {
+    Floats sum = _mm512_load_ps(out), part;
+    for (int i = 0; i < num_parts; i++) {
+      for (int j = 0; j < kKind.part_groups(); j++) {
+        const int g = i * kKind.part_groups() + j;
+        add_group<kKind>(part, sum, product[n][g], j, g, scales[g], offsets[g], token[n]);
+      }
+      add_part<kKind>(sum, part, i, token[n]);
+    }
+    _mm512_store_ps(out, sum);
   }
 };
 
 // out[n][32] += 32 rows of blocks . block `block` of token n
 template <class Unpack, int kTokens>
-[[gnu::noinline]] void multiply_few(Rows rows, int num_groups, const void* const* tokens, int block,
+[[gnu::noinline]] void multiply_few(Rows rows, int num_parts, const void* const* tokens, int block,
                                     float* out, Prefetch& ahead) {
   TokenSink<Unpack::kKind, kTokens> sink;
-  for (int n = 0; n < kTokens; n++) {
-    sink.q[n] = block_of(tokens[n], block).q;
-    sink.groups[n].set(block_of(tokens[n], block));
-  }
+  for (int n = 0; n < kTokens; n++) sink.token[n].set(tokens[n], block);
 #pragma GCC unroll 1
   for (int h = 0; h < kHalves; h++) {
-    Unpack::unpack(rows.from(h * kLanes), num_groups, sink);
-    for (int n = 0; n < kTokens; n++)
-      add_block(out + n * kTileRows + h * kLanes, sink.sum(n, num_groups),
-                block_of(tokens[n], block).scale);
+    Unpack::unpack(rows.from(h * kLanes), num_parts, sink);
+    for (int n = 0; n < kTokens; n++) sink.finish(n, num_parts, out + n * kTileRows + h * kLanes);
     ahead.advance();
   }
 }

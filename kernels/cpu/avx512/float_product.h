@@ -12,7 +12,7 @@
 
 namespace sharpi::avx512 {
 
-constexpr int kRowsAtOnce = 8;
+constexpr int kRowsAtOnce = 8, kTokensAtOnce = 6;
 
 struct F32 {
   static constexpr int kBytes = 4;
@@ -80,14 +80,14 @@ void eight_rows_all_tokens(const Product& p, const uint8_t* const* rows, float* 
   constexpr decltype(&eight_rows<Weight, 1>) kSizes[kTokensAtOnce] = {
       eight_rows<Weight, 1>, eight_rows<Weight, 2>, eight_rows<Weight, 3>,
       eight_rows<Weight, 4>, eight_rows<Weight, 5>, eight_rows<Weight, 6>};
-  over_tokens(p.num_tokens, [&](int from, int count) {
+  over_tokens(p.num_tokens, kTokensAtOnce, [&](int from, int count) {
     kSizes[count - 1](rows, p.tokens + from, p.num_columns, out + from * kTileRows, ahead);
   });
 }
 
 // Steps of dot_products for eight rows and all tokens, at least.
 inline int count_steps(const Product& p) {
-  return count_calls(p.num_tokens) * std::max(1, p.num_columns / 16);
+  return count_calls(p.num_tokens, kTokensAtOnce) * std::max(1, p.num_columns / 16);
 }
 
 template <class Weight>

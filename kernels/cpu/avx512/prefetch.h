@@ -5,18 +5,12 @@
 
 namespace sharpi::avx512 {
 
-constexpr int kTokensAtOnce = 6;
-
-inline const Activation& block_of(const void* token, int block) {
-  return static_cast<const Activation*>(token)[block];
-}
-
-inline int count_calls(int num_tokens) { return (num_tokens + kTokensAtOnce - 1) / kTokensAtOnce; }
+inline int count_calls(int num_tokens, int at_once) { return (num_tokens + at_once - 1) / at_once; }
 
 // Calls body(from, count) for all tokens, in even shares: 8 tokens are 4 + 4, not 6 + 2.
 template <class Body>
-void over_tokens(int num_tokens, Body body) {
-  const int calls = count_calls(num_tokens);
+void over_tokens(int num_tokens, int at_once, Body body) {
+  const int calls = count_calls(num_tokens, at_once);
   for (int call = 0, from = 0; call < calls; call++) {
     const int to = int(int64_t(num_tokens) * (call + 1) / calls);
     body(from, to - from);

@@ -11,7 +11,10 @@ struct alignas(64) Tile {
   float scale[kMaxGroups][kHalves][kLanes];
   float offset[kMaxGroups][kHalves][kLanes];
 };
-constexpr int kStepBytes = sizeof(Tile::w[0]);
+
+// Tokens that a tile meets at once. Registers: 6 x 2 x (sum + product) + 3, or 4 x 2 x (sum +
+// product + part) + 3.
+constexpr int tokens_at_once(TileKind kind) { return kind.part_groups() == 1 ? 6 : 4; }
 
 // Where unpacked weights go: half of a tile.
 struct TileSink {
@@ -26,51 +29,55 @@ struct TileSink {
   }
 };
 
-// Integer products of one group: p[n][half] += w . q[n]
-template <int kTokens, int kSteps>
-inline void multiply_group(const uint8_t* w, const int8_t* const q[], int column,
+// Integer products of one group: p[n][half] += w . token n
+template <TileKind kKind, int kTokens>
+inline void multiply_group(const Tile& tile, int group, const TokenBlock<kKind>* tokens,
                            Ints p[][kHalves]) {
+  constexpr int kSteps = kKind.group_columns / 4;
+  const uint8_t (*w)[kHalves][64] = tile.w + group * kSteps;
 #pragma GCC unroll 8
   for (int k = 0; k < kSteps; k++) {
-    Ints w0 = load(w + k * kStepBytes), w1 = load(w + k * kStepBytes + 64);
+    Ints w0 = load(w[k][0]), w1 = load(w[k][1]);
     asm("" : "+v"(w0), "+v"(w1));  // else each product loads them again, and loads are the limit
 #pragma GCC unroll 8
     for (int n = 0; n < kTokens; n++) {
-      const Ints x = dwords(load_dword(q[n] + column + 4 * k));
+      const Ints x = dwords(load_dword(tokens[n].q + group * kKind.group_columns + 4 * k));
       p[n][0] = _mm512_dpbusd_epi32(p[n][0], w0, x);
       p[n][1] = _mm512_dpbusd_epi32(p[n][1], w1, x);
     }
   }
 }
 
-// out[n][32] += tile . block `block` of token n, over the first `num_groups` groups. Of 32
-// registers, 6 tokens take 6 x 2 x (sum + product) + 3.
+// out[n][32] += tile . block `block` of token n, over the first `num_parts` x 32 columns
 template <TileKind kKind, int kTokens>
-[[gnu::noinline]] void multiply_tile(const Tile& tile, int num_groups, const void* const* tokens,
+[[gnu::noinline]] void multiply_tile(const Tile& tile, int num_parts, const void* const* tokens,
                                      int block, float* out, Prefetch& ahead) {
-  constexpr int kSteps = kKind.group_columns / 4;
-  const int8_t* q[kTokens];
-  GroupSums<kKind> groups[kTokens];
-  Floats sum[kTokens][kHalves];
+  TokenBlock<kKind> token[kTokens];
+  Floats sum[kTokens][kHalves], part[kTokens][kHalves];
   for (int n = 0; n < kTokens; n++) {
-    q[n] = block_of(tokens[n], block).q;
-    groups[n].set(block_of(tokens[n], block));
-    sum[n][0] = sum[n][1] = _mm512_setzero_ps();
+    token[n].set(tokens[n], block);
+    for (int h = 0; h < kHalves; h++) sum[n][h] = _mm512_load_ps(out + n * kTileRows + h * kLanes);
   }
 #pragma GCC unroll 1
-  for (int g = 0; g < num_groups; g++) {
-    Ints p[kTokens][kHalves];
-    for (int n = 0; n < kTokens; n++) p[n][0] = p[n][1] = groups[n].begin(g);
-    multiply_group<kTokens, kSteps>(tile.w[g * kSteps][0], q, g * kKind.group_columns, p);
+  for (int i = 0; i < num_parts; i++) {
+    const auto group = [&](int j) __attribute__((always_inline)) {
+      const int g = i * kKind.part_groups() + j;
+      Ints p[kTokens][kHalves];
+      for (int n = 0; n < kTokens; n++) p[n][0] = p[n][1] = token[n].begin(g);
+      multiply_group<kKind, kTokens>(tile, g, token, p);
+      for (int n = 0; n < kTokens; n++)
+        for (int h = 0; h < kHalves; h++)
+          add_group<kKind>(part[n][h], sum[n][h], p[n][h], j, g, tile.scale[g][h],
+                           tile.offset[g][h], token[n]);
+    };
+    group(0);
+    if (kKind.part_groups() == 2) group(1);
     for (int n = 0; n < kTokens; n++)
-      for (int h = 0; h < kHalves; h++)
-        sum[n][h] = add_group<kKind>(sum[n][h], p[n][h], tile.scale[g][h], tile.offset[g][h],
-                                     groups[n].sum[g]);
+      for (int h = 0; h < kHalves; h++) add_part<kKind>(sum[n][h], part[n][h], i, token[n]);
     ahead.advance();
   }
   for (int n = 0; n < kTokens; n++)
-    for (int h = 0; h < kHalves; h++)
-      add_block(out + n * kTileRows + h * kLanes, sum[n][h], block_of(tokens[n], block).scale);
+    for (int h = 0; h < kHalves; h++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sum[n][h]);
 }
 
 }  // namespace sharpi::avx512

@@ -1,10 +1,11 @@
 // The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
 //
 // A type is described by an Unpack: kKind, kBlockColumns, kBlockBytes and
-//   static void unpack(Rows blocks, int num_groups, Tile&, int half): 16 rows of blocks into half a
-//   tile.
+//   static void unpack(Rows blocks, int num_parts, Sink&): 16 rows x 32 * num_parts columns, to a
+//   TileSink or TokenSink
 #pragma once
 #include <algorithm>
+#include <utility>
 
 #include "few_tokens.h"
 #include "tile.h"
@@ -25,10 +26,10 @@ inline void prefetch_start(const Product& p) {
 
 // Never inlined: among other code, addresses spill and it is slower by a third.
 template <class Unpack>
-[[gnu::noinline]] void unpack_tile(Rows rows, int num_groups, Tile& tile) {
+[[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile) {
   for (int half = 0; half < kHalves; half++) {
     TileSink sink{tile, half};
-    Unpack::unpack(rows.from(half * kLanes), num_groups, sink);
+    Unpack::unpack(rows.from(half * kLanes), num_parts, sink);
   }
 }
 
@@ -43,42 +44,45 @@ struct PaddedRows {
   }
 };
 
-// 32 rows of 256 columns against all tokens.
-template <class Unpack>
-void multiply_rows(Rows rows, int num_groups, const Product& p, int block, Prefetch& ahead) {
-  constexpr decltype(&multiply_few<Unpack, 1>) kFew[kFewTokens] = {
-      multiply_few<Unpack, 1>, multiply_few<Unpack, 2>, multiply_few<Unpack, 3>,
-      multiply_few<Unpack, 4>};
-  constexpr TileKind kKind = Unpack::kKind;
-  constexpr decltype(&multiply_tile<kKind, 1>) kSizes[kTokensAtOnce] = {
-      multiply_tile<kKind, 1>, multiply_tile<kKind, 2>, multiply_tile<kKind, 3>,
-      multiply_tile<kKind, 4>, multiply_tile<kKind, 5>, multiply_tile<kKind, 6>};
-  if (p.num_tokens <= kFewTokens)
-    return kFew[p.num_tokens - 1](rows, num_groups, p.tokens, block, p.out, ahead);
+// 32 rows of 256 columns against all tokens. kIndices: 0 up to the tokens of a call.
+template <class Unpack, int... kIndices>
+void multiply_rows(Rows rows, int num_parts, const Product& p, int block, Prefetch& ahead,
+                   std::integer_sequence<int, kIndices...>) {
+  constexpr int kAtOnce = sizeof...(kIndices);
+  if (p.num_tokens <= kFewTokens) {
+    constexpr decltype(&multiply_few<Unpack, 1>) kFew[] = {
+        multiply_few<Unpack, std::min(kIndices + 1, kFewTokens)>...};
+    return kFew[p.num_tokens - 1](rows, num_parts, p.tokens, block, p.out, ahead);
+  }
+  constexpr decltype(&multiply_tile<Unpack::kKind, 1>) kMany[] = {
+      multiply_tile<Unpack::kKind, kIndices + 1>...};
   Tile tile;
-  unpack_tile<Unpack>(rows, num_groups, tile);
-  over_tokens(p.num_tokens, [&](int from, int count) {
-    kSizes[count - 1](tile, num_groups, p.tokens + from, block, p.out + from * kTileRows, ahead);
+  unpack_tile<Unpack>(rows, num_parts, tile);
+  over_tokens(p.num_tokens, kAtOnce, [&](int from, int count) {
+    kMany[count - 1](tile, num_parts, p.tokens + from, block, p.out + from * kTileRows, ahead);
   });
 }
 
 template <class Unpack>
 void tile_product(const Product& p) {
-  constexpr TileKind kKind = Unpack::kKind;
-  constexpr int kBlockGroups = 256 / kKind.group_columns;
+  constexpr int kAtOnce = tokens_at_once(Unpack::kKind);
   constexpr size_t kBytes = 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;  // of 256 columns
   static_assert(kBytes <= kMaxColumnBytes);
-  const int groups = p.num_columns / kKind.group_columns;
   prefetch_start(p);
-  Prefetch ahead = prefetch(p.next, p.num_rows * p.row_bytes, groups * count_calls(p.num_tokens));
+  const int parts = p.num_columns / 32;
+  Prefetch ahead =
+      prefetch(p.next, p.num_rows * p.row_bytes,
+               p.num_tokens <= kFewTokens ? kHalves * ((parts + kParts - 1) / kParts)
+                                          : parts * count_calls(p.num_tokens, kAtOnce));
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   PaddedRows padded;
-  for (int block = 0, left = groups; left > 0; block++, left -= kBlockGroups) {
-    const int num_groups = std::min(left, kBlockGroups);
+  for (int block = 0, left = parts; left > 0; block++, left -= kParts) {
+    const int num_parts = std::min(left, kParts);
     const Rows rows = p.num_rows == kTileRows
                           ? Rows{p.rows + block * kBytes, p.row_bytes}
-                          : padded.fill(p, block * kBytes, kBytes * num_groups / kBlockGroups);
-    multiply_rows<Unpack>(rows, num_groups, p, block, ahead);
+                          : padded.fill(p, block * kBytes, kBytes * num_parts / kParts);
+    multiply_rows<Unpack>(rows, num_parts, p, block, ahead,
+                          std::make_integer_sequence<int, kAtOnce>());
   }
 }
 

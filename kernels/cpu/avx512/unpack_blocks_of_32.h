@@ -36,9 +36,9 @@ struct UnpackBlocksOf32 {
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
   template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int num_groups, Sink& sink) {
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Sink& sink) {
 #pragma GCC unroll 1
-    for (int g = 0; g < num_groups; g++, blocks.first += kBlockBytes) {
+    for (int g = 0; g < num_parts; g++, blocks.first += kBlockBytes) {
       Ints w[8];
       Type::values(blocks, w);
       sink.weights(g, w);
