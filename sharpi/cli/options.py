@@ -87,7 +87,7 @@ class MachineOptions:
             "N",
             min=1,
             max=1024,
-            show_default="the physical cores",
+            show_default="physical cores",
         ),
     ] = None
     threads_batch: Annotated[
@@ -102,8 +102,7 @@ class MachineOptions:
         ),
     ] = None
     batch_size: Annotated[
-        int,
-        _option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=_count),
+        int, _option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=_count)
     ] = _RUN.batch_size
     precision: Annotated[
         Precision,
@@ -111,11 +110,7 @@ class MachineOptions:
     ] = _RUN.precision
     isa: Annotated[
         InstructionSet | None,
-        _option(
-            "--isa",
-            "The instruction set of the CPU kernels.",
-            show_default="the best the machine has",
-        ),
+        _option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
     ] = None
 
     def run_config(
@@ -177,8 +172,7 @@ class SamplingOptions:
         ),
     ] = _SAMPLING.temperature
     top_k: Annotated[
-        int,
-        _option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=_count),
+        int, _option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=_count)
     ] = _SAMPLING.top_k
     top_p: Annotated[
         float,
@@ -285,8 +279,8 @@ class LengthOptions:
         list[str] | None,
         _option(
             "--stop",
-            "End before TEXT; may be given again. The variable holds one per line, or several on one "
-            "line with commas between.",
+            "End before TEXT; may be given again. The variable holds one per line, or several "
+            "on one line with commas between.",
             "TEXT",
             callback=_stop_strings,
         ),
@@ -313,8 +307,7 @@ class ConversationOptions:
 
     raw: Annotated[bool, _option("--raw", "Continue the text: no chat template.")] = False
     system: Annotated[
-        str | None,
-        _option("-sys --system", "The system message, before the conversation.", "TEXT"),
+        str | None, _option("-sys --system", "The system message, before the conversation.", "TEXT")
     ] = None
     think: Annotated[
         bool | None,
