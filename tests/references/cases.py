@@ -79,7 +79,7 @@ SHARED: dict[str, Any] = {
 }
 
 CASES = (
-    Case("llama", "LlamaForCausalLM", {"num_hidden_layers": 3}),
+    Case("llama", "LlamaForCausalLM", {"num_hidden_layers": 3, "rms_norm_eps": 1e-2}),
     Case(
         "llama-256",
         "LlamaForCausalLM",
@@ -133,7 +133,11 @@ CASES = (
             "norm_topk_prob": False,
         },
     ),
-    Case("qwen3", "Qwen3ForCausalLM", {"head_dim": 32, "tie_word_embeddings": True}),
+    Case(
+        "qwen3",
+        "Qwen3ForCausalLM",
+        {"head_dim": 32, "tie_word_embeddings": True, "rms_norm_eps": 1e-2},
+    ),
     Case(
         "qwen3moe",
         "Qwen3MoeForCausalLM",

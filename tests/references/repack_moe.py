@@ -14,7 +14,6 @@ from gguf import GGUFReader, GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, Keys
 from gguf.gguf_reader import ReaderTensor
 from numpy.typing import NDArray
-
 from requantise import copy_metadata, write
 
 Blocks = NDArray[np.uint8]
@@ -35,8 +34,10 @@ def repack(source: Path, target: Path, num_experts: int = 8) -> Path:
     """
     reader = GGUFReader(source)
     architecture = reader.fields[Keys.General.ARCHITECTURE].contents()
+    width_key = Keys.LLM.FEED_FORWARD_LENGTH.format(arch=architecture)
     writer = GGUFWriter(target, architecture)
-    copy_metadata(reader, writer)
+    copy_metadata(reader, writer, width_key)
+    writer.add_feed_forward_length(reader.fields[width_key].contents() // num_experts)
     writer.add_file_type(reader.fields[Keys.General.FILE_TYPE].contents())
     writer.add_expert_count(num_experts)
     writer.add_expert_used_count(num_experts)
@@ -89,8 +90,10 @@ def scale(blocks: Blocks, quant_type: GGMLQuantizationType, factor: int) -> Bloc
     scales_bytes = 2 * SCALES_PER_BLOCK[quant_type]
     scaled = blocks.reshape(-1, block_bytes).copy()
     before = np.ascontiguousarray(scaled[:, :scales_bytes]).view(np.float16)
-    after = before * np.float16(factor)
-    if not np.array_equal(after.astype(np.float32), before.astype(np.float32) * factor):
+    exact = before.astype(np.float32) * factor
+    with np.errstate(over="ignore"):
+        after = exact.astype(np.float16)
+    if not np.array_equal(after, exact):
         raise ValueError(f"a scale times {factor} is no F16 number")
     scaled[:, :scales_bytes] = after.view(np.uint8)
     return scaled.reshape(blocks.shape)

@@ -1,4 +1,4 @@
-"""Rewrites an F16 GGUF in another quant type, so that tests need no files of every type.
+"""Rewrites a GGUF in another quant type, so that tests need no files of every type.
 
 Norms, biases and routers keep their type, as in llama.cpp; so does a matrix whose rows are no
 multiple of the type's block.
@@ -7,11 +7,10 @@ multiple of the type's block.
 import argparse
 from pathlib import Path
 
-import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, Keys
 from gguf.gguf_reader import ReaderField, ReaderTensor
-from gguf.quants import quantize
+from gguf.quants import dequantize, quantize
 
 KEPT_PARTS = ("_norm.", "ffn_gate_inp", "rope_freqs")
 WRITABLE_TYPES = (
@@ -28,7 +27,7 @@ _HEADER_KEYS = ("GGUF.", Keys.General.ARCHITECTURE, Keys.General.FILE_TYPE)
 
 
 def requantise(source: Path, target: Path, quant_type: GGMLQuantizationType) -> Path:
-    """Writes `source` (weights F16 or F32) to `target` in `quant_type`; returns `target`.
+    """Writes `source` to `target` with its matrices in `quant_type`; returns `target`.
 
     Raises ValueError for a type that the gguf package cannot write.
     """
@@ -45,10 +44,10 @@ def requantise(source: Path, target: Path, quant_type: GGMLQuantizationType) -> 
     return target
 
 
-def copy_metadata(reader: GGUFReader, writer: GGUFWriter) -> None:
+def copy_metadata(reader: GGUFReader, writer: GGUFWriter, *excluded: str) -> None:
     """Copies every key except those that the writer or its caller sets."""
     for name, field in reader.fields.items():
-        if not name.startswith(_HEADER_KEYS):
+        if not name.startswith((*_HEADER_KEYS, *excluded)):
             element = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
             writer.add_key_value(name, field_value(field), field.types[0], element)
 
@@ -70,14 +69,14 @@ def _add(writer: GGUFWriter, tensor: ReaderTensor, quant_type: GGMLQuantizationT
     if _stays(tensor, quant_type):
         writer.add_tensor(tensor.name, tensor.data)
     else:
-        blocks = quantize(tensor.data.astype(np.float32), quant_type)
+        blocks = quantize(dequantize(tensor.data, tensor.tensor_type), quant_type)
         writer.add_tensor(tensor.name, blocks, raw_dtype=quant_type)
 
 
 def _stays(tensor: ReaderTensor, quant_type: GGMLQuantizationType) -> bool:
     block_size, _ = GGML_QUANT_SIZES[quant_type]
-    is_small = tensor.data.ndim < 2 or any(part in tensor.name for part in KEPT_PARTS)
-    return is_small or tensor.data.shape[-1] % block_size != 0
+    is_small = len(tensor.shape) < 2 or any(part in tensor.name for part in KEPT_PARTS)
+    return is_small or int(tensor.shape[0]) % block_size != 0
 
 
 def _file_type(quant_type: GGMLQuantizationType) -> LlamaFileType:
