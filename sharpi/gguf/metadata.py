@@ -1,42 +1,24 @@
 """Typed access to a file's metadata: a missing or misshapen key is an error that names it."""
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sharpi.errors import ModelFileError
-
-
-class StringArray:
-    """An array of strings that stays bytes in the file until somebody asks.
-
-    Vocabularies may hold invalid UTF-8; such bytes become surrogates and survive a round trip.
-    """
-
-    def __init__(self, buffer: memoryview, offsets: list[int]) -> None:
-        self._buffer = buffer
-        self._offsets = offsets  # of each length field, and the end
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def tolist(self) -> list[str]:
-        """All strings, decoded."""
-        data, offsets = self._buffer, self._offsets
-        return [
-            str(data[start + 8 : end], "utf-8", "surrogateescape")
-            for start, end in pairwise(offsets)
-        ]
-
+from sharpi.gguf.fault import file_fault, printable
+from sharpi.gguf.string_array import StringArray
 
 Value = int | float | bool | str | np.ndarray | StringArray | list[Any]
 
 
 class Metadata(Mapping[str, Value]):
-    """Keys and values in the file's order; accessors raise ModelFileError naming file and key."""
+    """Keys and values in the file's order.
+
+    The accessors return `default` for a missing key; without one, and for a value of another kind
+    or outside the range, they raise ModelFileError naming file and key.
+    """
 
     def __init__(self, path: Path, values: dict[str, Value]) -> None:
         self._path = path
@@ -51,11 +33,24 @@ class Metadata(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def get_int(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
+    def get_int(
+        self,
+        key: str,
+        default: int | None = None,
+        *,
+        minimum: int | None = None,
+        maximum: int | None = None,
+    ) -> int:
+        """A whole number; a stored one must lie within `minimum` and `maximum`, both included."""
         value = self._find(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, "a whole number", value)
+        if key not in self._values:
+            return value
+        if minimum is not None and value < minimum:
+            raise self._wrong(key, f"at least {minimum}", value)
+        if maximum is not None and value > maximum:
+            raise self._wrong(key, f"at most {maximum}", value)
         return value
 
     def get_float(self, key: str, default: float | None = None) -> float:
@@ -79,6 +74,10 @@ class Metadata(Mapping[str, Value]):
             raise self._wrong(key, "a text", value)
         return value
 
+    def find_printable(self, key: str) -> str | None:
+        """A text made fit for a terminal, None where the key is missing."""
+        return printable(self.get_str(key)) if key in self._values else None
+
     def get_strings(self, key: str, default: list[str] | None = None) -> list[str]:
         """An array of texts."""
         value = self._find(key, default)
@@ -89,14 +88,14 @@ class Metadata(Mapping[str, Value]):
         raise self._wrong(key, "an array of texts", value)
 
     def get_array(self, key: str, default: np.ndarray | None = None) -> np.ndarray:
-        """An array of numbers."""
+        """An array of numbers: a read-only view into the file, of the type it is stored in."""
         value = self._find(key, default)
         if not isinstance(value, np.ndarray):
             raise self._wrong(key, "an array of numbers", value)
         return value
 
     def get_ints(self, key: str) -> list[int]:
-        """Whole numbers: one, or an array of them."""
+        """Whole numbers: one, or an array of them that is not empty."""
         value = self._find(key, None)
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer) and value.size:
             return [int(v) for v in value]
@@ -105,9 +104,19 @@ class Metadata(Mapping[str, Value]):
     def _find(self, key: str, default: Any) -> Any:
         value = self._values.get(key, default)
         if value is None:
-            raise ModelFileError(f"{self._path}: the metadata has no {key}")
+            raise file_fault(self._path, f"the metadata has no {key}")
         return value
 
     def _wrong(self, key: str, wanted: str, value: Any) -> ModelFileError:
-        shown = type(value).__name__ if len(repr(value)) > 40 else repr(value)
-        return ModelFileError(f"{self._path}: {key} must be {wanted}, not {shown}")
+        return file_fault(self._path, f"{key} must be {wanted}, not {_describe(value)}")
+
+
+def _describe(value: Any) -> str:
+    """A value in few characters, whatever its size."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.size} numbers"
+    if isinstance(value, StringArray | list):
+        return f"an array of {len(value)} entries"
+    if isinstance(value, str):
+        return repr(value[:40]) + ("..." if len(value) > 40 else "")
+    return repr(value)

@@ -1,99 +1,75 @@
-"""The tensor types of the GGUF format: ids, values a block, bytes a block (ggml.h)."""
+"""The tensor types of the GGUF format: ids and block sizes (ggml.h, ggml-common.h)."""
 
 from enum import IntEnum
 
 
 class QuantType(IntEnum):
-    """Ids as they stand in a file (ggml_type)."""
+    """Ids as they stand in a file (ggml_type), with the size of a block: values, then bytes."""
 
-    F32 = 0
-    F16 = 1
-    Q4_0 = 2
-    Q4_1 = 3
-    Q5_0 = 6
-    Q5_1 = 7
-    Q8_0 = 8
-    Q8_1 = 9
-    Q2_K = 10
-    Q3_K = 11
-    Q4_K = 12
-    Q5_K = 13
-    Q6_K = 14
-    Q8_K = 15
-    IQ2_XXS = 16
-    IQ2_XS = 17
-    IQ3_XXS = 18
-    IQ1_S = 19
-    IQ4_NL = 20
-    IQ3_S = 21
-    IQ2_S = 22
-    IQ4_XS = 23
-    I8 = 24
-    I16 = 25
-    I32 = 26
-    I64 = 27
-    F64 = 28
-    IQ1_M = 29
-    BF16 = 30
-    TQ1_0 = 34
-    TQ2_0 = 35
-    MXFP4 = 39
-    NVFP4 = 40
+    block_values: int
+    block_bytes: int
+
+    def __new__(cls, code: int, block_values: int = 1, block_bytes: int = 1) -> "QuantType":
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.block_values = block_values
+        member.block_bytes = block_bytes
+        return member
+
+    F32 = 0, 1, 4
+    F16 = 1, 1, 2
+    Q4_0 = 2, 32, 18
+    Q4_1 = 3, 32, 20
+    Q5_0 = 6, 32, 22
+    Q5_1 = 7, 32, 24
+    Q8_0 = 8, 32, 34
+    Q8_1 = 9, 32, 40
+    Q2_K = 10, 256, 84
+    Q3_K = 11, 256, 110
+    Q4_K = 12, 256, 144
+    Q5_K = 13, 256, 176
+    Q6_K = 14, 256, 210
+    Q8_K = 15, 256, 292
+    IQ2_XXS = 16, 256, 66
+    IQ2_XS = 17, 256, 74
+    IQ3_XXS = 18, 256, 98
+    IQ1_S = 19, 256, 50
+    IQ4_NL = 20, 32, 18
+    IQ3_S = 21, 256, 110
+    IQ2_S = 22, 256, 82
+    IQ4_XS = 23, 256, 136
+    I8 = 24, 1, 1
+    I16 = 25, 1, 2
+    I32 = 26, 1, 4
+    I64 = 27, 1, 8
+    F64 = 28, 1, 8
+    IQ1_M = 29, 256, 56
+    BF16 = 30, 1, 2
+    TQ1_0 = 34, 256, 54
+    TQ2_0 = 35, 256, 66
+    MXFP4 = 39, 32, 17
+    NVFP4 = 40, 64, 36
+    Q1_0 = 41, 128, 18
 
 
-# values a block, bytes a block
-_BLOCKS: dict[QuantType, tuple[int, int]] = {
-    QuantType.F32: (1, 4),
-    QuantType.F16: (1, 2),
-    QuantType.Q4_0: (32, 18),
-    QuantType.Q4_1: (32, 20),
-    QuantType.Q5_0: (32, 22),
-    QuantType.Q5_1: (32, 24),
-    QuantType.Q8_0: (32, 34),
-    QuantType.Q8_1: (32, 40),
-    QuantType.Q2_K: (256, 84),
-    QuantType.Q3_K: (256, 110),
-    QuantType.Q4_K: (256, 144),
-    QuantType.Q5_K: (256, 176),
-    QuantType.Q6_K: (256, 210),
-    QuantType.Q8_K: (256, 292),
-    QuantType.IQ2_XXS: (256, 66),
-    QuantType.IQ2_XS: (256, 74),
-    QuantType.IQ3_XXS: (256, 98),
-    QuantType.IQ1_S: (256, 50),
-    QuantType.IQ4_NL: (32, 18),
-    QuantType.IQ3_S: (256, 110),
-    QuantType.IQ2_S: (256, 82),
-    QuantType.IQ4_XS: (256, 136),
-    QuantType.I8: (1, 1),
-    QuantType.I16: (1, 2),
-    QuantType.I32: (1, 4),
-    QuantType.I64: (1, 8),
-    QuantType.F64: (1, 8),
-    QuantType.IQ1_M: (256, 56),
-    QuantType.BF16: (1, 2),
-    QuantType.TQ1_0: (256, 54),
-    QuantType.TQ2_0: (256, 66),
-    QuantType.MXFP4: (32, 17),
-    QuantType.NVFP4: (64, 36),
+# Ids that llama.cpp once wrote and no longer reads: a file that holds one must be made again.
+WITHDRAWN_TYPES = {
+    4: "Q4_2",
+    5: "Q4_3",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
 }
-
-
-def block_values(quant_type: QuantType) -> int:
-    """Values in one block."""
-    return _BLOCKS[quant_type][0]
-
-
-def block_bytes(quant_type: QuantType) -> int:
-    """Bytes of one block."""
-    return _BLOCKS[quant_type][1]
 
 
 def row_bytes(quant_type: QuantType, columns: int) -> int:
     """Bytes of a row; raises ValueError when `columns` is not a multiple of the block."""
-    values, size = _BLOCKS[quant_type]
-    if columns % values:
+    if columns % quant_type.block_values:
         raise ValueError(
-            f"{columns} columns are no multiple of {values}, a block of {quant_type.name}"
+            f"{columns} columns are no multiple of {quant_type.block_values},"
+            f" a block of {quant_type.name}"
         )
-    return columns // values * size
+    return columns // quant_type.block_values * quant_type.block_bytes

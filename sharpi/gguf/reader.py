@@ -1,9 +1,9 @@
-"""Opens GGUF models: one file or a split set, mapped and never copied."""
+"""Opens GGUF models: one file or a split set, mapped read-only and never copied."""
 
 import mmap
-import re
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -11,17 +11,22 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.errors import ModelFileError
+from sharpi.gguf.cursor import MAX_HEAD_BYTES
+from sharpi.gguf.fault import file_fault
 from sharpi.gguf.header import Header, parse_header
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType
+from sharpi.gguf.split_set import check_part, check_total, split_parts
 
-_PART = re.compile(r"^(?P<stem>.*)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """One tensor: `shape` slowest axis first, `data` its blocks, read-only uint8."""
+    """One tensor of a model.
+
+    `shape`: slowest axis first, (rows, columns) or (experts, rows, columns). `data`: its quant
+    blocks, one-dimensional uint8, a read-only view into the mapped file. `part`: index of its file.
+    `offset`: bytes from the start of that file.
+    """
 
     name: str
     quant_type: QuantType
@@ -41,23 +46,25 @@ class Tensor:
         return int(self.data.nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GgufFile:
-    """A model's file, or all files of a split one; a context manager."""
+    """A model's file, or all files of a split one; a context manager.
+
+    `metadata`: of the first part. `num_bytes`: size of all parts on disk.
+    """
 
     path: Path
     version: int
     metadata: Metadata
     tensors: Mapping[str, Tensor]
     parts: tuple[Path, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of all parts on disk."""
-        return sum(part.stat().st_size for part in self.parts)
+    num_bytes: int
+    _tensors: dict[str, Tensor] = field(repr=False)
 
     def close(self) -> None:
-        """Nothing to do: the mapping ends with the last tensor that looks into it."""
+        """Forgets the tensors. A mapping ends with the last view into it, so a view that somebody
+        kept stays valid; the metadata, mapped apart, stays too."""
+        self._tensors.clear()
 
     def __enter__(self) -> "GgufFile":
         return self
@@ -77,77 +84,63 @@ def open_gguf(path: Path) -> GgufFile:
     Raises ModelFileError, which names the file and the fault.
     """
     path = Path(path)
-    parts = _parts(path)
+    parts = split_parts(path)
+    headers: list[Header] = []
     tensors: dict[str, Tensor] = {}
-    headers = []
+    num_bytes = 0
     for index, part in enumerate(parts):
         header, data = _map(part)
-        _check_part(part, header, index, len(parts))
+        check_part(part, header.metadata, index, len(parts))
+        _add_tensors(tensors, part, index, header, data)
         headers.append(header)
-        for info in header.tensors:
-            if info.name in tensors:
-                raise ModelFileError(f"{part}: tensor {info.name} is in another part already")
-            blocks = data[info.offset : info.offset + info.num_bytes]
-            tensors[info.name] = Tensor(
-                info.name, info.quant_type, info.shape, blocks, index, info.offset
-            )
-    _check_total(parts[0], headers[0], len(tensors))
+        num_bytes += len(data)
+    first = headers[0]
+    check_total(parts[0], first.metadata, len(tensors))
+    read_only = MappingProxyType(tensors)
     return GgufFile(
-        path, headers[0].version, headers[0].metadata, MappingProxyType(tensors), tuple(parts)
+        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors
     )
 
 
-def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size == 0:
-                raise ModelFileError(f"{path}: the file is empty")
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise ModelFileError(f"{path}: this is a folder, name a .gguf file in it") from None
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise ModelFileError(f"{path}: not a regular file") from None
-    return parse_header(path, memoryview(mapping)), np.frombuffer(mapping, np.uint8)
-
-
-def _parts(path: Path) -> list[Path]:
-    """The files of the set that `path` belongs to, in order."""
-    match = _PART.match(path.name)
-    if match is None:
-        return [path]
-    count = int(match["count"])
-    if not 0 < int(match["index"]) <= count:
-        raise ModelFileError(f"{path}: part {match['index']} of {count} cannot be")
-    names = [f"{match['stem']}-{i:05d}-of-{count:05d}.gguf" for i in range(1, count + 1)]
-    parts = [path.with_name(name) for name in names]
-    for part in parts:
-        if path.exists() and not part.exists():
-            raise ModelFileError(f"{part}: no such file; the model is split into {count} parts")
-    return parts
-
-
-def _check_part(path: Path, header: Header, index: int, count: int) -> None:
-    """The file's own idea of its place must agree with its name."""
-    if count == 1 and "split.count" not in header.metadata:
-        return
-    stored_count = header.metadata.get_int("split.count", count)
-    stored_index = header.metadata.get_int("split.no", index)
-    if count == 1 and stored_count > 1:
-        raise ModelFileError(
-            f"{path}: part {stored_index + 1} of {stored_count}, but the name does not say so;"
-            f" call it NAME-{stored_index + 1:05d}-of-{stored_count:05d}.gguf beside the others"
+def _add_tensors(
+    tensors: dict[str, Tensor],
+    path: Path,
+    part: int,
+    header: Header,
+    data: npt.NDArray[np.uint8],
+) -> None:
+    for info in header.tensors:
+        if info.name in tensors:
+            raise file_fault(path, f"tensor {info.name} is in another part already")
+        blocks = data[info.offset : info.end]
+        tensors[info.name] = Tensor(
+            info.name, info.quant_type, info.shape, blocks, part, info.offset
         )
-    if (stored_index, stored_count) != (index, count):
-        stored = f"{stored_index + 1} of {stored_count}"
-        raise ModelFileError(f"{path}: says it is part {stored}, not {index + 1} of {count}")
 
 
-def _check_total(path: Path, header: Header, found: int) -> None:
-    expected = header.metadata.get_int("split.tensors.count", found)
-    if expected != found:
-        raise ModelFileError(f"{path}: the parts hold {found} tensors, not {expected}")
+def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
+    """The parsed header, and the whole file as bytes."""
+    try:
+        head, whole = _mappings(path)
+    except FileNotFoundError:
+        raise file_fault(path, "no such file") from None
+    except OSError as error:
+        raise file_fault(path, f"cannot be read ({error.strerror})") from None
+    except ValueError as error:  # a NUL in the path
+        raise file_fault(path, f"cannot be read ({error})") from None
+    return parse_header(path, memoryview(head), len(whole)), np.frombuffer(whole, np.uint8)
+
+
+def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
+    """The head and the whole file, mapped apart so that one can outlive the other."""
+    status = path.stat()  # before opening: a pipe without a writer would block
+    if stat.S_ISDIR(status.st_mode):
+        raise file_fault(path, "this is a folder; name the .gguf file in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise file_fault(path, "not a regular file, and only such can be mapped")
+    if status.st_size == 0:
+        raise file_fault(path, "the file is empty")
+    with path.open("rb") as file:
+        whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        head_bytes = min(len(whole), MAX_HEAD_BYTES)
+        return mmap.mmap(file.fileno(), head_bytes, access=mmap.ACCESS_READ), whole

@@ -1,0 +1,58 @@
+"""StringArray: many texts that stay bytes in the mapped file until somebody asks."""
+
+from array import array
+from itertools import pairwise
+from struct import Struct
+
+from sharpi.gguf.cursor import Cursor
+
+# The largest vocabularies have 262,144 tokens and some 500,000 merges.
+MAX_STRINGS = 1 << 22
+_LENGTH = Struct("<Q")
+
+
+class StringArray:
+    """Texts of a metadata array, decoded on demand.
+
+    Vocabularies of real files hold invalid UTF-8 (tokens cut inside a character). Those bytes
+    become surrogates, not U+FFFD: tokens that differ stay different and can be encoded back.
+    """
+
+    def __init__(self, head: memoryview, starts: "array[int]") -> None:
+        self._head = head
+        self._starts = starts  # of each length field, then the end of the last text
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int) -> str:
+        starts = self._starts
+        at = range(len(self))[index]
+        return str(self._head[starts[at] + 8 : starts[at + 1]], "utf-8", "surrogateescape")
+
+    def tolist(self) -> list[str]:
+        """All texts, decoded in one go."""
+        first = self._starts[0]
+        data = bytes(self._head[first : self._starts[-1]])
+        starts = [start - first for start in self._starts]
+        return [
+            data[start + 8 : end].decode("utf-8", "surrogateescape")
+            for start, end in pairwise(starts)
+        ]
+
+
+def read_string_array(cursor: Cursor, key: str, count: int) -> StringArray:
+    """Walks over `count` lengths, which must lead from text to text and end inside the head."""
+    head, at = cursor.head, cursor.at
+    starts = array("Q")
+    append, unpack_from, last = starts.append, _LENGTH.unpack_from, len(head) - 8
+    for _ in range(count):
+        if at > last:
+            raise cursor.overrun(f"a text of {key}", at + 8)
+        append(at)
+        at += 8 + unpack_from(head, at)[0]
+    if at > len(head):
+        raise cursor.overrun(f"a text of {key}", at)
+    append(at)
+    cursor.at = at
+    return StringArray(head, starts)

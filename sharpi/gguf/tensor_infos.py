@@ -1,0 +1,89 @@
+"""TensorInfo: where the head says each tensor lies, checked against the file and each other."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+
+from sharpi.errors import ModelFileError
+from sharpi.gguf.cursor import Cursor
+from sharpi.gguf.quant_types import WITHDRAWN_TYPES, QuantType, row_bytes
+
+MAX_TENSORS = 1 << 18
+LEAST_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8  # length, one character, dimensions, type, offset
+_MAX_DIMENSIONS = 4
+_MAX_VALUES = 1 << 62
+_TYPES = {int(quant_type): quant_type for quant_type in QuantType}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """`shape` slowest axis first, `offset` in bytes from the start of the file."""
+
+    name: str
+    quant_type: QuantType
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+    @property
+    def end(self) -> int:
+        """The first byte after the tensor."""
+        return self.offset + self.num_bytes
+
+
+def read_tensor_infos(cursor: Cursor, count: int, alignment: int) -> tuple[TensorInfo, ...]:
+    """`count` tensors, whose bytes begin at the next multiple of `alignment` after the infos."""
+    infos: dict[str, TensorInfo] = {}
+    for _ in range(count):
+        info = _read_info(cursor)
+        if info.name in infos:
+            raise cursor.fault(f"corrupt: tensor {info.name} stands there twice")
+        if info.offset % alignment:
+            raise cursor.fault(f"corrupt: tensor {info.name} is not aligned to {alignment} bytes")
+        infos[info.name] = info
+    start = -(-cursor.at // alignment) * alignment
+    placed = tuple(replace(info, offset=start + info.offset) for info in infos.values())
+    _check_places(cursor, placed)
+    return placed
+
+
+def _read_info(cursor: Cursor) -> TensorInfo:
+    name = cursor.name("a tensor's name")
+    num_dimensions = cursor.uint32(f"tensor {name}")
+    if num_dimensions > _MAX_DIMENSIONS:
+        raise _fault(cursor, name, f"has {num_dimensions} dimensions, more than {_MAX_DIMENSIONS}")
+    sizes = cursor.uint64s(num_dimensions, f"tensor {name}")  # fastest axis first
+    if min(sizes, default=1) < 1 or prod(sizes) > _MAX_VALUES:
+        raise _fault(cursor, name, f"has the impossible shape {tuple(reversed(sizes))}")
+    quant_type = _quant_type(cursor, name)
+    offset = cursor.uint64(f"tensor {name}")
+    columns, num_rows = (sizes or (1,))[0], prod(sizes[1:])
+    try:
+        num_bytes = row_bytes(quant_type, columns) * num_rows
+    except ValueError as error:
+        raise _fault(cursor, name, str(error)) from None
+    return TensorInfo(name, quant_type, tuple(reversed(sizes)), offset, num_bytes)
+
+
+def _quant_type(cursor: Cursor, name: str) -> QuantType:
+    code = cursor.uint32(f"tensor {name}")
+    if code in WITHDRAWN_TYPES:
+        withdrawn = WITHDRAWN_TYPES[code]
+        raise cursor.fault(f"tensor {name} is {withdrawn}, a withdrawn type; quantise it again")
+    if code not in _TYPES:
+        raise _fault(cursor, name, f"has the unknown type {code}")
+    return _TYPES[code]
+
+
+def _fault(cursor: Cursor, name: str, what: str) -> ModelFileError:
+    return cursor.fault(f"corrupt: tensor {name} {what}")
+
+
+def _check_places(cursor: Cursor, infos: tuple[TensorInfo, ...]) -> None:
+    """Every tensor inside the file, and none over another."""
+    for info in infos:
+        if info.end > cursor.file_bytes:
+            raise cursor.overrun(f"tensor {info.name}", info.end)
+    for before, after in pairwise(sorted(infos, key=lambda info: info.offset)):
+        if before.end > after.offset:
+            raise cursor.fault(f"corrupt: tensors {before.name} and {after.name} overlap")

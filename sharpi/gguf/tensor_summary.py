@@ -1,0 +1,64 @@
+"""TensorSummary and QuantTypeSummary: what the tensors of a file are and weigh, as plain data."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sharpi.gguf.reader import Tensor
+
+# Tensors that hold one slice an expert: merged over the experts, or one tensor each (old Mixtral).
+_EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSummary:
+    """One tensor; `shape` slowest axis first, `part` the index of its file."""
+
+    name: str
+    quant_type: str
+    shape: tuple[int, ...]
+    num_bytes: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantTypeSummary:
+    """All tensors of one quant type."""
+
+    name: str
+    num_tensors: int
+    num_parameters: int
+    num_bytes: int
+
+
+def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
+    """Parameters a token meets: `num_used / num_experts` of expert tensors, all of the others."""
+    total = 0
+    for tensor in tensors:
+        is_routed = num_experts > 0 and _EXPERT_TENSOR.search(tensor.name)
+        total += tensor.num_values * num_used // num_experts if is_routed else tensor.num_values
+    return total
+
+
+def summarise_quant_types(tensors: Iterable[Tensor]) -> tuple[QuantTypeSummary, ...]:
+    """One entry a quant type, the largest first."""
+    counts: Counter[str] = Counter()
+    values: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        name = tensor.quant_type.name
+        counts[name] += 1
+        values[name] += tensor.num_values
+        sizes[name] += tensor.num_bytes
+    return tuple(
+        QuantTypeSummary(name, counts[name], values[name], size)
+        for name, size in sizes.most_common()
+    )
+
+
+def summarise_tensor(tensor: Tensor) -> TensorSummary:
+    """Its description."""
+    return TensorSummary(
+        tensor.name, tensor.quant_type.name, tensor.shape, tensor.num_bytes, tensor.part
+    )

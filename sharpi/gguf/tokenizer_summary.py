@@ -1,0 +1,57 @@
+"""TokenizerSummary: what a file says about its tokenizer and chat template, as plain data."""
+
+from dataclasses import dataclass
+
+from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.string_array import StringArray
+
+_PREFIX = "tokenizer.ggml."
+_ID_SUFFIX = "_token_id"
+_TEMPLATE = "tokenizer.chat_template"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSummary:
+    """None where the file does not say.
+
+    `special_ids`: id by role ("bos", "eos", "eot" ...). `chat_template_length`: characters, 0
+    without a template. `other_templates`: names of further ones ("tool_use" ...).
+    """
+
+    model: str | None
+    pre: str | None
+    vocab_size: int | None
+    special_ids: dict[str, int]
+    chat_template_length: int
+    other_templates: tuple[str, ...]
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the file brings its own default template."""
+        return self.chat_template_length > 0
+
+
+def summarise_tokenizer(metadata: Metadata) -> TokenizerSummary:
+    """Describes the tokenizer; raises ModelFileError naming a key that holds nonsense."""
+    return TokenizerSummary(
+        model=metadata.find_printable(f"{_PREFIX}model"),
+        pre=metadata.find_printable(f"{_PREFIX}pre"),
+        vocab_size=_vocab_size(metadata),
+        special_ids={
+            key.removeprefix(_PREFIX).removesuffix(_ID_SUFFIX): metadata.get_int(key)
+            for key in metadata
+            if key.startswith(_PREFIX) and key.endswith(_ID_SUFFIX)
+        },
+        chat_template_length=len(metadata.get_str(_TEMPLATE, "")),
+        other_templates=tuple(
+            key.removeprefix(f"{_TEMPLATE}.") for key in metadata if key.startswith(f"{_TEMPLATE}.")
+        ),
+    )
+
+
+def _vocab_size(metadata: Metadata) -> int | None:
+    tokens = metadata.get(f"{_PREFIX}tokens")
+    if isinstance(tokens, StringArray):
+        return len(tokens)
+    key = f"{metadata.get_str('general.architecture', '')}.vocab_size"
+    return metadata.get_int(key, minimum=0) if key in metadata else None
