@@ -105,15 +105,21 @@ def _fail_unexpectedly(error: Exception) -> int:
 
 def _usage_message(error: Any) -> str:
     """The parser's complaint, about the variable where the value came from one."""
-    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
-    message = error.format_message().replace("Value error, ", "")
+    context: Any = getattr(error, "ctx", None)
+    variable = _variable_at_fault(context, getattr(error, "param", None))
+    message = error.format_message()
+    if variable is not None:
+        value = os.environ.get(variable)
+        message = f"Invalid value {value!r} in variable {variable}: {error.message}"
     command = context.command_path if context is not None else "sharpi"
-    source = context.get_parameter_source(parameter.name) if context and parameter else None
-    if source is not None and source.name == "ENVIRONMENT":
-        value = os.environ.get(str(parameter.envvar))
-        fault = error.message.removeprefix("Value error, ")
-        message = f"Invalid value {value!r} in variable {parameter.envvar}: {fault}"
-    return f"{message.rstrip('.')}; see '{command} --help'"
+    return f"{message.replace('Value error, ', '').rstrip('.')}; see '{command} --help'"
+
+
+def _variable_at_fault(context: Any, parameter: Any) -> str | None:
+    if context is None or parameter is None:
+        return None
+    source = context.get_parameter_source(parameter.name)
+    return str(parameter.envvar) if source is not None and source.name == "ENVIRONMENT" else None
 
 
 def _fail(message: str, exit_code: int) -> int:

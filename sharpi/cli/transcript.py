@@ -37,8 +37,15 @@ class Transcript:
         They do not when a stop string was cut off or the last character is incomplete; then the
         next turn tokenises the answer like any other text.
         """
-        if ids and self._tokenizer.decode(ids) == text:
+        if ids and self._said_by(ids) == text:
             self._segments.append((text, list(ids)))
+
+    def _said_by(self, ids: list[int]) -> str:
+        """What was streamed for `ids`; unlike that of a whole text, it may begin with a blank."""
+        from sharpi.tokenizer.stream import StreamDecoder
+
+        decoder = StreamDecoder(self._tokenizer)
+        return "".join(map(decoder.feed, ids)) + decoder.flush()
 
     def _drop_what_differs(self, text: str) -> int:
         """Keep the segments that `text` starts with; returns the number of characters they hold."""

@@ -33,8 +33,11 @@ class FakeTokenizer:
                 text = text[1:]
         return ids
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return chr(token_id - _FIRST_LETTER).encode() if token_id >= _FIRST_LETTER else b""
+
     def decode(self, ids: list[int]) -> str:
-        return "".join(chr(each - _FIRST_LETTER) for each in ids if each >= _FIRST_LETTER)
+        return b"".join(map(self.token_bytes, ids)).decode()
 
 
 @dataclass

@@ -22,9 +22,8 @@ class PairTokenizer(FakeTokenizer):
             ids += super().encode(part, add_bos=False, parse_special=parse_special)
         return ids
 
-    def decode(self, ids: list[int]) -> str:
-        decode = super().decode
-        return "".join("ab" if each == self.AB else decode([each]) for each in ids)
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"ab" if token_id == self.AB else super().token_bytes(token_id)
 
 
 def letters(text: str) -> list[int]:
