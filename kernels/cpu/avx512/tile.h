@@ -1,7 +1,7 @@
 // A tile of unpacked weights, 32 rows x 256 columns, and its product with many tokens.
 #pragma once
-#include "group_sums.h"
 #include "prefetch.h"
+#include "token_block.h"
 
 namespace sharpi::avx512 {
 
@@ -16,8 +16,8 @@ struct alignas(64) Tile {
 // product + part) + 3.
 constexpr int tokens_at_once(TileKind kind) { return kind.part_groups() == 1 ? 6 : 4; }
 
-// Where unpacked weights go: half of a tile.
-struct TileSink {
+// Where unpacked weights go: 16 of a tile's rows.
+struct TileHalf {
   Tile& tile;
   const int half;
 

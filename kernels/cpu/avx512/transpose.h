@@ -15,7 +15,7 @@ struct Rows {
 };
 
 // Within each 128-bit lane: four rows of four dwords -> out[j]: dword j of rows 0..3.
-inline void transpose_lanes(const Ints rows[4], Ints out[4]) {
+[[gnu::always_inline]] inline void transpose_lanes(const Ints rows[4], Ints out[4]) {
   const Ints a = _mm512_unpacklo_epi32(rows[0], rows[1]),
              b = _mm512_unpackhi_epi32(rows[0], rows[1]);
   const Ints c = _mm512_unpacklo_epi32(rows[2], rows[3]),
@@ -26,20 +26,22 @@ inline void transpose_lanes(const Ints rows[4], Ints out[4]) {
   out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// 4 bytes of each row -> row r in dword r.
-inline Ints gather4(Rows rows) {
-  auto four = [&](int r) {
-    return _mm_setr_epi32(load_dword(rows.at(r)), load_dword(rows.at(r + 1)),
-                          load_dword(rows.at(r + 2)), load_dword(rows.at(r + 3)));
+// 4 bytes of each row -> row r in dword r. Broadcasts and blends need no shuffle port.
+[[gnu::always_inline]] inline Ints gather4(Rows rows) {
+  const auto at = [&](int r) { return _mm256_set1_epi32(load_dword(rows.at(r))); };
+  const auto eight = [&](int r) {
+    const __m256i a = _mm256_blend_epi32(at(r), at(r + 1), 0x02);
+    const __m256i b = _mm256_blend_epi32(at(r + 2), at(r + 3), 0x08);
+    const __m256i c = _mm256_blend_epi32(at(r + 4), at(r + 5), 0x20);
+    const __m256i d = _mm256_blend_epi32(at(r + 6), at(r + 7), 0x80);
+    return _mm256_blend_epi32(_mm256_blend_epi32(a, b, 0x0c), _mm256_blend_epi32(c, d, 0xc0), 0xf0);
   };
-  const __m256i low = _mm256_setr_m128i(four(0), four(4)),
-                high = _mm256_setr_m128i(four(8), four(12));
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(eight(0)), eight(8), 1);
 }
 
 // 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r. Masked broadcasts need no
 // shuffle port.
-inline void transpose16(Rows rows, Ints out[4]) {
+[[gnu::always_inline]] inline void transpose16(Rows rows, Ints out[4]) {
   auto at = [&](int row) { return _mm_loadu_si128((const __m128i*)rows.at(row)); };
   Ints r[4];
   for (int i = 0; i < 4; i++) {
@@ -51,7 +53,7 @@ inline void transpose16(Rows rows, Ints out[4]) {
 }
 
 // 32 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
-inline void transpose32(Rows rows, Ints out[8]) {
+[[gnu::always_inline]] inline void transpose32(Rows rows, Ints out[8]) {
   auto at = [&](int row) { return _mm256_loadu_si256((const __m256i*)rows.at(row)); };
   Ints r[4], t[2][4];
   for (int h = 0; h < 2; h++) {  // 8 rows at a time

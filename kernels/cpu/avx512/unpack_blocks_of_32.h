@@ -2,21 +2,21 @@
 #pragma once
 #include <cstddef>
 
-#include "group_sums.h"
 #include "quant_blocks.h"
+#include "tile.h"
 #include "transpose.h"
 
 namespace sharpi::avx512 {
 
 // Values 0..15 are low nibbles, 16..31 high nibbles of 16 bytes.
-inline void split_nibbles(Rows packed, Ints w[8]) {
+[[gnu::always_inline]] inline void split_nibbles(Rows packed, Ints w[8]) {
   Ints x[4];
   transpose16(packed, x);
   for (int k = 0; k < 4; k++) w[k] = low_nibbles(x[k]), w[4 + k] = high_nibbles(x[k]);
 }
 
 // Adds bit i of a row's dword, as 16, to its value i.
-inline void add_fifth_bits(Ints bits, Ints w[8]) {
+[[gnu::always_inline]] inline void add_fifth_bits(Ints bits, Ints w[8]) {
   const Ints one_of_four = dwords(0x08040201), other_four = dwords(int(0x80402010));
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
@@ -35,16 +35,15 @@ struct UnpackBlocksOf32 {
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Sink& sink) {
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, TileHalf& out) {
 #pragma GCC unroll 1
     for (int g = 0; g < num_parts; g++, blocks.first += kBlockBytes) {
       Ints w[8];
       Type::values(blocks, w);
-      sink.weights(g, w);
+      out.weights(g, w);
       const Ints start = gather4(blocks);
-      sink.scale(g, Type::scale(start));
-      if (kKind.has_offsets) sink.offset(g, high_half(start));
+      out.scale(g, Type::scale(start));
+      if (kKind.has_offsets) out.offset(g, high_half(start));
     }
   }
 };

@@ -4,36 +4,35 @@
 #pragma once
 #include <cstddef>
 
-#include "group_sums.h"
 #include "quant_blocks.h"
+#include "tile.h"
 #include "transpose.h"
 
 namespace sharpi::avx512 {
 
 // d * scale of every group; scales[i]: bytes of groups 4i..4i+3.
-template <int kGroups, class Sink>
-inline void put_scales(Floats d, const Ints scales[], Sink& sink) {
+template <int kGroups>
+inline void put_scales(Floats d, const Ints scales[], TileHalf& out) {
   for (int g = 0; g < kGroups; g++)
-    sink.scale(g, _mm512_mul_ps(d, to_float(byte_of(scales[g / 4], g % 4))));
+    out.scale(g, _mm512_mul_ps(d, to_float(byte_of(scales[g / 4], g % 4))));
 }
-template <int kGroups, class Sink>
-inline void put_signed_scales(Floats d, const Ints scales[], Sink& sink) {
+template <int kGroups>
+inline void put_signed_scales(Floats d, const Ints scales[], TileHalf& out) {
   for (int g = 0; g < kGroups; g++) {
     const Ints top = _mm512_slli_epi32(scales[g / 4], 24 - 8 * (g % 4));
-    sink.scale(g, _mm512_mul_ps(d, to_float(_mm512_srai_epi32(top, 24))));
+    out.scale(g, _mm512_mul_ps(d, to_float(_mm512_srai_epi32(top, 24))));
   }
 }
 // -dmin * min of every group.
-template <int kGroups, class Sink>
-inline void put_mins(Floats dmin, const Ints mins[], Sink& sink) {
+template <int kGroups>
+inline void put_mins(Floats dmin, const Ints mins[], TileHalf& out) {
   const Floats minus = _mm512_sub_ps(_mm512_setzero_ps(), dmin);
   for (int g = 0; g < kGroups; g++)
-    sink.offset(g, _mm512_mul_ps(minus, to_float(byte_of(mins[g / 4], g % 4))));
+    out.offset(g, _mm512_mul_ps(minus, to_float(byte_of(mins[g / 4], g % 4))));
 }
 
 // d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with.
-template <class Sink>
-inline void unpack_six_bit_scales(Rows blocks, Sink& sink) {
+inline void unpack_six_bit_scales(Rows blocks, TileHalf& out) {
   Ints x[4];
   transpose16(blocks, x);
   const auto pack = [](Ints low, Ints high) {
@@ -41,23 +40,22 @@ inline void unpack_six_bit_scales(Rows blocks, Sink& sink) {
   };
   const Ints scales[2] = {bit_and(x[1], bytes(63)), pack(x[3], x[1])};
   const Ints mins[2] = {bit_and(x[2], bytes(63)), pack(_mm512_srli_epi16(x[3], 4), x[2])};
-  put_scales<8>(low_half(x[0]), scales, sink);
-  put_mins<8>(high_half(x[0]), mins, sink);
+  put_scales<8>(low_half(x[0]), scales, out);
+  put_mins<8>(high_half(x[0]), mins, out);
 }
 
 struct UnpackQ4_K {
   static constexpr TileKind kKind{32, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ4_K);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
-    unpack_six_bit_scales(blocks, sink);
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+    unpack_six_bit_scales(blocks, out);
     for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high
       Ints x[8], low[8], high[8];
       transpose32(blocks + (offsetof(BlockQ4_K, qs) + 32 * pair), x);
       for (int k = 0; k < 8; k++) low[k] = low_nibbles(x[k]), high[k] = high_nibbles(x[k]);
-      sink.weights(2 * pair, low);
-      sink.weights(2 * pair + 1, high);
+      out.weights(2 * pair, low);
+      out.weights(2 * pair + 1, high);
     }
   }
 };
@@ -66,9 +64,8 @@ struct UnpackQ5_K {
   static constexpr TileKind kKind{32, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ5_K);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
-    unpack_six_bit_scales(blocks, sink);
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+    unpack_six_bit_scales(blocks, out);
     Ints fifth[8];  // bit g: group g's
     transpose32(blocks + offsetof(BlockQ5_K, qh), fifth);
 #pragma GCC unroll 4
@@ -80,8 +77,8 @@ struct UnpackQ5_K {
         high[k] = merge_bits(_mm512_srli_epi16(x[k], 4), bytes(15),
                              shift_bits<4>(fifth[k], 2 * pair + 1), bytes(16));
       }
-      sink.weights(2 * pair, low);
-      sink.weights(2 * pair + 1, high);
+      out.weights(2 * pair, low);
+      out.weights(2 * pair + 1, high);
     }
   }
 };
@@ -90,12 +87,11 @@ struct UnpackQ6_K {
   static constexpr TileKind kKind{16, false, 32};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ6_K);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
     const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));
-    put_signed_scales<16>(d, scales, sink);
+    put_signed_scales<16>(d, scales, out);
     for (int half = 0; half < 2; half++) {  // of the columns
       Ints top[8];
       transpose32(blocks + (offsetof(BlockQ6_K, qh) + 32 * half), top);
@@ -108,8 +104,8 @@ struct UnpackQ6_K {
           high[k] = merge_bits(_mm512_srli_epi16(x[k], 4), bytes(15),
                                shift_bits<4>(top[k], 4 + 2 * side), bytes(0x30));
         }
-        sink.weights(4 * half + side, low);
-        sink.weights(4 * half + side + 2, high);
+        out.weights(4 * half + side, low);
+        out.weights(4 * half + side + 2, high);
       }
     }
   }

@@ -8,8 +8,7 @@ struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
     Ints packed[4], scales[4], mins[4];
     transpose16(blocks + offsetof(BlockQ2_K, scales), packed);
     for (int i = 0; i < 4; i++) {
@@ -17,15 +16,15 @@ struct UnpackQ2_K {
       mins[i] = high_nibbles(packed[i]);
     }
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    put_scales<16>(low_half(d), scales, sink);
-    put_mins<16>(high_half(d), mins, sink);
+    put_scales<16>(low_half(d), scales, out);
+    put_mins<16>(high_half(d), mins, out);
     for (int half = 0; half < 2; half++) {  // of the columns: 4 x 2 bits of 32 bytes
       Ints x[8], w[8];
       transpose32(blocks + (offsetof(BlockQ2_K, qs) + 32 * half), x);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 8; k++) w[k] = bit_and(_mm512_srli_epi16(x[k], 2 * i), bytes(3));
-        sink.weights(4 * half + i, w);
+        out.weights(4 * half + i, w);
       }
     }
   }
@@ -35,9 +34,8 @@ struct UnpackQ3_K {
   static constexpr TileKind kKind{16, false, 4};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ3_K);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
-    unpack_scales(blocks, sink);
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+    unpack_scales(blocks, out);
     Ints third[8];  // bit i: columns 32i..32i+31
     transpose32(blocks + offsetof(BlockQ3_K, hmask), third);
 #pragma GCC unroll 2
@@ -49,15 +47,14 @@ struct UnpackQ3_K {
         for (int k = 0; k < 8; k++)
           w[k] = merge_bits(_mm512_srli_epi16(x[k], 2 * i), bytes(3),
                             shift_bits<2>(third[k], 4 * half + i), bytes(4));
-        sink.weights(4 * half + i, w);
+        out.weights(4 * half + i, w);
       }
     }
   }
 
  private:
   // 16 scales of 6 bits, less 32. The 16 bytes that end with d begin two bytes before them.
-  template <class Sink>
-  static void unpack_scales(Rows blocks, Sink& sink) {
+  static void unpack_scales(Rows blocks, TileHalf& out) {
     Ints x[4], s[3], scales[4];
     transpose16(blocks + (offsetof(BlockQ3_K, scales) - 2), x);
     for (int i = 0; i < 3; i++)
@@ -68,7 +65,7 @@ struct UnpackQ3_K {
       const Ints six = merge_bits(low, bytes(15), shift_bits<4>(s[2], 2 * i), bytes(0x30));
       scales[i] = _mm512_sub_epi8(six, bytes(32));
     }
-    put_signed_scales<16>(high_half(x[3]), scales, sink);
+    put_signed_scales<16>(high_half(x[3]), scales, out);
   }
 };
 

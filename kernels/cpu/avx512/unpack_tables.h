@@ -34,14 +34,11 @@ struct IQ4_NL {
 struct MXFP4 {
   using Block = BlockMXFP4;
   static constexpr TileKind kKind{32, false, 12};
-  // 2^(e - 128), half of what the exponent says since the values are doubled; below 2 it is
-  // subnormal.
+  // 2^(e - 128), half of what the exponent says since the values are doubled. 2^-128, of e = 0, is
+  // taken as zero.
   static Floats scale(Ints start) {
-    const Ints e = byte_of(start, 0),
-               normal = _mm512_slli_epi32(_mm512_sub_epi32(e, dwords(1)), 23);
-    const Ints subnormal = _mm512_sllv_epi32(dwords(0x00200000), e);
-    return _mm512_castsi512_ps(
-        _mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, dwords(2)), subnormal));
+    const Ints exponent = _mm512_srli_epi32(_mm512_slli_epi32(start, 24), 1);
+    return _mm512_mul_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(0.5f));
   }
   static void values(Rows block, Ints w[8]) {
     split_nibbles(block + offsetof(Block, qs), w);
@@ -54,18 +51,17 @@ struct UnpackIQ4_XS {
   static constexpr TileKind kKind{32, false, 127};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
 
-  template <class Sink>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Sink& sink) {
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
     const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
     const Floats d = low_half(start);
     for (int g = 0; g < 8; g++) {
       const Ints high = _mm512_slli_epi32(_mm512_srli_epi32(start, 16 + 2 * g), 4);
       const Ints scale = merge_bits(_mm512_srli_epi32(low, 4 * g), dwords(15), high, dwords(0x30));
-      sink.scale(g, _mm512_mul_ps(d, to_float(_mm512_sub_epi32(scale, dwords(32)))));
+      out.scale(g, _mm512_mul_ps(d, to_float(_mm512_sub_epi32(scale, dwords(32)))));
       Ints w[8];
       split_nibbles(blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g), w);
       look_up(nonlinear_values(), w);
-      sink.weights(g, w);
+      out.weights(g, w);
     }
   }
 };
