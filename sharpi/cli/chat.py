@@ -1,6 +1,5 @@
 """`sharpi chat`: a conversation at the terminal, or one line of a pipe after the other."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -20,7 +19,7 @@ from sharpi.cli.options import (
 from sharpi.cli.prompt import refuse_contradictions
 from sharpi.cli.reply import note_early_end, stream
 from sharpi.cli.slash_commands import SlashCommands
-from sharpi.cli.terminal import say, styled
+from sharpi.cli.terminal import complain, say
 from sharpi.cli.thoughts import ThoughtStyle
 from sharpi.errors import SharpiError
 
@@ -68,7 +67,7 @@ def talk(conversation: Conversation, lines: LineInput) -> None:
             elif text.strip():
                 _answer(conversation, text)
         except SharpiError as error:
-            say(f"error: {error}")
+            complain(str(error))
 
 
 def _greeting(conversation: Conversation) -> str:
@@ -91,7 +90,7 @@ def _next_message(lines: LineInput) -> str | None:
 def _answer(conversation: Conversation, text: str) -> None:
     generation = conversation.ask(text)
     try:
-        stream(generation, style=ThoughtStyle(generation, styled(sys.stdout)))
+        stream(generation, ThoughtStyle(conversation.prompt))
     except SharpiError:
         conversation.forget_question()
         raise

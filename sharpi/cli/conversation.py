@@ -37,6 +37,7 @@ class Conversation:
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
         self.messages: list[Message] = []
+        self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
         self.set_system(options.system)
 
@@ -75,7 +76,8 @@ class Conversation:
         """
         self.messages.append(_message("user", text))
         try:
-            ids = self._transcript.ids_of(self._render())
+            self.prompt = self._render()
+            ids = self._transcript.ids_of(self.prompt)
             return self._session.generate(ids, self._request)
         except BaseException:
             self.forget_question()

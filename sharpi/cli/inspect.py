@@ -46,10 +46,10 @@ def inspect(
 def _rows(summary: "FileSummary") -> Iterator[Row]:
     yield from _file_rows(summary)
     yield "architecture", _architecture(summary)
-    parameters = format_count(summary.num_parameters)
-    active = format_count(summary.num_active_parameters)
-    yield "parameters", f"{parameters}, {active} of them active for a token"
+    yield "parameters", format_count(summary.num_parameters)
     if summary.num_experts:
+        active = format_count(summary.num_active_parameters)
+        yield "", f"{active} of them active for a token"
         yield "experts", f"{summary.num_experts}, {summary.num_experts_per_token} for each token"
     yield from _weight_rows(summary)
     yield "context", f"{_known(summary.context_length)} tokens"

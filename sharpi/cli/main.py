@@ -20,6 +20,7 @@ from sharpi.cli.inspect import inspect
 from sharpi.cli.logits import logits
 from sharpi.cli.perplexity import perplexity
 from sharpi.cli.run import run
+from sharpi.cli.terminal import complain
 from sharpi.cli.tokenize import tokenize
 from sharpi.errors import SharpiError
 
@@ -123,5 +124,5 @@ def _variable_at_fault(context: Any, parameter: Any) -> str | None:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    print("error:", " ".join(message.split()), file=sys.stderr)
+    complain(message)
     return exit_code

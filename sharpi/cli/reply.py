@@ -1,25 +1,25 @@
 """An answer on its way to the person: pieces to stdout as they come, and what to say afterwards."""
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sharpi.cli.terminal import note
+from sharpi.cli.thoughts import ThoughtStyle
 
 if TYPE_CHECKING:
     from sharpi.engine.generation import Generation
     from sharpi.engine.timings import Timings
 
 
-def stream(generation: "Generation", echo: str = "", style: Callable[[str], str] = str) -> bool:
-    """Print `echo` and the pieces, each through `style`; False when Ctrl-C ended them early.
+def stream(generation: "Generation", style: ThoughtStyle, echo: str = "") -> bool:
+    """Print `echo` and the pieces as they come; False when Ctrl-C ended them early.
 
     The echo waits for the first piece, so that a failing prefill leaves stdout empty.
     """
     is_complete, pending = True, echo
     try:
         for piece in generation:
-            shown, pending = pending + style(piece), ""
+            shown, pending = pending + style.feed(piece), ""
             sys.stdout.write(shown)
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -27,7 +27,7 @@ def stream(generation: "Generation", echo: str = "", style: Callable[[str], str]
     finally:
         generation.close()
     end = "" if (pending + generation.text).endswith("\n") else "\n"
-    print(pending, end=end, flush=True)
+    print(pending + style.end(), end=end, flush=True)
     return is_complete
 
 

@@ -22,6 +22,7 @@ from sharpi.cli.options import (
 from sharpi.cli.prompt import Prompt, refuse_contradictions, whole_prompt
 from sharpi.cli.reply import collect, note_early_end, stream, timings_line
 from sharpi.cli.terminal import say
+from sharpi.cli.thoughts import ThoughtStyle
 from sharpi.config import RunConfig
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def run(
 
 
 def _print_text(config: RunConfig, prompt: Prompt, generation: "Generation") -> bool:
-    is_complete = stream(generation, echo=prompt.echo)
+    is_complete = stream(generation, ThoughtStyle(prompt.text), echo=prompt.echo)
     note_early_end(generation)
     say(timings_line(generation.timings))
     return is_complete

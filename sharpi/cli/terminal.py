@@ -20,6 +20,11 @@ def note(text: str) -> None:
     say(f"note: {text}")
 
 
+def complain(text: str) -> None:
+    """An error on one line, whatever the text brings along."""
+    say("error: " + " ".join(text.split()))
+
+
 def styled(stream: TextIO) -> bool:
     """Whether escape codes may go to `stream`: a terminal that can, and no NO_COLOR."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"

@@ -1,9 +1,36 @@
-"""Reasoning of a model, dimmed on its way to the screen."""
+"""A model's reasoning, dimmed on its way to a terminal; elsewhere the text stays as it is."""
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sharpi.cli.terminal import DIM, NORMAL, styled
+
+if TYPE_CHECKING:
+    from sharpi.tokenizer.reasoning import Piece
 
 
 class ThoughtStyle:
-    def __init__(self, generation: object, is_styled: bool) -> None:
-        pass
+    """Pieces in, the same pieces with escape codes out; the markers of reasoning are not shown.
 
-    def __call__(self, piece: str) -> str:
-        return piece
+    `prompt` is the text before the answer: some templates open the reasoning themselves.
+    """
+
+    def __init__(self, prompt: str) -> None:
+        from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
+
+        self._splitter: ReasoningSplitter | None = None
+        if styled(sys.stdout):
+            self._splitter = ReasoningSplitter(starts_inside=opens_reasoning(prompt))
+
+    def feed(self, text: str) -> str:
+        """What to print of `text` now; a possible marker waits."""
+        return text if self._splitter is None else _dimmed(self._splitter.feed(text))
+
+    def end(self) -> str:
+        """What waited to the end."""
+        return "" if self._splitter is None else _dimmed(self._splitter.flush())
+
+
+def _dimmed(pieces: Iterable["Piece"]) -> str:
+    return "".join(f"{DIM}{text}{NORMAL}" if kind == "reasoning" else text for kind, text in pieces)

@@ -39,15 +39,16 @@ def test_for_people(sharpi: CommandLine, model: str) -> None:
     lines = result.out.splitlines()
     assert (result.exit_code, result.err) == (0, "")
     assert lines[0].startswith(f"file           {model} (")
-    assert lines[1:6] == [
+    assert lines[1:7] == [
         "name           A tiny one",
         "architecture   qwen3moe, 2 layers, hidden size 32, 4 heads, 2 KV heads",
-        "parameters     36.1 K, 34.0 K of them active for a token",
+        "parameters     36.1 K",
+        "               34.0 K of them active for a token",
         "experts        4, 2 for each token",
         "weights        66.8 KiB in 2 tensors, 15.15 bits a weight",
     ]
-    assert lines[6].split() == ["F16", "62.5", "KiB", "1", "tensors", "32.0", "K"]
-    assert lines[7].split() == ["Q8_0", "4.2", "KiB", "1", "tensors", "4.1", "K"]
+    assert lines[7].split() == ["F16", "62.5", "KiB", "1", "tensors", "32.0", "K"]
+    assert lines[8].split() == ["Q8_0", "4.2", "KiB", "1", "tensors", "4.1", "K"]
     assert "context        2048 tokens" in lines
     assert "chat template  14 characters" in lines
 
