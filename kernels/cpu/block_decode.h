@@ -1,5 +1,6 @@
-// Any quantised type, 256 values at a time, as whole numbers with a scale and an offset for each 16: scalar, the plain
-// statement of every format, and what types without a fast path are computed from.
+// Any quantised type, 256 values at a time, as whole numbers with a scale and an offset for each
+// 16: scalar, the plain statement of every format, and what types without a fast path are computed
+// from.
 //
 // Internal linkage throughout: the header is compiled with different target flags.
 #pragma once
@@ -41,9 +42,13 @@ inline void decode_32(const uint8_t* p, int count, RowBlock& out, float (*scale)
 inline int nibble(const uint8_t* qs, int i) { return qs[i % 16] >> (i / 16 * 4) & 15; }
 inline int fifth_bit(const uint8_t* qh, int i) { return (qh[i / 8] >> (i % 8) & 1) << 4; }
 template <class Block>
-inline float half_scale(const Block& b) { return half_to_float(b.d); }
+inline float half_scale(const Block& b) {
+  return half_to_float(b.d);
+}
 template <class Block>
-inline float minus_offset(const Block& b) { return -half_to_float(b.m); }
+inline float minus_offset(const Block& b) {
+  return -half_to_float(b.m);
+}
 
 // Half of 2^(e - 127), since the table holds doubled values.
 inline float e8m0_half(const BlockMXFP4& b) {
@@ -73,14 +78,17 @@ inline void decode(const BlockQ3_K& b, RowBlock& out) {
     const int low = b.qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
     out.q[i] = int8_t(low - (b.hmask[i % 32] >> (i / 32) & 1 ? 0 : 4));
   }
-  for (int g = 0; g < 16; g++) out.scale[g] = half_to_float(b.d) * float(q3_scale(b.scales, g)), out.min[g] = 0;
+  for (int g = 0; g < 16; g++)
+    out.scale[g] = half_to_float(b.d) * float(q3_scale(b.scales, g)), out.min[g] = 0;
 }
 
 // Six-bit scales and mins of Q4_K and Q5_K.
 inline int k_scale(const uint8_t* s, int g) {
   return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6 << 4);
 }
-inline int k_min(const uint8_t* s, int g) { return g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6 << 4); }
+inline int k_min(const uint8_t* s, int g) {
+  return g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6 << 4);
+}
 template <class Block>
 inline void decode_k_scales(const Block& b, RowBlock& out) {
   for (int g = 0; g < 16; g++) {
@@ -88,13 +96,16 @@ inline void decode_k_scales(const Block& b, RowBlock& out) {
     out.min[g] = half_to_float(b.dmin) * float(k_min(b.scales, g / 2));
   }
 }
-inline int k_nibble(const uint8_t* qs, int i) { return qs[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15; }
+inline int k_nibble(const uint8_t* qs, int i) {
+  return qs[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
+}
 inline void decode(const BlockQ4_K& b, RowBlock& out) {
   for (int i = 0; i < 256; i++) out.q[i] = int8_t(k_nibble(b.qs, i));
   decode_k_scales(b, out);
 }
 inline void decode(const BlockQ5_K& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++) out.q[i] = int8_t(k_nibble(b.qs, i) | (b.qh[i % 32] >> (i / 32) & 1) << 4);
+  for (int i = 0; i < 256; i++)
+    out.q[i] = int8_t(k_nibble(b.qs, i) | (b.qh[i % 32] >> (i / 32) & 1) << 4);
   decode_k_scales(b, out);
 }
 
@@ -104,7 +115,8 @@ inline void decode(const BlockQ6_K& b, RowBlock& out) {
     const int low = b.ql[64 * half + 32 * (quarter & 1) + l] >> (quarter / 2 * 4) & 15;
     out.q[i] = int8_t((low | (b.qh[32 * half + l] >> (2 * quarter) & 3) << 4) - 32);
   }
-  for (int g = 0; g < 16; g++) out.scale[g] = half_to_float(b.d) * float(b.scales[g]), out.min[g] = 0;
+  for (int g = 0; g < 16; g++)
+    out.scale[g] = half_to_float(b.d) * float(b.scales[g]), out.min[g] = 0;
 }
 
 inline void decode(const BlockIQ4_XS& b, RowBlock& out) {
@@ -116,27 +128,32 @@ inline void decode(const BlockIQ4_XS& b, RowBlock& out) {
   }
 }
 
-// The `count` (up to 256) values of one row that start at `blocks`; false for a type without blocks.
+// The `count` (up to 256) values of one row that start at `blocks`; false for a type without
+// blocks.
 inline bool decode_row_block(QuantType type, const uint8_t* blocks, int count, RowBlock& out) {
   if (count < 256) out = {};
   const int n = count / 32;
   switch (type) {
     case QuantType::Q4_0:
-      decode_32<BlockQ4_0>(blocks, n, out, half_scale, nullptr, [](auto& b, int i) { return nibble(b.qs, i) - 8; });
+      decode_32<BlockQ4_0>(blocks, n, out, half_scale, nullptr,
+                           [](auto& b, int i) { return nibble(b.qs, i) - 8; });
       return true;
     case QuantType::Q4_1:
-      decode_32<BlockQ4_1>(blocks, n, out, half_scale, minus_offset, [](auto& b, int i) { return nibble(b.qs, i); });
+      decode_32<BlockQ4_1>(blocks, n, out, half_scale, minus_offset,
+                           [](auto& b, int i) { return nibble(b.qs, i); });
       return true;
     case QuantType::Q5_0:
-      decode_32<BlockQ5_0>(blocks, n, out, half_scale, nullptr,
-                           [](auto& b, int i) { return (nibble(b.qs, i) | fifth_bit(b.qh, i)) - 16; });
+      decode_32<BlockQ5_0>(blocks, n, out, half_scale, nullptr, [](auto& b, int i) {
+        return (nibble(b.qs, i) | fifth_bit(b.qh, i)) - 16;
+      });
       return true;
     case QuantType::Q5_1:
       decode_32<BlockQ5_1>(blocks, n, out, half_scale, minus_offset,
                            [](auto& b, int i) { return nibble(b.qs, i) | fifth_bit(b.qh, i); });
       return true;
     case QuantType::Q8_0:
-      decode_32<BlockQ8_0>(blocks, n, out, half_scale, nullptr, [](auto& b, int i) { return b.qs[i]; });
+      decode_32<BlockQ8_0>(blocks, n, out, half_scale, nullptr,
+                           [](auto& b, int i) { return b.qs[i]; });
       return true;
     case QuantType::IQ4_NL:
       decode_32<BlockIQ4_NL>(blocks, n, out, half_scale, nullptr,
@@ -146,13 +163,26 @@ inline bool decode_row_block(QuantType type, const uint8_t* blocks, int count, R
       decode_32<BlockMXFP4>(blocks, n, out, e8m0_half, nullptr,
                             [](auto& b, int i) { return kE2m1Twice[nibble(b.qs, i)]; });
       return true;
-    case QuantType::Q2_K: decode(block_at<BlockQ2_K>(blocks), out); return true;
-    case QuantType::Q3_K: decode(block_at<BlockQ3_K>(blocks), out); return true;
-    case QuantType::Q4_K: decode(block_at<BlockQ4_K>(blocks), out); return true;
-    case QuantType::Q5_K: decode(block_at<BlockQ5_K>(blocks), out); return true;
-    case QuantType::Q6_K: decode(block_at<BlockQ6_K>(blocks), out); return true;
-    case QuantType::IQ4_XS: decode(block_at<BlockIQ4_XS>(blocks), out); return true;
-    default: return false;
+    case QuantType::Q2_K:
+      decode(block_at<BlockQ2_K>(blocks), out);
+      return true;
+    case QuantType::Q3_K:
+      decode(block_at<BlockQ3_K>(blocks), out);
+      return true;
+    case QuantType::Q4_K:
+      decode(block_at<BlockQ4_K>(blocks), out);
+      return true;
+    case QuantType::Q5_K:
+      decode(block_at<BlockQ5_K>(blocks), out);
+      return true;
+    case QuantType::Q6_K:
+      decode(block_at<BlockQ6_K>(blocks), out);
+      return true;
+    case QuantType::IQ4_XS:
+      decode(block_at<BlockIQ4_XS>(blocks), out);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -179,8 +209,10 @@ inline void dequantise_part(QuantType type, const uint8_t* row, int first, int c
     return;
   }
   RowBlock block;
-  decode_row_block(type, row + size_t(first) / block_values(type) * block_bytes(type), count, block);
-  for (int i = 0; i < count; i++) out[i] = block.scale[i / 16] * float(block.q[i]) - block.min[i / 16];
+  decode_row_block(type, row + size_t(first) / block_values(type) * block_bytes(type), count,
+                   block);
+  for (int i = 0; i < count; i++)
+    out[i] = block.scale[i / 16] * float(block.q[i]) - block.min[i / 16];
 }
 
 }  // namespace

@@ -1,16 +1,75 @@
-// Matrix products for AVX2.
+// Matrix products with AVX2: which kernel serves which type.
+#include "matmul.h"
+
 #if defined(__AVX2__)
-#include "portable_product.h"
+#include "avx2/float_product.h"
+#include "avx2/tile_product.h"
+#include "avx2/unpack_blocks_of_32.h"
+#include "avx2/unpack_decoded.h"
+#include "avx2/unpack_k_quants.h"
+#include "quantise.h"
 
 namespace sharpi {
+namespace {
 
-const MatmulKernels* avx2_matmul() {
-  static constexpr MatmulKernels kernels{"avx2", plain_product, plain_quantise, plain_dequantise};
-  return &kernels;
+struct Entry {
+  QuantType type;
+  ProductFn rounded, exact;
+};
+template <QuantType kType, class Unpack>
+constexpr Entry quantised() {
+  return {kType, avx2::tile_product<Unpack>, avx2::exact_product<kType>};
 }
+template <QuantType kType, class Type>
+constexpr Entry blocks_of_32() {
+  return quantised<kType, avx2::UnpackBlocksOf32<Type>>();
+}
+template <QuantType kType, class Block, int kColumns>
+constexpr Entry decoded() {
+  return quantised<kType, avx2::UnpackDecoded<kType, Block, kColumns>>();
+}
+template <QuantType kType, class Weight>
+constexpr Entry floats() {
+  return {kType, avx2::float_product<Weight>, avx2::float_product<Weight>};
+}
+
+constexpr Entry kEntries[] = {
+    floats<QuantType::F32, avx2::F32>(),
+    floats<QuantType::F16, avx2::F16>(),
+    floats<QuantType::BF16, avx2::BF16>(),
+    blocks_of_32<QuantType::Q4_0, avx2::Q4_0>(),
+    blocks_of_32<QuantType::Q4_1, avx2::Q4_1>(),
+    decoded<QuantType::Q5_0, BlockQ5_0, 32>(),
+    decoded<QuantType::Q5_1, BlockQ5_1, 32>(),
+    blocks_of_32<QuantType::Q8_0, avx2::Q8_0>(),
+    decoded<QuantType::IQ4_NL, BlockIQ4_NL, 32>(),
+    blocks_of_32<QuantType::MXFP4, avx2::MXFP4>(),
+    decoded<QuantType::Q2_K, BlockQ2_K, 256>(),
+    decoded<QuantType::Q3_K, BlockQ3_K, 256>(),
+    quantised<QuantType::Q4_K, avx2::UnpackQ4_K>(),
+    quantised<QuantType::Q5_K, avx2::UnpackQ5_K>(),
+    quantised<QuantType::Q6_K, avx2::UnpackQ6_K>(),
+    decoded<QuantType::IQ4_XS, BlockIQ4_XS, 256>(),
+};
+
+ProductFn product(QuantType type, Precision precision) {
+  for (const Entry& entry : kEntries)
+    if (entry.type == type) return precision == Precision::Exact ? entry.exact : entry.rounded;
+  return nullptr;
+}
+
+// Baseline code, so that a row has the same bits on every instruction set.
+void dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {
+  portable_matmul()->dequantise(type, row, num_columns, out);
+}
+
+constexpr MatmulKernels kKernels{"avx2", product, quantise_row, dequantise};
+
+}  // namespace
+
+const MatmulKernels* avx2_matmul() { return &kKernels; }
 
 }  // namespace sharpi
 #else
-#include "matmul.h"
 const sharpi::MatmulKernels* sharpi::avx2_matmul() { return nullptr; }
 #endif

@@ -5,7 +5,7 @@
 namespace sharpi {
 
 const MatmulKernels* neon_matmul() {
-  static constexpr MatmulKernels kernels{"neon", plain_product, plain_quantise, plain_dequantise};
+  static constexpr MatmulKernels kernels{"neon", plain_product, quantise_row, plain_dequantise};
   return &kernels;
 }
 

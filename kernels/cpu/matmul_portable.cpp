@@ -4,7 +4,7 @@
 namespace sharpi {
 
 const MatmulKernels* portable_matmul() {
-  static constexpr MatmulKernels kernels{"portable", plain_product, plain_quantise, plain_dequantise};
+  static constexpr MatmulKernels kernels{"portable", plain_product, quantise_row, plain_dequantise};
   return &kernels;
 }
 

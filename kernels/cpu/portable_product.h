@@ -1,12 +1,13 @@
 // Products in plain loops, left to the compiler's vectoriser: every type, every target.
 //
-// A block of a row is decoded once and meets all tokens. Per (row, token) the order of sums is fixed: groups of 16 within a
-// block, blocks in order.
+// A block of a row is decoded once and meets all tokens. Per (row, token) the order of sums is
+// fixed: groups of 16 within a block, blocks in order.
 #pragma once
 #include <algorithm>
 #include <cmath>
 
 #include "block_decode.h"
+#include "quantise.h"
 
 namespace {
 using namespace sharpi;
@@ -35,7 +36,8 @@ void rounded_product(const Product& p) {
       RowBlock block;
       decode_row_block(kType, row + b * step, std::min(256, p.num_columns - b * 256), block);
       for (int t = 0; t < p.num_tokens; t++)
-        p.out[t * kTileRows + r] += block_product(block, static_cast<const Activation*>(p.tokens[t])[b]);
+        p.out[t * kTileRows + r] +=
+            block_product(block, static_cast<const Activation*>(p.tokens[t])[b]);
     }
   }
 }
@@ -60,7 +62,8 @@ void exact_product(const Product& p) {
       float w[256];
       dequantise_part(kType, row, first, count, w);
       for (int t = 0; t < p.num_tokens; t++)
-        p.out[t * kTileRows + r] += float_dot(w, static_cast<const float*>(p.tokens[t]) + first, count);
+        p.out[t * kTileRows + r] +=
+            float_dot(w, static_cast<const float*>(p.tokens[t]) + first, count);
     }
   }
 }
@@ -72,47 +75,40 @@ ProductFn product_of(Precision precision) {
 
 ProductFn plain_product(QuantType type, Precision precision) {
   switch (type) {
-    case QuantType::F32: return product_of<QuantType::F32>(precision);
-    case QuantType::F16: return product_of<QuantType::F16>(precision);
-    case QuantType::BF16: return product_of<QuantType::BF16>(precision);
-    case QuantType::Q4_0: return product_of<QuantType::Q4_0>(precision);
-    case QuantType::Q4_1: return product_of<QuantType::Q4_1>(precision);
-    case QuantType::Q5_0: return product_of<QuantType::Q5_0>(precision);
-    case QuantType::Q5_1: return product_of<QuantType::Q5_1>(precision);
-    case QuantType::Q8_0: return product_of<QuantType::Q8_0>(precision);
-    case QuantType::IQ4_NL: return product_of<QuantType::IQ4_NL>(precision);
-    case QuantType::MXFP4: return product_of<QuantType::MXFP4>(precision);
-    case QuantType::Q2_K: return product_of<QuantType::Q2_K>(precision);
-    case QuantType::Q3_K: return product_of<QuantType::Q3_K>(precision);
-    case QuantType::Q4_K: return product_of<QuantType::Q4_K>(precision);
-    case QuantType::Q5_K: return product_of<QuantType::Q5_K>(precision);
-    case QuantType::Q6_K: return product_of<QuantType::Q6_K>(precision);
-    case QuantType::IQ4_XS: return product_of<QuantType::IQ4_XS>(precision);
+    case QuantType::F32:
+      return product_of<QuantType::F32>(precision);
+    case QuantType::F16:
+      return product_of<QuantType::F16>(precision);
+    case QuantType::BF16:
+      return product_of<QuantType::BF16>(precision);
+    case QuantType::Q4_0:
+      return product_of<QuantType::Q4_0>(precision);
+    case QuantType::Q4_1:
+      return product_of<QuantType::Q4_1>(precision);
+    case QuantType::Q5_0:
+      return product_of<QuantType::Q5_0>(precision);
+    case QuantType::Q5_1:
+      return product_of<QuantType::Q5_1>(precision);
+    case QuantType::Q8_0:
+      return product_of<QuantType::Q8_0>(precision);
+    case QuantType::IQ4_NL:
+      return product_of<QuantType::IQ4_NL>(precision);
+    case QuantType::MXFP4:
+      return product_of<QuantType::MXFP4>(precision);
+    case QuantType::Q2_K:
+      return product_of<QuantType::Q2_K>(precision);
+    case QuantType::Q3_K:
+      return product_of<QuantType::Q3_K>(precision);
+    case QuantType::Q4_K:
+      return product_of<QuantType::Q4_K>(precision);
+    case QuantType::Q5_K:
+      return product_of<QuantType::Q5_K>(precision);
+    case QuantType::Q6_K:
+      return product_of<QuantType::Q6_K>(precision);
+    case QuantType::IQ4_XS:
+      return product_of<QuantType::IQ4_XS>(precision);
   }
   return nullptr;
-}
-
-// 32 values to whole numbers of one scale. A value that is not finite makes the scale so: it shows in the result.
-void quantise_group(const float* x, int count, int group, Activation& out) {
-  float peak = 0;
-  for (int i = 0; i < count; i++) peak = std::isnan(x[i]) ? x[i] : std::max(peak, std::fabs(x[i]));
-  const float inverse = peak > 0 && std::isfinite(peak) ? 127.f / peak : 0.f;
-  out.scale[group] = peak / 127.f;
-  for (int i = 0; i < count; i++) {
-    const int q = inverse > 0 ? int(std::nearbyint(x[i] * inverse)) : 0;
-    out.q[32 * group + i] = int8_t(q);
-    out.sum16[2 * group + i / 16] += int16_t(q);
-    out.sum32[group] += int16_t(q);
-  }
-}
-
-void quantise_block(const float* x, int count, Activation& out) {
-  out = {};
-  for (int g = 0; 32 * g < count; g++) quantise_group(x + 32 * g, std::min(32, count - 32 * g), g, out);
-}
-
-void plain_quantise(const float* values, int n, Activation* out) {
-  for (int first = 0; first < n; first += 256) quantise_block(values + first, std::min(256, n - first), *out++);
 }
 
 void plain_dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {

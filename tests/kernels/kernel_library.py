@@ -18,13 +18,13 @@ ISAS = (
 )
 INT8, EXACT = 0, 1
 
-# 256 rounded activations, their sums of 32 and of 16, their scale.
+# 256 rounded activations, their sums of 32 and of 16, their scales: one for every 32.
 ACTIVATION = np.dtype(
     {
         "names": ["q", "sum32", "sum16", "scale"],
-        "formats": [(np.int8, 256), (np.int16, 8), (np.int16, 16), np.float32],
+        "formats": [(np.int8, 256), (np.int16, 8), (np.int16, 16), (np.float32, 8)],
         "offsets": [0, 256, 272, 304],
-        "itemsize": 320,
+        "itemsize": 384,
     }
 )
 
@@ -77,8 +77,8 @@ def dequantise(isa: str, kind: GGMLQuantizationType, row: Bytes, columns: int) -
 def quantise(isa: str, x: Floats) -> NDArray[np.void]:
     """x (n) -> (ceil(n / 256)) of ACTIVATION"""
     blocks = -(-len(x) // 256)
-    memory = np.full(blocks * 320 + 64, 0xFF, np.uint8)  # room to align to 64 bytes
-    memory = memory[-memory.ctypes.data % 64 :][: blocks * 320]
+    memory = np.full(blocks * ACTIVATION.itemsize + 64, 0xFF, np.uint8)  # room to align to 64 bytes
+    memory = memory[-memory.ctypes.data % 64 :][: blocks * ACTIVATION.itemsize]
     status = library().sharpi_quantise(
         isa.encode(), ctypes.c_void_p(x.ctypes.data), len(x), ctypes.c_void_p(memory.ctypes.data)
     )
@@ -88,6 +88,10 @@ def quantise(isa: str, x: Floats) -> NDArray[np.void]:
 
 def rounded(isa: str, x: Floats) -> NDArray[np.float64]:
     """x (tokens, columns) as the kernels see it after rounding."""
-    rows = [quantise(isa, row) for row in x]
-    values = [blocks["q"] * blocks["scale"][:, None].astype(np.float64) for blocks in rows]
-    return np.stack([v.reshape(-1)[: x.shape[1]] for v in values])
+    return np.stack([dequantised(quantise(isa, row))[: x.shape[1]] for row in x])
+
+
+def dequantised(blocks: NDArray[np.void]) -> NDArray[np.float64]:
+    """The values that blocks of ACTIVATION stand for: (256 * blocks)"""
+    q = blocks["q"].reshape(-1, 32).astype(np.float64)
+    return (q * blocks["scale"].reshape(-1, 1)).reshape(-1)

@@ -1,0 +1,131 @@
+// Products with float32 activations: weights of F32, F16 and BF16, and any quantised type made
+// float.
+//
+// Lanes are columns. A row and a token have one register of sums, over the columns in order, folded
+// at the end: the same additions however rows and tokens are grouped.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "../read_ahead.h"
+#include "registers.h"
+
+namespace sharpi::avx2 {
+
+constexpr int kFloatRows = 8;    // share what is read ahead
+constexpr int kFloatTokens = 3;  // with four rows: twelve sums and their operands
+
+struct F32 {
+  static constexpr int kBytes = 4;
+  static Floats load(const uint8_t* p) { return _mm256_loadu_ps((const float*)p); }
+};
+struct F16 {
+  static constexpr int kBytes = 2;
+  static Floats load(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+  }
+};
+struct BF16 {
+  static constexpr int kBytes = 2;
+  static Floats load(const uint8_t* p) {
+    const Ints wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+};
+
+// The first `count` values of eight; the others are zero.
+template <class Weight>
+inline Floats load_some(const uint8_t* p, int count) {
+  uint8_t bytes[8 * Weight::kBytes] = {};
+  memcpy(bytes, p, size_t(count) * Weight::kBytes);
+  return Weight::load(bytes);
+}
+
+inline float fold(Floats x) {
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+// out[n][r] = row r . token n
+template <class Weight, int kRows, int kTokens>
+[[gnu::noinline]] void dot_products(const uint8_t* const* rows, const void* const* tokens,
+                                    int columns, float* out, ReadAhead& ahead) {
+  Floats sum[kRows][kTokens];
+  for (auto& row : sum)
+    for (Floats& s : row) s = _mm256_setzero_ps();
+  const auto step = [&](auto weight, auto activation) {
+    Floats w[kRows];
+    for (int r = 0; r < kRows; r++) w[r] = weight(rows[r]);
+    for (int n = 0; n < kTokens; n++) {
+      const Floats x = activation((const uint8_t*)tokens[n]);
+      for (int r = 0; r < kRows; r++) sum[r][n] = _mm256_fmadd_ps(w[r], x, sum[r][n]);
+    }
+    ahead.advance();
+  };
+  int c = 0;
+  for (; c + 8 <= columns; c += 8)
+    step([=](const uint8_t* p) { return Weight::load(p + size_t(c) * Weight::kBytes); },
+         [=](const uint8_t* p) { return F32::load(p + size_t(c) * 4); });
+  if (const int count = columns - c)
+    step([=](const uint8_t* p) { return load_some<Weight>(p + size_t(c) * Weight::kBytes, count); },
+         [=](const uint8_t* p) { return load_some<F32>(p + size_t(c) * 4, count); });
+  for (int n = 0; n < kTokens; n++)
+    for (int r = 0; r < kRows; r++) out[n * kTileRows + r] = fold(sum[r][n]);
+}
+
+// Eight rows and up to three tokens, within 16 registers.
+template <class Weight, int kTokens>
+void eight_rows(const uint8_t* const* rows, const void* const* tokens, int columns, float* out,
+                ReadAhead& ahead) {
+  constexpr int kRows = kTokens == 1 ? 8 : 4;
+  for (int r = 0; r < kFloatRows; r += kRows)
+    dot_products<Weight, kRows, kTokens>(rows + r, tokens, columns, out + r, ahead);
+}
+
+template <class Weight>
+void eight_rows_all_tokens(const Product& p, const uint8_t* const* rows, float* out,
+                           ReadAhead ahead) {
+  constexpr decltype(&eight_rows<Weight, 1>) kSizes[kFloatTokens] = {
+      eight_rows<Weight, 1>, eight_rows<Weight, 2>, eight_rows<Weight, 3>};
+  over_tokens(p.num_tokens, kFloatTokens, [&](int from, int count) {
+    kSizes[count - 1](rows, p.tokens + from, p.num_columns, out + from * kTileRows, ahead);
+  });
+}
+
+// Steps of dot_products for eight rows and all tokens, at least.
+inline int count_steps(const Product& p) {
+  return count_calls(p.num_tokens, kFloatTokens) * std::max(1, p.num_columns / 8);
+}
+
+template <class Weight>
+void float_product(const Product& p) {
+  const size_t piece = kFloatRows * p.row_bytes;
+  for (int first = 0; first < p.num_rows; first += kFloatRows) {
+    const uint8_t* rows[kFloatRows];
+    for (int r = 0; r < kFloatRows; r++)
+      rows[r] = p.rows + std::min(first + r, p.num_rows - 1) * p.row_bytes;
+    const uint8_t* then =
+        first + kFloatRows < p.num_rows ? p.rows + first * p.row_bytes + piece : p.next;
+    eight_rows_all_tokens<Weight>(p, rows, p.out + first, read_ahead(then, piece, count_steps(p)));
+  }
+}
+
+// Quantised weights, eight rows made float at a time. For parity tests: not fast.
+template <QuantType kType>
+void exact_product(const Product& p) {
+  static thread_local std::vector<float> weights;
+  weights.resize(size_t(kFloatRows) * p.num_columns);
+  for (int first = 0; first < p.num_rows; first += kFloatRows) {
+    const uint8_t* rows[kFloatRows];
+    for (int r = 0; r < kFloatRows; r++) {
+      float* row = weights.data() + size_t(r) * p.num_columns;
+      const int source = std::min(first + r, p.num_rows - 1);
+      portable_matmul()->dequantise(kType, p.rows + source * p.row_bytes, p.num_columns, row);
+      rows[r] = (const uint8_t*)row;
+    }
+    eight_rows_all_tokens<F32>(p, rows, p.out + first, {});
+  }
+}
+
+}  // namespace sharpi::avx2

@@ -1,0 +1,41 @@
+// Bytes of 8 rows, turned so that every row has one lane of a register.
+#pragma once
+#include "registers.h"
+
+namespace sharpi::avx2 {
+
+// Rows at one distance from each other, read from one offset.
+struct Rows {
+  const uint8_t* start;
+  size_t stride;
+
+  const uint8_t* at(int row) const { return start + row * stride; }
+  Rows from(int row) const { return {at(row), stride}; }
+  Rows operator+(size_t bytes) const { return {start + bytes, stride}; }
+};
+
+// 4 bytes of each row -> row r in dword r.
+inline Ints gather4(Rows rows) {
+  auto four = [&](int r) {
+    return _mm_setr_epi32(load_dword(rows.at(r)), load_dword(rows.at(r + 1)),
+                          load_dword(rows.at(r + 2)), load_dword(rows.at(r + 3)));
+  };
+  return _mm256_setr_m128i(four(0), four(4));
+}
+
+// 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
+inline void transpose16(Rows rows, Ints out[4]) {
+  Ints pair[4];  // rows i and i + 4
+  for (int i = 0; i < 4; i++)
+    pair[i] = _mm256_loadu2_m128i((const __m128i*)rows.at(4 + i), (const __m128i*)rows.at(i));
+  const Ints a = _mm256_unpacklo_epi32(pair[0], pair[1]);
+  const Ints b = _mm256_unpackhi_epi32(pair[0], pair[1]);
+  const Ints c = _mm256_unpacklo_epi32(pair[2], pair[3]);
+  const Ints d = _mm256_unpackhi_epi32(pair[2], pair[3]);
+  out[0] = _mm256_unpacklo_epi64(a, c);
+  out[1] = _mm256_unpackhi_epi64(a, c);
+  out[2] = _mm256_unpacklo_epi64(b, d);
+  out[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+}  // namespace sharpi::avx2
