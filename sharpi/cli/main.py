@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _reader_went_away()
     except SharpiError as error:
         return _fail(str(error), error.exit_code)
+    except MemoryError as error:
+        return _fail(f"not enough memory: {error}; try a smaller -c or -b", exit_code=1)
     except Exception as error:
         return _fail_unexpectedly(error)
 

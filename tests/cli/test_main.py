@@ -113,6 +113,14 @@ class TestBugs:
         assert "Traceback" in result.err
 
 
+def test_too_little_memory_is_no_bug(sharpi: CommandLine, engine: FakeEngine) -> None:
+    engine.scripts = [[MemoryError("Unable to allocate 954 GiB")]]
+    result = sharpi("run", "m.gguf", "hi")
+    assert (result.exit_code, result.err.count("\n")) == (1, 1)
+    assert "954 GiB" in result.err
+    assert "-c" in result.err
+
+
 def test_module_runs_as_a_program() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "sharpi", "--version"],
