@@ -106,7 +106,11 @@ class MachineOptions:
     ] = _RUN.batch_size
     precision: Annotated[
         Precision,
-        _option("--precision", "8-bit activations, or float32 to check against other programs."),
+        _option(
+            "--precision",
+            "Precision of activations. auto: int16 for small models, int8 for others; f32 serves "
+            "to check against other programs.",
+        ),
     ] = _RUN.precision
     isa: Annotated[
         InstructionSet | None,

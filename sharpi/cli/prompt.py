@@ -53,11 +53,5 @@ def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> P
 
 
 def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Ids of the beginning of a sequence: BOS as the vocabulary wants it, never twice.
-
-    Many templates write BOS themselves, as text that becomes the token.
-    """
-    ids = tokenizer.encode(text, add_bos=False, parse_special=True)
-    if ids[:1] == [tokenizer.bos_id]:
-        return ids
+    """Ids of the beginning of a sequence; BOS as the vocabulary wants it, if `text` lacks it."""
     return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)

@@ -22,7 +22,7 @@ class FakeTokenizer:
     notes: tuple[str, ...] = ()
 
     def encode(self, text: str, *, add_bos: bool, parse_special: bool) -> list[int]:
-        ids = [BOS] if add_bos else []
+        ids = [BOS] if add_bos and not text.startswith("<bos>") else []
         while text:
             marker = next((each for each in _MARKERS if text.startswith(each)), None)
             if parse_special and marker:
@@ -32,6 +32,11 @@ class FakeTokenizer:
                 ids.append(ord(text[0]) + _FIRST_LETTER)
                 text = text[1:]
         return ids
+
+    adds_space = False
+
+    def is_hidden(self, token_id: int) -> bool:
+        return token_id < _FIRST_LETTER
 
     def token_bytes(self, token_id: int) -> bytes:
         return chr(token_id - _FIRST_LETTER).encode() if token_id >= _FIRST_LETTER else b""

@@ -16,7 +16,7 @@ class PairTokenizer(FakeTokenizer):
 
     def encode(self, text: str, *, add_bos: bool, parse_special: bool) -> list[int]:
         parts = text.split("ab")
-        ids = [BOS] if add_bos else []
+        ids = [BOS] if add_bos and not text.startswith("<bos>") else []
         for index, part in enumerate(parts):
             ids += [self.AB] if index else []
             ids += super().encode(part, add_bos=False, parse_special=parse_special)
