@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Precision = Literal["int8", "f32"]
+Precision = Literal["auto", "int8", "int16", "f32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class RunConfig:
 
     `context_size` None takes the smaller of the model's own and 4,096. `num_threads` None takes
     the physical cores; `num_batch_threads` None follows `num_threads`. `instruction_set` None takes
-    the best the machine has.
+    the best the machine has. `precision` is that of activations: "auto" takes "int16" for small
+    models, which rounding hurts most, and "int8" for the others.
     """
 
     model: Path
@@ -44,7 +45,7 @@ class RunConfig:
     num_threads: int | None = None
     num_batch_threads: int | None = None
     batch_size: int = 512
-    precision: Precision = "int8"
+    precision: Precision = "auto"
     context_shift: bool = False
     instruction_set: str | None = None
 

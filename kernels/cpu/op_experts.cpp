@@ -37,8 +37,9 @@ struct Shape {
   int width() const { return p.gate.rows; }
   int blocks() const { return activation_blocks(width()); }
   int jobs_of(int num_tokens) const { return std::min(p.num_experts, num_tokens * p.k); }
-  bool floats_in() const { return takes_floats(QuantType(p.gate.type), Precision(p.precision)); }
-  bool floats_down() const { return takes_floats(QuantType(p.down.type), Precision(p.precision)); }
+  Rounding rounding() const { return Rounding(p.precision); }
+  bool floats_in() const { return takes_floats(QuantType(p.gate.type), rounding()) && takes_floats(QuantType(p.up.type), rounding()); }
+  bool floats_down() const { return takes_floats(QuantType(p.down.type), rounding()); }
   float* hidden_row(int slot) const { return reinterpret_cast<float*>(*hidden) + size_t(slot) * width(); }
 
   size_t grouping_bytes() const {
@@ -99,31 +100,31 @@ class GateUp : public Stage {
     if (task / tiles_ >= *g.num_jobs) return;
     const Job job = g.jobs[task / tiles_];
     const int first = task % tiles_ * kTileRows;
-    for (int i = 0; i < job.count; i++) worker.tokens[i] = input(g.tokens[job.first + i]);
     Product gate = tile(s_.p.gate, job.expert, first), up = tile(s_.p.up, job.expert, first);
     gate.next = up.rows;
     up.next = next < 0 || next / tiles_ >= *g.num_jobs
                   ? nullptr
                   : tile(s_.p.gate, g.jobs[next / tiles_].expert, next % tiles_ * kTileRows).rows;
-    multiply(s_.p.gate, gate, job.count, worker, 0);
-    multiply(s_.p.up, up, job.count, worker, 1);
+    multiply(g, job, s_.p.gate, gate, worker, 0);
+    multiply(g, job, s_.p.up, up, worker, 1);
     activate(job, first, gate.num_rows, worker);
     if (!s_.floats_down()) round_when_complete(g, task / tiles_, job, first / 256);
   }
 
  private:
-  const void* input(int token) const {
-    if (s_.floats_in()) return s_.p.x + size_t(token) * s_.p.gate.columns;
-    return activation_row(*s_.input, token, s_.p.gate.columns);
-  }
   static Product tile(const Bank& bank, int expert, int first) {
     return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, first);
   }
-  void multiply(const Bank& bank, Product& product, int count, Worker& worker, int buffer) const {
-    product.tokens = worker.tokens;
-    product.num_tokens = count;
-    product.out = worker.tiles[buffer];
-    s_.isa.matmul->product(QuantType(bank.type), Precision(s_.p.precision))(product);
+  void multiply(const Grouping& g, const Job& job, const Bank& bank, Product& product, Worker& worker,
+                int buffer) const {
+    const auto type = QuantType(bank.type);
+    const void** at = worker.tokens;
+    for (int i = 0; i < job.count; i++) {
+      const int token = g.tokens[job.first + i];
+      at = add_token(at, s_.p.x + size_t(token) * bank.columns,
+                     activation_row(*s_.input, token, bank.columns, s_.rounding()), bank.columns, type, s_.rounding());
+    }
+    run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[buffer]);
   }
   void activate(const Job& job, int first, int rows, Worker& worker) const {
     for (int i = 0; i < job.count; i++) {
@@ -144,8 +145,8 @@ class GateUp : public Stage {
     if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < tiles) return;
     const int columns = std::min(256, s_.width() - block * 256);
     for (int slot = job.first; slot < job.first + job.count; slot++)
-      s_.isa.matmul->quantise(s_.hidden_row(slot) + block * 256, columns,
-                              activation_row(*s_.hidden_rounded, slot, s_.width()) + block);
+      round_block(s_.isa, s_.hidden_row(slot) + block * 256, columns,
+                  activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()), block, s_.width(), s_.rounding());
   }
 
   const Shape s_;
@@ -180,21 +181,18 @@ class Down : public Stage {
     return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, first);
   }
   void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums, Worker& worker) const {
-    for (int i = 0; i < job.count; i++) worker.tokens[i] = hidden(job.first + i);
-    product.tokens = worker.tokens;
-    product.num_tokens = job.count;
-    product.out = worker.tiles[0];
-    s_.isa.matmul->product(QuantType(s_.p.down.type), Precision(s_.p.precision))(product);
+    const auto type = QuantType(s_.p.down.type);
+    const void** at = worker.tokens;
+    for (int slot = job.first; slot < job.first + job.count; slot++)
+      at = add_token(at, s_.hidden_row(slot), activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()),
+                     s_.width(), type, s_.rounding());
+    run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[0]);
     const float* bias = s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
     for (int i = 0; i < job.count; i++) {
-      float *y = sums + g.tokens[job.first + i] * kTileRows, *value = product.out + i * kTileRows;
+      float *y = sums + g.tokens[job.first + i] * kTileRows, *value = worker.tiles[0] + i * kTileRows;
       const float weight = g.weights[job.first + i];
       for (int r = 0; r < product.num_rows; r++) y[r] += weight * (value[r] + (bias ? bias[r] : 0.f));
     }
-  }
-  const void* hidden(int slot) const {
-    if (s_.floats_down()) return s_.hidden_row(slot);
-    return activation_row(*s_.hidden_rounded, slot, s_.width());
   }
   void write(int first, int num_tokens, const float* sums) const {
     const int width = s_.p.down.rows, rows = std::min(kTileRows, width - first);
@@ -214,12 +212,13 @@ void add_experts(Program& program, const ExpertsParams& p) {
   const int max_rows = program.max_rows(Rows(p.rows));
   Shape shape{p, program.isa, std::min(p.num_experts, max_rows * p.k), max_rows * p.k, {}, {}, {}, {}};
   const size_t slots = shape.slots;
-  shape.input = program.request(Scratch::Activations, activation_bytes(max_rows, p.gate.columns));
+  shape.input = program.request(Scratch::Activations, activation_bytes(max_rows, p.gate.columns, shape.rounding()));
   shape.hidden = program.request(Scratch::Hidden, slots * shape.width() * sizeof(float));
-  shape.hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, shape.width()));
+  shape.hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, shape.width(), shape.rounding()));
   shape.grouping = program.request(Scratch::Jobs, shape.grouping_bytes());
   program.add<Group>(shape);
-  if (!shape.floats_in()) program.add<Quantise>(p.x, p.gate.columns, Rows(p.rows), program.isa, shape.input);
+  if (!shape.floats_in())
+    program.add<Quantise>(p.x, p.gate.columns, Rows(p.rows), shape.rounding(), program.isa, shape.input);
   program.add<GateUp>(shape);
   program.add<Down>(shape);
 }

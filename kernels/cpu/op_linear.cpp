@@ -18,17 +18,16 @@ class Linear : public Stage {
     const Tile tile = find(task);
     const Matrix& m = *tile.matrix;
     const int num_rows = count_rows(Rows(p_.rows), step);
-    const bool floats = takes_floats(QuantType(m.type), Precision(p_.precision));
+    const auto type = QuantType(m.type);
+    const auto rounding = Rounding(p_.precision);
+    const void** at = worker.tokens;
     for (int t = 0; t < num_rows; t++)
-      worker.tokens[t] = floats ? (const void*)(p_.x + size_t(t) * m.columns)
-                                : activation_row(*activations_, t, m.columns);
-    Product product = tile_product(m.data, QuantType(m.type), m.rows, m.columns, tile.first);
-    product.tokens = worker.tokens;
-    product.num_tokens = num_rows;
-    product.out = worker.tiles[0];
+      at = add_token(at, p_.x + size_t(t) * m.columns, activation_row(*activations_, t, m.columns, rounding), m.columns,
+                     type, rounding);
+    Product product = tile_product(m.data, type, m.rows, m.columns, tile.first);
     product.next = next < 0 ? nullptr : address(find(next));
-    isa_.matmul->product(QuantType(m.type), Precision(p_.precision))(product);
-    finish(m, tile.first, product.num_rows, num_rows, product.out);
+    run_tile(isa_, product, type, rounding, worker.tokens, num_rows, worker.tiles[0]);
+    finish(m, tile.first, product.num_rows, num_rows, worker.tiles[0]);
   }
 
  private:
@@ -62,7 +61,7 @@ class Linear : public Stage {
 
 bool needs_rounding(const LinearParams& p) {
   for (int m = 0; m < p.num_matrices; m++)
-    if (!takes_floats(QuantType(p.matrices[m].type), Precision(p.precision))) return true;
+    if (!takes_floats(QuantType(p.matrices[m].type), Rounding(p.precision))) return true;
   return false;
 }
 
@@ -71,8 +70,10 @@ bool needs_rounding(const LinearParams& p) {
 void add_linear(Program& program, const LinearParams& p) {
   const Rows rows = Rows(p.rows);
   const int columns = p.matrices[0].columns;
-  uint8_t* const* activations = program.request(Scratch::Activations, activation_bytes(program.max_rows(rows), columns));
-  if (needs_rounding(p)) program.add<Quantise>(p.x, columns, rows, program.isa, activations);
+  const auto rounding = Rounding(p.precision);
+  uint8_t* const* activations =
+      program.request(Scratch::Activations, activation_bytes(program.max_rows(rows), columns, rounding));
+  if (needs_rounding(p)) program.add<Quantise>(p.x, columns, rows, rounding, program.isa, activations);
   program.add<Linear>(p, program.isa, activations);
 }
 

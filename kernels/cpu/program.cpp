@@ -48,7 +48,7 @@ size_t Program::scratch_bytes() const {
 }
 
 void Program::run(Pool& pool, const Step& step, int num_threads) {
-  const size_t rows = std::max(max_tokens, max_outputs);
+  const size_t rows = 2 * size_t(std::max(max_tokens, max_outputs));
   const size_t tile_bytes = round_up(sizeof(float) * kTileRows * rows, kLine);
   while (int(workers_.size()) < pool.size()) {
     memory_.push_back(std::make_unique<Memory>(tile_bytes * kMaxTileBuffers + rows * sizeof(void*)));

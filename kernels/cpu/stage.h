@@ -28,8 +28,8 @@ constexpr int kMaxTileBuffers = 3;
 // One thread's own memory.
 struct Worker {
   int thread;
-  float* tiles[kMaxTileBuffers];  // each (max_tokens, 32)
-  const void** tokens;            // (max_tokens) addresses handed to a product
+  float* tiles[kMaxTileBuffers];  // each (2 * max_tokens, 32): two levels of rounding
+  const void** tokens;            // (2 * max_tokens) addresses handed to a product
 };
 
 class Stage {

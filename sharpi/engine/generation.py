@@ -1,7 +1,7 @@
 """One continuation as an iterator of text: prefill, then a token at a time until it ends."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -56,7 +56,7 @@ class Generation:
         """Ends the generation where it is."""
         self._pieces.close()
 
-    def _run(self) -> Iterator[str]:
+    def _run(self) -> Generator[str, None, None]:
         start = time.perf_counter()
         logits = self._prefill()
         sampler = Sampler(self._request.sampling, self._prompt)

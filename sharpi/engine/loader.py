@@ -10,10 +10,12 @@ from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware import HardwareInfo, probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.ops.program import Rounding
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import load_tokenizer
 
 DEFAULT_CONTEXT = 4096
+SMALL_MODEL_BYTES = 1 << 30
 Progress = Callable[[str, float], None]
 
 
@@ -36,7 +38,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
     report("building the tokenizer", 0.3)
     tokenizer = load_tokenizer(file.metadata)
     report("preparing the engine", 0.8)
-    runner = _runner(model_config, weights, config, hardware)
+    runner = _runner(model_config, weights, config, hardware, _rounding(config, file))
     report("ready", 1.0)
     return Engine(
         config=config,
@@ -50,7 +52,11 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
 
 
 def _runner(
-    model_config: ModelConfig, weights: ModelWeights, config: RunConfig, hardware: HardwareInfo
+    model_config: ModelConfig,
+    weights: ModelWeights,
+    config: RunConfig,
+    hardware: HardwareInfo,
+    rounding: Rounding,
 ) -> Runner:
     threads = config.num_threads or hardware.physical_cores
     return Runner(
@@ -58,11 +64,19 @@ def _runner(
         weights,
         context_size=_context_size(config.context_size, model_config),
         batch_size=config.batch_size,
-        precision=config.precision,
+        precision=rounding,
         instruction_set=hardware.instruction_set,
         num_threads=threads,
         num_batch_threads=config.num_batch_threads or threads,
     )
+
+
+def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
+    """What "auto" means: a small model is the one that rounding hurts, and has speed to spare."""
+    if config.precision != "auto":
+        return config.precision
+    size = sum(tensor.num_bytes for tensor in file.tensors.values())
+    return "int16" if size < SMALL_MODEL_BYTES else "int8"
 
 
 def _context_size(wanted: int | None, model_config: ModelConfig) -> int:

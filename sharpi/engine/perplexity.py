@@ -52,8 +52,9 @@ def perplexity_windows(
 def _window_losses(engine: Engine, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
     """Negative log-likelihood of each token of the second half but its first."""
     inputs = ids.copy()
-    if engine.tokenizer.add_bos:
-        inputs[0] = engine.tokenizer.bos_id
+    bos_id = engine.tokenizer.bos_id
+    if engine.tokenizer.add_bos and bos_id is not None:
+        inputs[0] = bos_id
     first = len(ids) // 2
     logits = engine.logits(inputs)[first:-1].astype(np.float64)
     targets = ids[first + 1 :]

@@ -7,7 +7,6 @@ program with another number of tokens.
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import Precision
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
@@ -15,7 +14,7 @@ from sharpi.ops import abi
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
-from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.program import IntArray, Program, ProgramLimits, Rounding, int_pointer
 from sharpi.ops.recorder import Recorder
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
@@ -31,7 +30,7 @@ class Runner:
         *,
         context_size: int,
         batch_size: int,
-        precision: Precision,
+        precision: Rounding,
         instruction_set: str,
         num_threads: int,
         num_batch_threads: int,
@@ -40,7 +39,7 @@ class Runner:
         self.batch_size = min(batch_size, context_size)
         self.context_size = context_size
         self._config, self._weights = config, weights
-        self._precision: Precision = precision
+        self._precision: Rounding = precision
         self._instruction_set = instruction_set
         self._num_threads, self._num_batch_threads = num_threads, num_batch_threads
         self._num_pages = -(-context_size // PAGE_POSITIONS)

@@ -4,6 +4,7 @@ Sizes that the weights themselves show (vocabulary, hidden widths of experts) ar
 Keys are those of the GGUF specification, `<architecture>.` in front.
 """
 
+import math
 from dataclasses import dataclass
 
 from sharpi.errors import ModelFileError
@@ -153,8 +154,8 @@ class _Keys:
 
     def _attention_scale(self, num_heads: int, key_dim: int) -> float:
         if self._num_layers == self._spec.hidden_query_scale_layers:
-            return float(self._hidden // num_heads) ** -0.5
-        return self._float("attention.scale", 0.0) or float(key_dim) ** -0.5
+            return 1.0 / math.sqrt(self._hidden // num_heads)
+        return self._float("attention.scale", 0.0) or 1.0 / math.sqrt(key_dim)
 
     def _window(self, layer: int) -> int:
         """The layer's sliding window in positions, 0 where it sees everything."""
@@ -186,7 +187,7 @@ class _Keys:
 
     def _embedding_scale(self) -> float:
         if self._spec.embedding_scale == "sqrt_hidden":
-            return float(self._hidden) ** 0.5
+            return math.sqrt(self._hidden)
         return self._float("embedding_scale", 1.0) or 1.0
 
     def _logit_scale(self) -> float:

@@ -8,10 +8,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
 from sharpi.ops.interface import FloatArray, RopeTable
+
+DoubleArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def rope_table(
     return RopeTable(np.ascontiguousarray(frequencies, dtype=np.float32), scale)
 
 
-def _yarn(frequencies: np.ndarray, dims: int, base: float, scaling: RopeScaling) -> np.ndarray:
+def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling) -> DoubleArray:
     """High frequencies as they are, low ones divided by the factor, a ramp between (YaRN 3.2)."""
 
     def dim_with_rotations(rotations: float) -> float:
@@ -80,4 +83,5 @@ def _yarn(frequencies: np.ndarray, dims: int, base: float, scaling: RopeScaling)
     high = min(dims - 1.0, math.ceil(dim_with_rotations(scaling.beta_slow)))
     ramp = (np.arange(dims // 2) - low) / max(0.001, high - low)
     interpolated = np.clip(ramp, 0.0, 1.0)
-    return frequencies * (1 - interpolated) + frequencies / scaling.factor * interpolated
+    mixed = frequencies * (1 - interpolated) + frequencies / scaling.factor * interpolated
+    return np.asarray(mixed, np.float64)

@@ -6,16 +6,17 @@ Python touches it once a step: the data of the step goes in, logits and routes a
 import ctypes
 from ctypes import Structure, c_int32
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import Precision
 from sharpi.errors import SharpiError
 from sharpi.ops import abi
 from sharpi.ops.library import ThreadPool, load_library
 
 IntArray = npt.NDArray[np.int32]
+Rounding = Literal["int8", "int16", "f32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,13 @@ class ProgramLimits:
     max_tokens: int
     max_outputs: int
     max_positions: int
-    precision: Precision = "int8"
+    precision: Rounding = "int8"
     instruction_set: str | None = None
 
     @property
     def precision_code(self) -> int:
-        """The ABI's `Precision`."""
-        return 0 if self.precision == "int8" else 1
+        """The ABI's `Rounding`."""
+        return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
 class Program:

@@ -54,12 +54,14 @@ def _sigmoid(x: FloatArray) -> FloatArray:
 def activate(kind: Activation, x: FloatArray) -> FloatArray:
     """The activation, elementwise."""
     if kind is Activation.SILU:
-        return x * _sigmoid(x)
-    if kind is Activation.GELU_TANH:
-        return np.asarray(x * _sigmoid(1.5957691216 * (x + 0.044715 * x**3)), dtype=np.float32)
-    if kind is Activation.RELU2:
-        return np.maximum(x, 0) ** 2
-    return np.asarray(0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2))), dtype=np.float32)
+        y = x * _sigmoid(x)
+    elif kind is Activation.GELU_TANH:
+        y = x * _sigmoid(np.float32(1.5957691) * (x + np.float32(0.044715) * x**3))
+    elif kind is Activation.RELU2:
+        y = np.maximum(x, 0) ** 2
+    else:
+        y = 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5))
+    return np.asarray(y, dtype=np.float32)
 
 
 def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:

@@ -62,7 +62,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             raise TemplateError("the chat template formats strings with %, which is not allowed")
         return super().call_binop(context, operator, left, right)
 
-    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         for argument in args:  # "".ljust(10**9), "{:9999999}".format()
             if isinstance(argument, int):
                 __self._bound(argument)
@@ -115,7 +115,7 @@ class ChatFormat:
 
 
 def chat_format(tokenizer: Tokenizer) -> ChatFormat:
-    """The file's template; ChatML where there is none and the vocabulary has it; else plain text."""
+    """The file's template; ChatML where the vocabulary has its marks; else plain text."""
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
     tokens = {name: "" if i is None else tokenizer.token_text(i) for name, i in ids.items()}
     if tokenizer.chat_template:

@@ -1,83 +1,94 @@
 """How text is cut into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
 
-Each entry is a list of regular expressions, applied one after the other: matches become words, and
-so does what lies between them. They state the same cuts as llama.cpp makes under these names.
+Each rule is a list of regular expressions, applied one after the other: what matches becomes a
+word, and so does what lies between. They cut where llama.cpp cuts under the same name
+(src/llama-vocab.cpp and unicode.cpp), stated for Oniguruma. Its tables know the scripts of a newer
+Unicode; characters assigned since Unicode 15 may be cut otherwise.
 """
 
 from dataclasses import dataclass
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTION = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_NOT_LOWER = r"(?:(?=\p{L})[^a-z])"
-_NOT_UPPER = r"(?:(?=\p{L})[^A-Z])"
+_BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_MARKED_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 
 
-def _words(digits: str, letters: str = r"\p{L}", excluded: str = r"\p{L}\p{N}") -> str:
-    """Contraction, word with one leading mark, digits, marks with line ends, spaces."""
+def _words(numbers: str, letters: str = r"\p{L}", others: str = r"[^\s\p{L}\p{N}]") -> str:
+    """Contractions, words with one leading mark, numbers, marks with their line ends, blanks."""
+    word = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}]+"
+    return rf"{_CONTRACTION}|{word}|{numbers}| ?{others}+[\r\n]*|{_BLANKS}"
+
+
+def _cased_words(numbers: str, ending: str = "") -> str:
+    """As `_words`, cut where lower case meets upper case; letters beyond ASCII count as both."""
+    lead, upper, lower = r"[^\r\n\p{L}\p{N}]?", r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
     return (
-        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[{letters}]+|{digits}"
-        rf"| ?[^\s{excluded}]+[\r\n]*|{_SPACES}"
+        rf"{lead}{upper}*{lower}+{ending}|{lead}{upper}+{lower}*{ending}"
+        rf"|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
     )
 
 
-def _cased(digits: str, suffix: str = "") -> str:
-    """Words cut where lower case meets upper case."""
-    lead = r"[^\r\n\p{L}\p{N}]?"
-    return (
-        rf"{lead}{_NOT_LOWER}*{_NOT_UPPER}+{suffix}|{lead}{_NOT_LOWER}+{_NOT_UPPER}*{suffix}"
-        rf"|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-    )
-
-
-_IDEOGRAPHS = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
-_DEEPSEEK_MARKS = "[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]"
-_LLAMA3 = [_words(r"\p{N}{1,3}")]
-_DEEPSEEK_3 = [
-    r"\p{N}{1,3}",
-    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+# Cased letters as DeepSeek's tokenizer lists them.
+_CASED = (
+    r"A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"
+    r"\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1"
+    r"\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd"
+    r"\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d"
+    r"\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4"
+    r"\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec"
+    r"\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128"
+    r"\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b"
+    r"\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787"
+    r"\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a"
+    r"\x{10400}-\x{1044f}\x{104b0}-\x{104d3}\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}"
+    r"\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}"
+)
+_MARKS = r"[[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]&&\S]"
+_EASTERN = r"[[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]&&\S]"
+_DEEPSEEK_3_WORDS = (
     r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
-]
-_DEFAULT = [r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]
-_DIGIT_WISE = [r"\p{N}", _GPT2]
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_BLANKS}"
+)
+_UNTIL_STOP = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
-_PATTERNS: dict[str, list[str]] = {
-    "default": _DEFAULT,
-    "gpt-2": [_GPT2],
-    "llama-bpe": _LLAMA3,
-    "glm4": _LLAMA3,
-    "dbrx": _LLAMA3,
-    "qwen2": [_words(r"\p{N}")],
-    "qwen35": [_words(r"\p{N}", r"\p{L}\p{M}", r"\p{L}\p{M}\p{N}")],
-    "starcoder": _DIGIT_WISE,
-    "tekken": [_cased(r"\p{N}")],
-    "gpt-4o": [_cased(r"\p{N}{1,3}", f"(?:{_CONTRACTION})?")],
-    "falcon": [r"[\p{P}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]"],
-    "deepseek-llm": [
-        r"[\r\n]",
-        r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
-        rf"\s?{_DEEPSEEK_MARKS}+",
-        r"\s+\z",
-        _IDEOGRAPHS,
-        r"\p{N}+",
-    ],
-    "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _IDEOGRAPHS, r"\p{N}"],
-    "deepseek-v3": _DEEPSEEK_3,
-    "bailingmoe": [
-        r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-    ],
-}
-
-_ALIASES: dict[str, tuple[str, ...]] = {
-    "llama-bpe": (
-        "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+_PATTERNS: dict[str, tuple[str, ...]] = {
+    "default": (r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+    "gpt-2": (_GPT2,),
+    "llama-bpe": (_words(r"\p{N}{1,3}"),),
+    "qwen2": (_words(r"\p{N}"),),
+    "qwen35": (_words(r"\p{N}", r"\p{L}\p{M}", r"[^\s\p{L}\p{M}\p{N}]"),),
+    "starcoder": (r"\p{N}", _GPT2),
+    "tekken": (_cased_words(r"\p{N}"),),
+    "gpt-4o": (_cased_words(r"\p{N}{1,3}", f"(?:{_CONTRACTION})?"),),
+    "falcon": (r"[\p{P}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]"),
+    "deepseek-llm": (
+        r"[\r\n]", rf"\s?[{_CASED}]+", rf"\s?{_MARKS}+", r"\s+\z", rf"{_EASTERN}+", r"\p{N}+",
     ),
+    "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", rf"{_EASTERN}+", r"\p{N}"),
+    "deepseek-v3": (r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u30ff]+", _DEEPSEEK_3_WORDS),
+    "poro-chat": (_UNTIL_STOP,),
+    "viking": (_UNTIL_STOP, r"\p{N}"),
+    "minicpm5": (r"\p{N}{1,3}", _words(r"\p{N}+")),
+    "seed-coder": (
+        rf"{_CONTRACTION}|{_MARKED_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_BLANKS}",
+    ),
+    "bailingmoe": (
+        rf"{_CONTRACTION}|{_MARKED_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+",
+    ),
+}  # fmt: skip
+
+# Other names that llama.cpp gives the same cuts.
+_ALIASES: dict[str, tuple[str, ...]] = {
     "gpt-2": (
         "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0", "mellum",
         "modern-bert", "roberta-bpe", "jina-v1-en", "jina-v2-code", "mpt", "olmo", "jais",
-        "trillion", "granite-docling",
+        "trillion", "granite-docling", "exaone4",
+    ),
+    "llama-bpe": (
+        "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+        "jina-v5-nano", "dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "glm5",
     ),
     "qwen2": (
         "deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2", "hunyuan", "solar-open", "megrez",
@@ -87,36 +98,36 @@ _ALIASES: dict[str, tuple[str, ...]] = {
         "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2",
     ),
     "gpt-4o": ("llama4", "kanana2", "talkie", "minimax-m2"),
-    "glm4": ("glm5", "chatglm-bpe"),
-    "dbrx": ("smaug-bpe",),
     "deepseek-v3": ("hunyuan-dense", "joyai-llm", "hy_v4"),
+    "poro-chat": ("bloom", "gpt3-finnish"),
     "bailingmoe": ("bailingmoe2", "llada-moe"),
 }  # fmt: skip
-
 _CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
-# Words that are tokens as they stand are taken whole, before any merge.
-_WHOLE_WORDS = frozenset({"llama-bpe", "tekken", "glm4"})
-_STARTS_WITH_BOS = frozenset({"llama-bpe", "tekken"})
+
+_STARTS_WITH_BOS = frozenset({
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+    "jina-v5-nano", "tekken",
+})  # fmt: skip
+_TAKES_WHOLE_WORDS = _STARTS_WITH_BOS | {"glm4", "glm5", "minicpm5"}
+FALLBACK = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """`patterns` in order; `whole_words`: merges are skipped for words in the vocabulary."""
+    """`patterns` in order. `takes_whole_words`: a word that is a token is not merged, but taken.
+
+    `adds_bos`: whether texts begin with BOS where the file does not say.
+    """
 
     name: str
     patterns: tuple[str, ...]
-    whole_words: bool
+    takes_whole_words: bool
     adds_bos: bool
 
 
-def find_pre_tokenizer(name: str | None) -> PreTokenizer | None:
-    """The rules of a name, or None when it is not known; no name at all is "default"."""
-    canonical = _CANONICAL.get(name or "default", name or "default")
-    if canonical not in _PATTERNS:
+def find_pre_tokenizer(name: str) -> PreTokenizer | None:
+    """The rules of a name, or None when it is not known."""
+    patterns = _PATTERNS.get(_CANONICAL.get(name, name))
+    if patterns is None:
         return None
-    return PreTokenizer(
-        canonical,
-        tuple(_PATTERNS[canonical]),
-        canonical in _WHOLE_WORDS,
-        canonical in _STARTS_WITH_BOS,
-    )
+    return PreTokenizer(name, patterns, name in _TAKES_WHOLE_WORDS, name in _STARTS_WITH_BOS)

@@ -1,6 +1,7 @@
-"""Token ids to text as they come: never half a character."""
+"""StreamDecoder: token ids to text as they come, never half a character."""
 
 import codecs
+from collections.abc import Collection
 
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -8,16 +9,26 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 class StreamDecoder:
     """Feed ids, get the text that is complete; constant work a token.
 
-    Bytes of an unfinished character wait for the rest; bytes that are no UTF-8 become U+FFFD.
+    Bytes of an unfinished character wait for the rest; bytes that are not UTF-8 become U+FFFD.
+    Control tokens are left out, except those of `shown_ids`. `starts_text`: take the space off
+    that SentencePiece puts before a text; leave it on where the stream continues one.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, *, starts_text: bool = False, shown_ids: Collection[int] = ()
+    ) -> None:
+        self._tokenizer, self._shown_ids = tokenizer, shown_ids
+        self._drops_space = starts_text and tokenizer.adds_space
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_id: int) -> str:
         """The text that this token completes, maybe none."""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        if self._tokenizer.is_hidden(token_id) and token_id not in self._shown_ids:
+            return ""
+        data = self._tokenizer.token_bytes(token_id)
+        if self._drops_space and data:
+            data, self._drops_space = data.removeprefix(b" "), False
+        return self._decoder.decode(data)
 
     def flush(self) -> str:
         """What is left: U+FFFD for an unfinished character."""

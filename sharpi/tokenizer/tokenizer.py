@@ -1,28 +1,24 @@
-"""Text to token ids and back, from the vocabulary in the model's file."""
+"""Tokenizer: text to token ids and back, by the rules in the model's file."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
+from typing import Protocol
 
-from tokenizers import Tokenizer as Backend
-
-from sharpi.errors import SharpiError
+from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
-from sharpi.tokenizer.byte_level import bytes_of
-from sharpi.tokenizer.merging import SPACE_MARK, byte_level, sentence_piece
-from sharpi.tokenizer.pre_tokenizers import PreTokenizer, find_pre_tokenizer
+from sharpi.tokenizer.byte_level import ByteLevelEncoder, spelled_bytes
+from sharpi.tokenizer.pre_tokenizers import FALLBACK, PreTokenizer, find_pre_tokenizer
+from sharpi.tokenizer.sentence_piece import SPACE_MARK, SentencePieceEncoder
+from sharpi.tokenizer.special_tokens import SpecialTokens, find_special_tokens
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary, read_vocabulary
 
-# Texts that end a turn or a text in some model family, whatever the file's ids say.
-_END_TEXTS = frozenset(
-    {
-        "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-        "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|end_of_text|>",
-        "<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
-    }
-)  # fmt: skip
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+class PlainEncoder(Protocol):
+    """What the kinds of tokenizers have in common."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text without special tokens."""
+        ...
 
 
 def load_tokenizer(metadata: Metadata) -> "Tokenizer":
@@ -31,13 +27,24 @@ def load_tokenizer(metadata: Metadata) -> "Tokenizer":
 
 
 class Tokenizer:
-    """One vocabulary; `notes` are warnings for the user."""
+    """One vocabulary and its rules.
+
+    `bos_id`, `eos_id`: None where there is none. `add_bos`, `add_eos`: whether the model wants its
+    texts to begin and end so. `end_ids`: tokens that end a generation. `notes`: warnings for the
+    user, one line each.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        notes: list[str] = []
-        self._rules = self._pre_tokenizer(notes)
-        self.notes = tuple(notes)
+        self.is_sentence_piece = vocabulary.model == "llama"
+        self.bos_id, self.eos_id = vocabulary.id_of("bos"), vocabulary.id_of("eos")
+        rules, self.notes = _pre_tokenizer(vocabulary)
+        wants_bos = self.is_sentence_piece or rules.adds_bos
+        self.add_bos = self.bos_id is not None and _said(vocabulary.add_bos, wants_bos)
+        self.add_eos = self.eos_id is not None and _said(vocabulary.add_eos, False)
+        self.adds_space = self.is_sentence_piece and _said(vocabulary.add_space_prefix, True)
+        self._rules = rules
+        self._bytes: dict[int, bytes] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -45,151 +52,132 @@ class Tokenizer:
         return len(self.vocabulary.tokens)
 
     @property
-    def is_sentence_piece(self) -> bool:
-        """Whether spaces are part of pieces as U+2581."""
-        return self.vocabulary.model == "llama"
-
-    @property
-    def bos_id(self) -> int | None:
-        """The token that begins a text; 1 where a SentencePiece file does not say."""
-        return self._id_or("bos", 1)
-
-    @property
-    def eos_id(self) -> int | None:
-        """The token that ends a text; 2 where a SentencePiece file does not say."""
-        return self._id_or("eos", 2)
-
-    def _id_or(self, role: str, custom: int) -> int | None:
-        found = self.vocabulary.id_of(role)
-        if found is None and self.is_sentence_piece and self.vocab_size > custom:
-            return custom
-        return found
-
-    @property
-    def add_bos(self) -> bool:
-        """Whether texts begin with BOS: the file's word, else the custom of its kind."""
-        if self.bos_id is None:
-            return False
-        if self.vocabulary.add_bos is not None:
-            return self.vocabulary.add_bos
-        return self.is_sentence_piece or self._rules.adds_bos
-
-    @property
     def chat_template(self) -> str | None:
-        """The file's own template."""
+        """The file's own default chat template."""
         return self.vocabulary.chat_template
 
-    @cached_property
+    @property
     def end_ids(self) -> frozenset[int]:
         """Tokens after which nothing follows: end of text, of turn, of message."""
-        named = (self.eos_id, self.vocabulary.id_of("eot"), self.vocabulary.id_of("eom"))
-        by_text = (i for i in self._special_ids if self.vocabulary.tokens[i] in _END_TEXTS)
-        return frozenset([*(i for i in named if i is not None), *by_text])
+        return self._special.end_ids
 
-    def encode(self, text: str, *, add_bos: bool, parse_special: bool) -> list[int]:
-        """Ids of a text; control tokens within it count as such only with `parse_special`.
+    def id_of(self, text: str) -> int | None:
+        """The token with exactly this text, as the file writes it."""
+        return self._ids.get(text)
 
-        Characters that are no Unicode (lone surrogates, from bytes that are not UTF-8) become
-        U+FFFD.
+    def encode(
+        self, text: str, *, add_bos: bool, parse_special: bool, add_eos: bool = False
+    ) -> list[int]:
+        """Ids of a text.
+
+        `parse_special`: control tokens written in the text count as such; else they are plain text
+        (user-defined tokens always count). `add_bos`, `add_eos`: put the token there, unless the
+        text has brought it. Lone surrogates, which stand for bytes that were not UTF-8, become
+        U+FFFD. Raises UnsupportedModelError for a model without a vocabulary.
         """
-        self._require_text()
-        clean = _SURROGATE.sub("\ufffd", text)
-        ids = [self.bos_id] if add_bos and self.bos_id is not None else []
-        after_special = True
-        for part, special in self._parts(clean, parse_special):
-            if special is not None:
-                ids.append(special)
-            elif part:
-                ids.extend(self._encode_plain(part, after_special))
-            after_special = special is not None
+        ids: list[int] = []
+        follows_special = True
+        for part in self._special.split(_valid(text), parse_hidden=parse_special):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                needs_space = self.adds_space and follows_special
+                ids += self._encoder.encode(" " + part if needs_space else part)
+            follows_special = isinstance(part, int)
+        if add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        if add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
+            ids.append(self.eos_id)
         return ids
 
-    def _encode_plain(self, text: str, after_special: bool) -> list[int]:
-        prefixed = self.is_sentence_piece and self._adds_space and after_special
-        encoding = self._backend.encode(" " + text if prefixed else text, add_special_tokens=False)
-        return list(encoding.ids)
+    def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD.
 
-    @property
-    def _adds_space(self) -> bool:
-        return self.vocabulary.add_space_prefix is not False
-
-    def _parts(self, text: str, parse_special: bool) -> Iterator[tuple[str, int | None]]:
-        """Stretches of plain text, and special tokens with their ids."""
-        pattern = self._special_pattern if parse_special else self._user_pattern
-        at = 0
-        for match in pattern.finditer(text) if pattern else ():
-            if match.start() > at:
-                yield text[at : match.start()], None
-            yield match[0], self._special_by_text[match[0]]
-            at = match.end()
-        if at < len(text):
-            yield text[at:], None
+        Control tokens are left out without `show_special`. The space that SentencePiece puts
+        before a text is taken off again.
+        """
+        shown = (token_id for token_id in ids if show_special or not self.is_hidden(token_id))
+        data = b"".join(map(self.token_bytes, shown))
+        return data.removeprefix(b" " if self.adds_space else b"").decode("utf-8", "replace")
 
     def token_text(self, token_id: int) -> str:
         """The token as the file writes it."""
         return self.vocabulary.tokens[token_id]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes a token adds to the text; none for control tokens."""
-        kind, text = self.vocabulary.kinds[token_id], self.vocabulary.tokens[token_id]
-        if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN):
+        """What a token adds to the text; a control token its name, an id without a text nothing."""
+        data = self._bytes.get(token_id)
+        if data is None:
+            data = self._bytes[token_id] = self._spell(token_id)
+        return data
+
+    def is_hidden(self, token_id: int) -> bool:
+        """Whether a token steers the model rather than being text."""
+        kinds = self._special.kinds
+        return token_id < len(kinds) and kinds[token_id] in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+
+    def _spell(self, token_id: int) -> bytes:
+        # Models may have more rows of logits than the vocabulary has tokens.
+        if not 0 <= token_id < self.vocab_size:
             return b""
-        if kind == TokenKind.USER_DEFINED and not self.is_sentence_piece:
+        kind, text = self._special.kinds[token_id], self.vocabulary.tokens[token_id]
+        if kind in (TokenKind.UNUSED, TokenKind.UNDEFINED):
+            return b""
+        if kind == TokenKind.BYTE:
+            return bytes([int(text[3:5], 16)])
+        if kind != TokenKind.NORMAL:
             return text.encode("utf-8", "surrogateescape")
-        if not self.is_sentence_piece:
-            return bytes_of(text)
-        if match := _BYTE_TOKEN.fullmatch(text) if kind == TokenKind.BYTE else None:
-            return bytes([int(match[1], 16)])
-        return text.replace(SPACE_MARK, " ").encode("utf-8", "surrogateescape")
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, without control tokens; bytes that are no UTF-8 become U+FFFD."""
-        text = b"".join(self.token_bytes(i) for i in ids).decode("utf-8", "replace")
-        drops = self.is_sentence_piece and self._adds_space and text.startswith(" ")
-        return text[1:] if drops else text
-
-    def _pre_tokenizer(self, notes: list[str]) -> PreTokenizer:
-        name = self.vocabulary.pre_tokenizer
-        rules = find_pre_tokenizer(name)
-        fallback = find_pre_tokenizer("default")
-        assert fallback is not None
-        if rules is None:
-            notes.append(f"pre-tokenizer {name!r} is not known; using 'default', text may suffer")
-        elif name is None and self.vocabulary.model == "gpt2":
-            notes.append("the file names no pre-tokenizer; using 'default', text may suffer")
-        return rules or fallback
-
-    @cached_property
-    def _backend(self) -> Backend:
         if self.is_sentence_piece:
-            return sentence_piece(self.vocabulary)
-        return byte_level(self.vocabulary, self._rules)
-
-    def _require_text(self) -> None:
-        if self.vocabulary.model == "no_vocab":
-            raise SharpiError("this model has no vocabulary, it takes and gives token ids only")
+            return text.replace(SPACE_MARK, " ").encode("utf-8", "surrogateescape")
+        return spelled_bytes(text)
 
     @cached_property
-    def _special_ids(self) -> tuple[int, ...]:
-        special = (TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.UNKNOWN)
-        return tuple(i for i, kind in enumerate(self.vocabulary.kinds) if kind in special)
+    def _ids(self) -> dict[str, int]:
+        """Id by text; of tokens with the same text the first counts."""
+        tokens = self.vocabulary.tokens
+        return dict(zip(reversed(tokens), reversed(range(len(tokens))), strict=True))
 
     @cached_property
-    def _special_by_text(self) -> dict[str, int]:
-        return {self.vocabulary.tokens[i]: i for i in reversed(self._special_ids)}
+    def _special(self) -> SpecialTokens:
+        return find_special_tokens(self.vocabulary, self._ids)
 
     @cached_property
-    def _special_pattern(self) -> re.Pattern[str] | None:
-        return _any_of(self.vocabulary.tokens[i] for i in self._special_ids)
+    def _encoder(self) -> PlainEncoder:
+        vocabulary = self.vocabulary
+        if vocabulary.model == "no_vocab":
+            raise UnsupportedModelError(
+                "this model has no vocabulary, so there is no text; give it token ids"
+            )
+        if self.is_sentence_piece:
+            unknown_id = vocabulary.id_of("unknown")
+            return SentencePieceEncoder(self._ids, vocabulary.scores, unknown_id)
+        return ByteLevelEncoder(self._ids, vocabulary.merges, self._rules)
 
-    @cached_property
-    def _user_pattern(self) -> re.Pattern[str] | None:
-        kinds, tokens = self.vocabulary.kinds, self.vocabulary.tokens
-        user = (i for i in self._special_ids if kinds[i] == TokenKind.USER_DEFINED)
-        return _any_of(tokens[i] for i in user)
+
+def _pre_tokenizer(vocabulary: Vocabulary) -> tuple[PreTokenizer, tuple[str, ...]]:
+    """The rules, and what to tell the user about them."""
+    fallback = find_pre_tokenizer(FALLBACK)
+    assert fallback is not None
+    name = vocabulary.pre_tokenizer
+    if vocabulary.model != "gpt2":
+        return fallback, ()
+    if name is None:
+        return fallback, (f"the file names no pre-tokenizer; using {FALLBACK!r}, text may suffer",)
+    rules = find_pre_tokenizer(name)
+    if rules is None:
+        note = f"pre-tokenizer {name!r} is not known; using {FALLBACK!r}, text may suffer"
+        return fallback, (note,)
+    return rules, ()
 
 
-def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern that finds any of the texts, the longest first."""
-    ordered = sorted({t for t in texts if t}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
+def _said(value: bool | None, otherwise: bool) -> bool:
+    return otherwise if value is None else value
+
+
+def _valid(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

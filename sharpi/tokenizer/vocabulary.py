@@ -1,18 +1,40 @@
-"""The vocabulary as a GGUF file stores it: tokens, their kinds, merges or scores, special ids."""
+"""Vocabulary: what a GGUF file says about its tokens, checked but not yet interpreted."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
 
 _PREFIX = "tokenizer.ggml"
+_TEMPLATE = "tokenizer.chat_template"
 SUPPORTED_MODELS = ("gpt2", "llama", "no_vocab")
+_MODEL_ALIASES = {"none": "no_vocab"}
+# Key by role, in the GGUF specification's spelling; the older spelling of a role comes second.
+_ID_KEYS = {
+    "bos": ("bos_token_id",),
+    "eos": ("eos_token_id",),
+    "eot": ("eot_token_id",),
+    "eom": ("eom_token_id",),
+    "unknown": ("unknown_token_id",),
+    "padding": ("padding_token_id",),
+    "fim_pre": ("fim_pre_token_id", "prefix_token_id"),
+    "fim_suf": ("fim_suf_token_id", "suffix_token_id"),
+    "fim_mid": ("fim_mid_token_id", "middle_token_id"),
+    "fim_pad": ("fim_pad_token_id",),
+    "fim_rep": ("fim_rep_token_id",),
+    "fim_sep": ("fim_sep_token_id",),
+}
+# A SentencePiece file that names no ids means these.
+_LLAMA_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 
 
 class TokenKind(IntEnum):
     """Values of `tokenizer.ggml.token_type`."""
 
+    UNDEFINED = 0
     NORMAL = 1
     UNKNOWN = 2
     CONTROL = 3
@@ -23,85 +45,104 @@ class TokenKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Token texts in the file's order; `merges` of gpt2 as "left right", `scores` of llama."""
+    """Tokens in the file's order and the rules beside them; None where the file does not say.
+
+    `model`: one of SUPPORTED_MODELS. `tokens`: texts, GPT-2's byte letters or SentencePiece's
+    pieces; bytes that are not UTF-8 are surrogates. `kinds`: a TokenKind each. `merges`: "left
+    right" by rank (gpt2). `scores`: one each (llama). `special_ids`: id by role ("bos", "eos",
+    "eot" ...). `other_templates`: chat templates by name ("tool_use" ...).
+    """
 
     model: str
-    pre_tokenizer: str | None
-    tokens: list[str]
-    kinds: list[int]
-    merges: list[str]
-    scores: list[float]
-    special_ids: dict[str, int]
-    add_bos: bool | None
-    add_eos: bool | None
-    add_space_prefix: bool | None
-    chat_template: str | None
+    pre_tokenizer: str | None = None
+    tokens: list[str] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
+    merges: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    special_ids: Mapping[str, int] = field(default_factory=dict)
+    add_bos: bool | None = None
+    add_eos: bool | None = None
+    add_space_prefix: bool | None = None
+    chat_template: str | None = None
+    other_templates: Mapping[str, str] = field(default_factory=dict)
+    model_name: str = ""
 
     def id_of(self, role: str) -> int | None:
-        """The id of "bos", "eos", "eot", "eom", "unknown" or "padding", if the file names one."""
+        """The id that has a role, if one has."""
         return self.special_ids.get(role)
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
-    """The file's vocabulary; raises UnsupportedModelError for a kind that is not known."""
+    """The file's vocabulary; raises UnsupportedModelError for a model that sharpi does not have."""
     model = metadata.get_str(f"{_PREFIX}.model", "no_vocab")
+    model = _MODEL_ALIASES.get(model, model)
     if model not in SUPPORTED_MODELS:
         known = ", ".join(SUPPORTED_MODELS)
-        raise UnsupportedModelError(f"tokenizer {model!r} is not supported; sharpi has {known}")
-    tokens = [] if model == "no_vocab" else metadata.get_strings(f"{_PREFIX}.tokens")
+        raise UnsupportedModelError(
+            f"tokenizer model {model!r} is not supported; sharpi has {known}"
+        )
+    if model == "no_vocab":
+        return Vocabulary(model, **_templates(metadata))
+    tokens = _texts(metadata)
     return Vocabulary(
         model=model,
         pre_tokenizer=metadata.get_str(f"{_PREFIX}.pre", "") or None,
         tokens=tokens,
-        kinds=_kinds(metadata, len(tokens)),
-        merges=_strings(metadata, "merges"),
-        scores=_scores(metadata, model, len(tokens)),
-        special_ids=_special_ids(metadata, len(tokens)),
-        add_bos=_optional_bool(metadata, "add_bos_token"),
-        add_eos=_optional_bool(metadata, "add_eos_token"),
-        add_space_prefix=_optional_bool(metadata, "add_space_prefix"),
-        chat_template=metadata.get_str("tokenizer.chat_template", "") or None,
+        kinds=_numbers(metadata, "token_type", len(tokens), default=int(TokenKind.NORMAL)),
+        merges=metadata.get_strings(f"{_PREFIX}.merges") if model == "gpt2" else [],
+        scores=_numbers(metadata, "scores", len(tokens), default=0.0) if model == "llama" else [],
+        special_ids=_special_ids(metadata, model, len(tokens)),
+        add_bos=_flag(metadata, "add_bos_token"),
+        add_eos=_flag(metadata, "add_eos_token"),
+        add_space_prefix=_flag(metadata, "add_space_prefix"),
+        model_name=metadata.get_str("general.name", ""),
+        **_templates(metadata),
     )
 
 
-def _strings(metadata: Metadata, name: str) -> list[str]:
+def _texts(metadata: Metadata) -> list[str]:
+    """Token texts; an empty one gets a text of its own, which no input contains by accident."""
+    tokens = metadata.get_strings(f"{_PREFIX}.tokens")
+    if "" in tokens:
+        return [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
+    return tokens
+
+
+def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> list[Any]:
+    """One number a token; a file may hold more, not fewer."""
     key = f"{_PREFIX}.{name}"
-    return metadata.get_strings(key) if key in metadata else []
+    if key not in metadata:
+        return [default] * num_tokens
+    numbers = metadata.get_array(key)
+    if len(numbers) < num_tokens:
+        raise ModelFileError(f"{key} has {len(numbers)} entries for {num_tokens} tokens")
+    return numbers[:num_tokens].astype(type(default)).tolist()
 
 
-def _optional_bool(metadata: Metadata, name: str) -> bool | None:
+def _special_ids(metadata: Metadata, model: str, num_tokens: int) -> dict[str, int]:
+    """Ids by role; one outside the vocabulary counts as not given."""
+    ids = dict(_LLAMA_IDS) if model == "llama" else {}
+    for role, keys in _ID_KEYS.items():
+        for key in reversed(keys):
+            if (name := f"{_PREFIX}.{key}") in metadata:
+                token_id = metadata.get_int(name)
+                ids[role] = token_id if 0 <= token_id < num_tokens else ids.get(role, -1)
+    return {role: token_id for role, token_id in ids.items() if 0 <= token_id < num_tokens}
+
+
+def _flag(metadata: Metadata, name: str) -> bool | None:
     key = f"{_PREFIX}.{name}"
     return metadata.get_bool(key) if key in metadata else None
 
 
-def _checked_length(key: str, have: int, want: int) -> None:
-    if have != want:
-        raise ModelFileError(f"{key} has {have} entries for {want} tokens")
-
-
-def _kinds(metadata: Metadata, count: int) -> list[int]:
-    key = f"{_PREFIX}.token_type"
-    if key not in metadata:
-        return [TokenKind.NORMAL] * count
-    kinds = [int(kind) for kind in metadata.get_array(key)]
-    _checked_length(key, len(kinds), count)
-    return kinds
-
-
-def _scores(metadata: Metadata, model: str, count: int) -> list[float]:
-    if model != "llama":
-        return []
-    key = f"{_PREFIX}.scores"
-    scores = [float(score) for score in metadata.get_array(key)]
-    _checked_length(key, len(scores), count)
-    return scores
-
-
-def _special_ids(metadata: Metadata, count: int) -> dict[str, int]:
-    """Ids by role; an id outside the vocabulary means that there is none."""
-    ids = {}
-    for role in ("bos", "eos", "eot", "eom", "unknown", "padding"):
-        key = f"{_PREFIX}.{role}_token_id"
-        if key in metadata and 0 <= metadata.get_int(key) < count:
-            ids[role] = metadata.get_int(key)
-    return ids
+def _templates(metadata: Metadata) -> dict[str, Any]:
+    """The default chat template and the named ones, as fields of a Vocabulary."""
+    prefix = f"{_TEMPLATE}."
+    return {
+        "chat_template": metadata.get_str(_TEMPLATE, "") or None,
+        "other_templates": {
+            key.removeprefix(prefix): metadata.get_str(key)
+            for key in metadata
+            if key.startswith(prefix)
+        },
+    }
