@@ -116,7 +116,7 @@ def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> li
     numbers = metadata.get_array(key)
     if len(numbers) < num_tokens:
         raise ModelFileError(f"{key} has {len(numbers)} entries for {num_tokens} tokens")
-    return numbers[:num_tokens].astype(type(default)).tolist()
+    return list(numbers[:num_tokens].astype(type(default)).tolist())
 
 
 def _special_ids(metadata: Metadata, model: str, num_tokens: int) -> dict[str, int]:

@@ -1,0 +1,88 @@
+"""SentencePiece BPE: neighbours whose union scores best are merged first, unknowns become bytes.
+
+The `tokenizers` library merges by rank, one rank a pair. Here the score belongs to the union, and
+of equal scores the leftmost wins: no order of pairs says that (for "aaa" from a + aa or aa + a it
+depends on which comes first in the text). Turning scores into pairs would also cost over a second
+for a vocabulary of 262,144, so this module merges by itself and remembers words.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+
+SPACE_MARK = "\u2581"
+_WORD = re.compile(f"{SPACE_MARK}*[^{SPACE_MARK}]+|{SPACE_MARK}+")
+_ACROSS_WORDS = re.compile(f"[^{SPACE_MARK}]{SPACE_MARK}")
+_MAX_REMEMBERED = 1 << 16
+_MAX_WORD_REMEMBERED = 64
+_Pair = tuple[float, int, int, int]  # negative score, left and right index, length of the union
+
+
+class SentencePieceEncoder:
+    """Plain text to ids; what is neither a token nor spelled by byte tokens is `unknown_id`."""
+
+    def __init__(
+        self, ids: Mapping[str, int], scores: Sequence[float], unknown_id: int | None
+    ) -> None:
+        self._ids, self._scores = ids, scores
+        self._unknown = [] if unknown_id is None else [unknown_id]
+        # Where no token reaches across words, no merge does, and each word stands for itself.
+        self._cuts_words = not any(
+            SPACE_MARK in text and _ACROSS_WORDS.search(text) for text in ids
+        )
+        self._remembered: dict[str, list[int]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text without special tokens; a leading space is the caller's affair."""
+        marked = text.replace(" ", SPACE_MARK)
+        words: Iterable[str] = _WORD.findall(marked) if self._cuts_words else [marked]
+        return [token_id for word in words for token_id in self._word_ids(word)]
+
+    def _word_ids(self, word: str) -> list[int]:
+        if (known := self._remembered.get(word)) is not None:
+            return known
+        ids = [token_id for piece in self._merge(word) for token_id in self._piece_ids(piece)]
+        if len(word) <= _MAX_WORD_REMEMBERED:
+            if len(self._remembered) >= _MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[word] = ids
+        return ids
+
+    def _piece_ids(self, piece: str) -> list[int]:
+        """The token, or the bytes of a character that is none."""
+        if (token_id := self._ids.get(piece)) is not None:
+            return [token_id]
+        ids: list[int] = []
+        for byte in piece.encode():
+            token_id = self._ids.get(f"<0x{byte:02X}>")
+            ids += self._unknown if token_id is None else [token_id]
+        return ids
+
+    def _merge(self, word: str) -> list[str]:
+        """The pieces left when no two neighbours form a token."""
+        pieces = list(word)
+        left_of, right_of = list(range(-1, len(pieces) - 1)), list(range(1, len(pieces) + 1))
+        pairs: list[_Pair] = []
+        for left in range(len(pieces) - 1):
+            self._push(pairs, pieces, left, left + 1)
+        while pairs:
+            _, left, right, size = heappop(pairs)
+            if not pieces[left] or not pieces[right]:
+                continue
+            union = pieces[left] + pieces[right]
+            if len(union) != size:  # one of the two has grown since
+                continue
+            pieces[left], pieces[right] = union, ""
+            right_of[left] = after = right_of[right]
+            if after < len(pieces):
+                left_of[after] = left
+                self._push(pairs, pieces, left, after)
+            if left_of[left] >= 0:
+                self._push(pairs, pieces, left_of[left], left)
+        return [piece for piece in pieces if piece]
+
+    def _push(self, pairs: list[_Pair], pieces: list[str], left: int, right: int) -> None:
+        """Queues two neighbours if their union is a token."""
+        union = pieces[left] + pieces[right]
+        if (token_id := self._ids.get(union)) is not None:
+            heappush(pairs, (-self._scores[token_id], left, right, len(union)))

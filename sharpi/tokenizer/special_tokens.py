@@ -1,0 +1,154 @@
+"""Special tokens: which ones hide, which are found in text, which end a generation.
+
+What a file states is completed by llama.cpp's rules (src/llama-vocab.cpp), which know tokens by
+their text: many files mark the end of a turn as an ordinary token, or do not say what ends one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary
+
+_DEEPSEEK_END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
+_END_TEXTS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+    "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
+    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+    _DEEPSEEK_END, "[e~[",
+)  # fmt: skip
+# Fill-in-the-middle tokens by role, for files that give no id; the first text found has the role.
+_FIM_TEXTS = {
+    "fim_pre": (
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\uff5cfim\u2581begin\uff5c>", "<PRE>",
+        "\u2581<PRE>", "<|code_prefix|>", "<|prefix|>",
+    ),
+    "fim_suf": (
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uff5cfim\u2581hole\uff5c>", "<SUF>",
+        "\u2581<SUF>", "<|code_suffix|>", "<|suffix|>",
+    ),
+    "fim_mid": (
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uff5cfim\u2581end\uff5c>", "<MID>",
+        "\u2581<MID>", "<|code_middle|>", "<|middle|>",
+    ),
+    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep": ("<|file_sep|>",),
+}  # fmt: skip
+_ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+# The channel markers of gpt-oss are part of what it says.
+_SHOWN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+_HIDDEN = (TokenKind.CONTROL, TokenKind.UNKNOWN)
+# C's isspace.
+BLANKS = " \t\n\v\f\r"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """A token that is looked for in text; `strips_left` and `strips_right` eat blanks beside it."""
+
+    text: str
+    token_id: int
+    is_hidden: bool
+    strips_left: bool = False
+    strips_right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """`kinds`: of all tokens, after the rules by text. `found`: longest text first."""
+
+    kinds: Sequence[int]
+    end_ids: frozenset[int]
+    found: tuple[SpecialToken, ...]
+
+    def split(self, text: str, *, parse_hidden: bool) -> list[str | int]:
+        """Stretches of plain text and ids of special tokens, in order.
+
+        A longer token is searched through the whole text before a shorter one. User-defined tokens
+        always count, control and unknown ones only with `parse_hidden`.
+        """
+        parts: list[str | int] = [text] if text else []
+        for token in self.found:
+            if (parse_hidden or not token.is_hidden) and token.text in text:
+                parts = [piece for part in parts for piece in _cut(part, token)]
+        return parts
+
+
+def find_special_tokens(vocabulary: Vocabulary, ids: Mapping[str, int]) -> SpecialTokens:
+    """The special tokens of a vocabulary; `ids`: id by token text."""
+    kinds = list(vocabulary.kinds)
+    fim = _roles_by_text(vocabulary, ids)
+    for token_id in [*fim.values(), *_present(_END_TEXTS, ids)]:
+        kinds[token_id] = TokenKind.CONTROL
+    for token_id in _present(_SHOWN_TEXTS, ids):
+        kinds[token_id] = TokenKind.USER_DEFINED
+    named = {**fim, **vocabulary.special_ids}
+    ends = {named[role] for role in _ENDING_ROLES if role in named}
+    ends.update(_present(_END_TEXTS, ids))
+    for text, kind in _ordinary_ends(ids):
+        ends.discard(ids[text])
+        kinds[ids[text]] = kind
+    return SpecialTokens(kinds, frozenset(ends), _found(vocabulary, kinds))
+
+
+def _cut(part: str | int, token: SpecialToken) -> list[str | int]:
+    if isinstance(part, int):
+        return [part]
+    stretches = part.split(token.text)
+    if token.strips_left:
+        stretches[:-1] = [stretch.rstrip(BLANKS) for stretch in stretches[:-1]]
+    if token.strips_right:
+        stretches[1:] = [stretch.lstrip(BLANKS) for stretch in stretches[1:]]
+    pieces: list[str | int] = []
+    for stretch in stretches:
+        pieces += [stretch, token.token_id] if stretch else [token.token_id]
+    return pieces[:-1]
+
+
+def _present(texts: Iterable[str], ids: Mapping[str, int]) -> list[int]:
+    return [ids[text] for text in texts if text in ids]
+
+
+def _roles_by_text(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, int]:
+    return {
+        role: found[0]
+        for role, texts in _FIM_TEXTS.items()
+        if vocabulary.id_of(role) is None and (found := _present(texts, ids))
+    }
+
+
+def _ordinary_ends(ids: Mapping[str, int]) -> list[tuple[str, TokenKind]]:
+    """End texts that mean something else beside certain other tokens."""
+    ordinary = []
+    harmony = "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
+    solar = "<|flush|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
+    if "<|end|>" in ids and (harmony or solar):
+        ordinary.append(("<|end|>", TokenKind.USER_DEFINED))
+    if "</s>" in ids and "<|tool_response>" in ids:
+        ordinary.append(("</s>", TokenKind.NORMAL))
+    return ordinary
+
+
+def _found(vocabulary: Vocabulary, kinds: Sequence[int]) -> tuple[SpecialToken, ...]:
+    special = (*_HIDDEN, TokenKind.USER_DEFINED)
+    tokens = [
+        _special_token(vocabulary, token_id, kind)
+        for token_id, kind in enumerate(kinds)
+        if kind in special
+    ]
+    return tuple(sorted(tokens, key=lambda token: -len(token.text.encode("utf-8", "replace"))))
+
+
+def _special_token(vocabulary: Vocabulary, token_id: int, kind: int) -> SpecialToken:
+    """Blanks beside a token are eaten in the families whose original tokenizers do so."""
+    text, name = vocabulary.tokens[token_id], vocabulary.model_name.lower()
+    is_phi = "phi-3" in name or "phi3" in name
+    pre_tokenizer = vocabulary.pre_tokenizer or ""
+    return SpecialToken(
+        text,
+        token_id,
+        is_hidden=kind in _HIDDEN,
+        strips_left=(text == "<mask>" and pre_tokenizer.startswith("jina-v2"))
+        or (text == "[MASK]" and "modern-bert" in name),
+        strips_right=is_phi and text not in ("<unk>", "<s>", "<|endoftext|>"),
+    )
