@@ -38,5 +38,22 @@ $(VENV)/.installed-dev: $(VENV)/.installed-test
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "mypy>=1.13" "ruff>=0.8" "import-linter>=2"
 	@touch $@
 
+REFERENCES := .references-venv
+
+# The small models that transformers is run on, made anew in their own environment.
+references: $(REFERENCES)/.installed
+	$(REFERENCES)/bin/python tests/references/make_references.py --llama-cpp $(REFERENCES)/llama.cpp
+
+# The converter comes out of a source distribution; nothing of it is built.
+$(REFERENCES)/.installed: tests/references/requirements.txt
+	$(PYTHON) -m venv $(REFERENCES)
+	$(REFERENCES)/bin/pip install --quiet -r $<
+	$(REFERENCES)/bin/pip download --quiet --no-deps --no-binary llama-cpp-python -d $(REFERENCES) \
+	  llama-cpp-python==0.3.36
+	mkdir -p $(REFERENCES)/llama.cpp
+	tar -xzf $(REFERENCES)/llama_cpp_python-0.3.36.tar.gz -C $(REFERENCES)/llama.cpp \
+	  --strip-components=3 --wildcards '*/vendor/llama.cpp/conversion/*' '*/vendor/llama.cpp/gguf-py/*'
+	@touch $@
+
 clean:
 	rm -rf $(VENV) build

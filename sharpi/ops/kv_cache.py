@@ -18,6 +18,12 @@ def value_stride(shape: AttentionShape) -> int:
     return (shape.value_dim + 15) // 16 * 16
 
 
+def kv_bytes(shapes: Iterable[AttentionShape], num_positions: int) -> int:
+    """Bytes of the KV cache for so many positions, whole pages."""
+    positions = -(-num_positions // PAGE_POSITIONS) * PAGE_POSITIONS
+    return sum(2 * positions * s.num_kv_heads * (s.key_dim + value_stride(s)) for s in shapes)
+
+
 class KvCache:
     """All layers' pages: `num_pages` of each, zeroed, committed when first written."""
 

@@ -1,0 +1,79 @@
+"""Every architecture against `transformers`, in files that llama.cpp's converter wrote."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from requantise import requantise
+
+from sharpi.engine.engine import Engine
+from sharpi.engine.sequence import Sequence
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import load_weights
+from sharpi.ops.reference import ReferenceOps
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[1] / "references"
+CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
+Load = Callable[..., Engine]
+
+
+def expected(case: str) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(REFERENCES / f"{case}.npz") as arrays:
+        return arrays["tokens"].astype(np.int32), arrays["logits"]
+
+
+def error(logits: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.linalg.norm(logits - reference) / np.linalg.norm(reference))
+
+
+def test_there_is_a_case_for_every_architecture() -> None:
+    wanted = {"llama", "mixtral", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "granitemoe"}
+    assert wanted | {"gemma3"} <= set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_float32_logits_are_those_of_transformers(case: str, load: Load) -> None:
+    ids, logits = expected(case)
+    assert error(load(case, precision="f32").logits(ids), logits) < 2e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_8_bit_activations_on_q8_0_stay_close(case: str, load: Load, tmp_path: Path) -> None:
+    ids, logits = expected(case)
+    source = REFERENCES / f"{case}.gguf"
+    q8_0 = requantise(source, tmp_path / "q8_0.gguf", GGMLQuantizationType.Q8_0)
+    int8 = error(load(q8_0, precision="int8").logits(ids), logits)
+    assert int8 < 3e-2
+    # What is left is the rounding of the weights: twice-rounded activations are as good as float32.
+    exact = error(load(q8_0, precision="f32").logits(ids), logits)
+    assert error(load(q8_0, precision="int16").logits(ids), logits) < exact + 1e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_numpy_reference_agrees(case: str, load: Load) -> None:
+    ids, logits = expected(case)
+    engine = load(case)
+    ops = ReferenceOps()
+    ops.begin(ids.tolist(), 0, range(len(ids)))
+    weights = load_weights(engine.file, engine.model_config)
+    assert error(Transformer(engine.model_config, weights, ops).step(), logits) < 1e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("precision", ["f32", "int8", "int16"])
+def test_decode_gives_the_bits_of_prefill(
+    case: str, precision: str, load: Load, tmp_path: Path
+) -> None:
+    ids, _ = expected(case)
+    q4_0 = requantise(
+        REFERENCES / f"{case}.gguf", tmp_path / "q4_0.gguf", GGMLQuantizationType.Q4_0
+    )
+    engine = load(q4_0, precision=precision)
+    whole = engine.logits(ids)
+    sequence = Sequence(engine.runner)
+    steps = np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
+    assert np.array_equal(steps, whole)
+    assert np.array_equal(load(q4_0, precision=precision, num_threads=3).logits(ids), whole)
