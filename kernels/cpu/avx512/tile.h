@@ -20,12 +20,14 @@ constexpr int tokens_at_once(TileKind kind) { return kind.part_groups() == 1 ? 6
 struct TileHalf {
   Tile& tile;
   const int half;
+  Prefetch& ahead;
 
   void scale(int group, Floats x) { _mm512_store_ps(tile.scale[group][half], x); }
   void offset(int group, Floats x) { _mm512_store_ps(tile.offset[group][half], x); }
   // 32 columns from 32 * part
   void weights(int part, const Ints w[8]) {
     for (int k = 0; k < 8; k++) store(tile.w[8 * part + k][half], w[k]);
+    ahead.advance();
   }
 };
 

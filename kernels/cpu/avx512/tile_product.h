@@ -26,9 +26,9 @@ inline void prefetch_start(const Product& p) {
 
 // Never inlined: among other code, addresses spill and it is slower by a third.
 template <class Unpack>
-[[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile) {
+[[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile, Prefetch& ahead) {
   for (int half = 0; half < kHalves; half++) {
-    TileHalf out{tile, half};
+    TileHalf out{tile, half, ahead};
     Unpack::unpack(rows.from(half * kLanes), num_parts, out);
   }
 }
@@ -61,8 +61,8 @@ void tile_product(const Product& p) {
   static_assert(kBytes <= kMaxColumnBytes);
   const int parts = p.num_columns / 32;
   prefetch_start(p);
-  Prefetch ahead =
-      prefetch(p.next, p.num_rows * p.row_bytes, parts * count_calls(p.num_tokens, kAtOnce));
+  Prefetch ahead = prefetch(p.next, p.num_rows * p.row_bytes,
+                            parts * (kHalves + count_calls(p.num_tokens, kAtOnce)));
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   Tile tile;
   PaddedRows padded;
@@ -71,7 +71,7 @@ void tile_product(const Product& p) {
     const Rows rows = p.num_rows == kTileRows
                           ? Rows{p.rows + block * kBytes, p.row_bytes}
                           : padded.fill(p, block * kBytes, kBytes * num_parts / kParts);
-    unpack_tile<Unpack>(rows, num_parts, tile);
+    unpack_tile<Unpack>(rows, num_parts, tile, ahead);
     multiply_all<Unpack::kKind>(tile, num_parts, p, block, ahead,
                                 std::make_integer_sequence<int, kAtOnce>());
   }
