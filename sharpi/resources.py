@@ -5,11 +5,13 @@ folders inside the package.
 """
 
 import os
+import sysconfig
 from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent
+_LIBRARY = Path("lib") / "libsharpi_cpu.so"
 
 
 @cache
@@ -25,6 +27,12 @@ def demo_model() -> Path:
 
 
 def native_library() -> Path:
-    """The compiled CPU library, whether built or not; SHARPI_NATIVE_LIBRARY names another build."""
-    override = os.environ.get("SHARPI_NATIVE_LIBRARY")
-    return Path(override) if override else _PACKAGE / "lib" / "libsharpi_cpu.so"
+    """The compiled CPU library, whether built or not; SHARPI_NATIVE_LIBRARY names another build.
+
+    A wheel has it inside the package; an editable install leaves it beside the other packages.
+    """
+    if override := os.environ.get("SHARPI_NATIVE_LIBRARY"):
+        return Path(override)
+    inside = _PACKAGE / _LIBRARY
+    beside = Path(sysconfig.get_path("platlib")) / "sharpi" / _LIBRARY
+    return beside if beside.exists() and not inside.exists() else inside
