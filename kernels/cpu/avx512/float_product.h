@@ -1,16 +1,17 @@
-// Products with float32 activations: weights of F32, F16 and BF16, and any quantised type made
-// float.
+// Products with float32 activations: weights of F32, F16, BF16, and of any type made float.
 //
 // Lanes are columns. A row and a token have one register of sums, over the columns in order, folded
 // at the end: the same additions however rows and tokens are grouped.
 #pragma once
 #include <algorithm>
-#include <vector>
+#include <cstdlib>
+#include <new>
 
-#include "prefetch.h"
+#include "../read_ahead.h"
 #include "registers.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 constexpr int kRowsAtOnce = 8, kTokensAtOnce = 6;
 
@@ -44,7 +45,7 @@ struct BF16 {
 // out[n][r] = row r . token n
 template <class Weight, int kRows, int kTokens>
 [[gnu::noinline]] void dot_products(const uint8_t* const* rows, const void* const* tokens,
-                                    int columns, float* out, Prefetch& ahead) {
+                                    int columns, float* out, ReadAhead& ahead) {
   Floats sum[kRows][kTokens];
   for (auto& row : sum)
     for (Floats& s : row) s = _mm512_setzero_ps();
@@ -68,7 +69,7 @@ template <class Weight, int kRows, int kTokens>
 // Eight rows and up to six tokens, within 32 registers.
 template <class Weight, int kTokens>
 void eight_rows(const uint8_t* const* rows, const void* const* tokens, int columns, float* out,
-                Prefetch& ahead) {
+                ReadAhead& ahead) {
   constexpr int kRows = kTokens <= 2 ? kRowsAtOnce : kRowsAtOnce / 2;
   for (int r = 0; r < kRowsAtOnce; r += kRows)
     dot_products<Weight, kRows, kTokens>(rows + r, tokens, columns, out + r, ahead);
@@ -76,7 +77,7 @@ void eight_rows(const uint8_t* const* rows, const void* const* tokens, int colum
 
 template <class Weight>
 void eight_rows_all_tokens(const Product& p, const uint8_t* const* rows, float* out,
-                           Prefetch ahead) {
+                           ReadAhead ahead) {
   constexpr decltype(&eight_rows<Weight, 1>) kSizes[kTokensAtOnce] = {
       eight_rows<Weight, 1>, eight_rows<Weight, 2>, eight_rows<Weight, 3>,
       eight_rows<Weight, 4>, eight_rows<Weight, 5>, eight_rows<Weight, 6>};
@@ -99,19 +100,37 @@ void float_product(const Product& p) {
       rows[r] = p.rows + std::min(first + r, p.num_rows - 1) * p.row_bytes;
     const uint8_t* then =
         first + kRowsAtOnce < p.num_rows ? p.rows + first * p.row_bytes + piece : p.next;
-    eight_rows_all_tokens<Weight>(p, rows, p.out + first, prefetch(then, piece, count_steps(p)));
+    eight_rows_all_tokens<Weight>(p, rows, p.out + first, read_ahead(then, piece, count_steps(p)));
   }
 }
+
+// One thread's rows made float. Not a std::vector: of its code, compiled here for AVX-512, the
+// linker might keep this copy for everyone.
+struct FloatRows {
+  float* data = nullptr;
+  size_t size = 0;
+
+  float* at_least(size_t n) {
+    if (n > size) {
+      free(data);
+      data = static_cast<float*>(malloc(n * sizeof(float)));
+      if (!data) throw std::bad_alloc();
+      size = n;
+    }
+    return data;
+  }
+  ~FloatRows() { free(data); }
+};
 
 // Quantised weights, eight rows made float at a time. For parity tests: not fast.
 template <QuantType kType>
 void exact_product(const Product& p) {
-  static thread_local std::vector<float> weights;
-  weights.resize(size_t(kRowsAtOnce) * p.num_columns);
+  static thread_local FloatRows buffer;
+  float* weights = buffer.at_least(size_t(kRowsAtOnce) * p.num_columns);
   for (int first = 0; first < p.num_rows; first += kRowsAtOnce) {
     const uint8_t* rows[kRowsAtOnce];
     for (int r = 0; r < kRowsAtOnce; r++) {
-      float* row = weights.data() + size_t(r) * p.num_columns;
+      float* row = weights + size_t(r) * p.num_columns;
       const int source = std::min(first + r, p.num_rows - 1);
       portable_matmul()->dequantise(kType, p.rows + source * p.row_bytes, p.num_columns, row);
       rows[r] = (const uint8_t*)row;
@@ -120,4 +139,5 @@ void exact_product(const Product& p) {
   }
 }
 
+}  // namespace
 }  // namespace sharpi::avx512

@@ -1,10 +1,10 @@
-// Floats to int8 with one scale for every 32: scale = max |x| / 127, rounded to nearest, ties to
-// even.
+// Floats to int8 with one scale for every 32: scale = max |x| / 127, to nearest, ties to even.
 #pragma once
 #include "../matmul.h"
 #include "registers.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 // 16 values; those past `count` are zero.
 inline Floats load_part(const float* x, int count) {
@@ -60,4 +60,5 @@ inline void quantise(const float* values, int n, Activation* out) {
   for (; n > 0; n -= 256, values += 256, out++) quantise_block(values, n < 256 ? n : 256, *out);
 }
 
+}  // namespace
 }  // namespace sharpi::avx512

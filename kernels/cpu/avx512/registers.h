@@ -1,4 +1,6 @@
 // Names for the few AVX-512 operations the matrix products are made of.
+//
+// Internal linkage here and in all of this folder: no code for AVX-512 may serve another file.
 #pragma once
 #include <immintrin.h>
 
@@ -6,6 +8,7 @@
 #include <cstring>
 
 namespace sharpi::avx512 {
+namespace {
 
 using Ints = __m512i;
 using Floats = __m512;
@@ -43,4 +46,5 @@ inline Floats low_half(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)
 inline Floats high_half(Ints x) { return low_half(_mm512_srli_epi32(x, 16)); }
 inline Floats to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
 
+}  // namespace
 }  // namespace sharpi::avx512

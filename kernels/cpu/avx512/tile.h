@@ -1,26 +1,27 @@
 // A tile of unpacked weights, 32 rows x 256 columns, and its product with many tokens.
 #pragma once
-#include "prefetch.h"
+#include "../read_ahead.h"
 #include "token_block.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 struct alignas(64) Tile {
-  uint8_t w[64][kHalves]
-           [64];  // [column / 4][row / 16][16 rows x 4 columns], as vpdpbusd takes them
+  // [column / 4][row / 16][16 rows x 4 columns], as vpdpbusd takes them
+  uint8_t w[64][kHalves][64];
   float scale[kMaxGroups][kHalves][kLanes];
   float offset[kMaxGroups][kHalves][kLanes];
 };
 
-// Tokens that a tile meets at once. Registers: 6 x 2 x (sum + product) + 3, or 4 x 2 x (sum +
-// product + part) + 3.
+// Tokens that a tile meets at once, within 32 registers: 6 x 2 x (sum + product) + 3, or, where a
+// part has two groups, 4 x 2 x (sum + part + product) + 3.
 constexpr int tokens_at_once(TileKind kind) { return kind.part_groups() == 1 ? 6 : 4; }
 
 // Where unpacked weights go: 16 of a tile's rows.
 struct TileHalf {
   Tile& tile;
   const int half;
-  Prefetch& ahead;
+  ReadAhead& ahead;
 
   void scale(int group, Floats x) { _mm512_store_ps(tile.scale[group][half], x); }
   void offset(int group, Floats x) { _mm512_store_ps(tile.offset[group][half], x); }
@@ -53,7 +54,7 @@ inline void multiply_group(const Tile& tile, int group, const TokenBlock<kKind>*
 // out[n][32] += tile . block `block` of token n, over the first `num_parts` x 32 columns
 template <TileKind kKind, int kTokens>
 [[gnu::noinline]] void multiply_tile(const Tile& tile, int num_parts, const void* const* tokens,
-                                     int block, float* out, Prefetch& ahead) {
+                                     int block, float* out, ReadAhead& ahead) {
   TokenBlock<kKind> token[kTokens];
   Floats sum[kTokens][kHalves], part[kTokens][kHalves];
   for (int n = 0; n < kTokens; n++) {
@@ -82,4 +83,5 @@ template <TileKind kKind, int kTokens>
     for (int h = 0; h < kHalves; h++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sum[n][h]);
 }
 
+}  // namespace
 }  // namespace sharpi::avx512

@@ -1,8 +1,8 @@
 // The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
 //
-// A type is described by an Unpack: kKind, kBlockColumns, kBlockBytes and
-//   static void unpack(Rows blocks, int num_parts, TileHalf&): 16 rows x 32 * num_parts columns, to
-//   a TileSink or TokenSink
+// One token or many, this is the only way, so that a token's result has the same bits. A type is an
+// Unpack with kKind, kBlockColumns, kBlockBytes and
+//   static void unpack(Rows blocks, int num_parts, TileHalf&): 16 rows x 32 * num_parts columns
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -11,22 +11,13 @@
 #include "transpose.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 constexpr size_t kMaxColumnBytes = 272;  // of a row's 256 columns: Q8_0
 
-// Fetches rows this thread was not told about beforehand: 32 streams read at once would be slow.
-inline void prefetch_start(const Product& p) {
-  static thread_local const uint8_t* announced = nullptr;
-  if (p.rows != announced) {
-    Prefetch own = prefetch(p.rows, p.num_rows * p.row_bytes, 1);
-    own.advance();
-  }
-  announced = p.next;
-}
-
 // Never inlined: among other code, addresses spill and it is slower by a third.
 template <class Unpack>
-[[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile, Prefetch& ahead) {
+[[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile, ReadAhead& ahead) {
   for (int half = 0; half < kHalves; half++) {
     TileHalf out{tile, half, ahead};
     Unpack::unpack(rows.from(half * kLanes), num_parts, out);
@@ -46,7 +37,7 @@ struct PaddedRows {
 
 // A tile against all tokens. kIndices: 0 up to the tokens that it meets at once.
 template <TileKind kKind, int... kIndices>
-void multiply_all(const Tile& tile, int num_parts, const Product& p, int block, Prefetch& ahead,
+void multiply_all(const Tile& tile, int num_parts, const Product& p, int block, ReadAhead& ahead,
                   std::integer_sequence<int, kIndices...>) {
   constexpr decltype(&multiply_tile<kKind, 1>) kSizes[] = {multiply_tile<kKind, kIndices + 1>...};
   over_tokens(p.num_tokens, sizeof...(kIndices), [&](int from, int count) {
@@ -60,9 +51,9 @@ void tile_product(const Product& p) {
   constexpr size_t kBytes = 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;  // of 256 columns
   static_assert(kBytes <= kMaxColumnBytes);
   const int parts = p.num_columns / 32;
-  prefetch_start(p);
-  Prefetch ahead = prefetch(p.next, p.num_rows * p.row_bytes,
-                            parts * (kHalves + count_calls(p.num_tokens, kAtOnce)));
+  read_unannounced(p);
+  ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes,
+                               parts * (kHalves + count_calls(p.num_tokens, kAtOnce)));
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   Tile tile;
   PaddedRows padded;
@@ -77,4 +68,5 @@ void tile_product(const Product& p) {
   }
 }
 
+}  // namespace
 }  // namespace sharpi::avx512

@@ -4,6 +4,7 @@
 #include "registers.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 constexpr int kLanes = 16;      // rows of a register
 constexpr int kHalves = 2;      // registers of a tile's 32 rows
@@ -67,4 +68,5 @@ inline void add_part(Floats& sum, Floats part, int index, const TokenBlock<kKind
   sum = _mm512_fmadd_ps(part, _mm512_set1_ps(token.scale[index]), sum);
 }
 
+}  // namespace
 }  // namespace sharpi::avx512

@@ -3,6 +3,7 @@
 #include "registers.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 // Rows of blocks, `stride` bytes apart. Functions here take the first 16.
 struct Rows {
@@ -68,4 +69,5 @@ struct Rows {
   }
 }
 
+}  // namespace
 }  // namespace sharpi::avx512

@@ -7,6 +7,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 // Values 0..15 are low nibbles, 16..31 high nibbles of 16 bytes.
 [[gnu::always_inline]] inline void split_nibbles(Rows packed, Ints w[8]) {
@@ -92,4 +93,5 @@ struct Q8_0 {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx512

@@ -9,6 +9,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 // d * scale of every group; scales[i]: bytes of groups 4i..4i+3.
 template <int kGroups>
@@ -111,4 +112,5 @@ struct UnpackQ6_K {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx512

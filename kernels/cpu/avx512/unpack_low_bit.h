@@ -3,6 +3,7 @@
 #include "unpack_k_quants.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
@@ -69,4 +70,5 @@ struct UnpackQ3_K {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx512

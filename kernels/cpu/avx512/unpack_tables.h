@@ -5,17 +5,17 @@
 #include "unpack_blocks_of_32.h"
 
 namespace sharpi::avx512 {
+namespace {
 
 // The values of IQ4_NL and IQ4_XS, plus 127.
 inline Ints nonlinear_values() {
-  return _mm512_broadcast_i32x4(_mm_setr_epi8(0, 23, 44, 62, 78, 92, 105, 117, char(128), char(140),
-                                              char(152), char(165), char(180), char(196), char(216),
-                                              char(240)));
+  const Ints values = _mm512_broadcast_i32x4(_mm_setr_epi8(SHARPI_IQ4_VALUES));
+  return _mm512_add_epi8(values, bytes(127));
 }
 // Twice the values of an E2M1 float, plus 12.
 inline Ints e2m1_values() {
-  return _mm512_broadcast_i32x4(
-      _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const Ints values = _mm512_broadcast_i32x4(_mm_setr_epi8(SHARPI_E2M1_TWICE));
+  return _mm512_add_epi8(values, bytes(12));
 }
 inline void look_up(Ints table, Ints w[8]) {
   for (int k = 0; k < 8; k++) w[k] = _mm512_shuffle_epi8(table, w[k]);
@@ -34,8 +34,8 @@ struct IQ4_NL {
 struct MXFP4 {
   using Block = BlockMXFP4;
   static constexpr TileKind kKind{32, false, 12};
-  // 2^(e - 128), half of what the exponent says since the values are doubled. 2^-128, of e = 0, is
-  // taken as zero.
+  // 2^(e - 128), half of what the exponent says since the values are doubled. At the ends, 2^-128
+  // is taken as zero, and e = 255, which means NaN, as infinite.
   static Floats scale(Ints start) {
     const Ints exponent = _mm512_srli_epi32(_mm512_slli_epi32(start, 24), 1);
     return _mm512_mul_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(0.5f));
@@ -66,4 +66,5 @@ struct UnpackIQ4_XS {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx512
