@@ -1,6 +1,6 @@
 """Byte-level BPE (GPT-2): bytes as letters, merges by rank, on the `tokenizers` library."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -11,15 +11,10 @@ from sharpi.tokenizer.pre_tokenizers import PreTokenizer
 class ByteLevelEncoder:
     """Plain text to ids; characters that the vocabulary cannot spell are dropped."""
 
-    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], rules: PreTokenizer) -> None:
-        model = models.BPE(
-            {text: token_id for text, token_id in ids.items() if _is_valid(text)},
-            _usable_merges(ids, merges),
-            ignore_merges=rules.takes_whole_words,
-        )
+    def __init__(self, ids: dict[str, int], merges: Sequence[str], rules: PreTokenizer) -> None:
         cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rules.patterns]
         letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        self._tokenizer = Tokenizer(model)
+        self._tokenizer = Tokenizer(_model(ids, merges, rules.takes_whole_words))
         self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, letters])
 
     def encode(self, text: str) -> list[int]:
@@ -48,9 +43,22 @@ def byte_of_letter() -> dict[str, int]:
     return table | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 
 
-def _usable_merges(ids: Mapping[str, int], merges: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs by rank: the first rank counts, and both parts and the whole must be tokens."""
-    pairs = dict.fromkeys(_pair(merge) for merge in merges)
+def _model(ids: dict[str, int], merges: Sequence[str], takes_whole_words: bool) -> models.BPE:
+    """The library's model; of two equal merges the first counts."""
+    pairs = [
+        (left, right)
+        for merge in dict.fromkeys(merges)
+        for left, _, right in (merge.partition(" "),)
+    ]
+    try:
+        return models.BPE(ids, pairs, ignore_merges=takes_whole_words)
+    except Exception:  # the library has no class of its own for a merge or a text it cannot take
+        valid = {text: token_id for text, token_id in ids.items() if _is_valid(text)}
+        return models.BPE(valid, _usable(pairs, valid), ignore_merges=takes_whole_words)
+
+
+def _usable(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs whose parts and whole are tokens."""
     return [
         (left, right)
         for left, right in pairs
@@ -58,12 +66,6 @@ def _usable_merges(ids: Mapping[str, int], merges: Sequence[str]) -> list[tuple[
     ]
 
 
-def _pair(merge: str) -> tuple[str, str]:
-    """ "left right"; a blank at the very beginning belongs to the left part."""
-    cut = merge.find(" ", 1)
-    return (merge[:cut], merge[cut + 1 :]) if cut > 0 else ("", "")
-
-
 def _is_valid(text: str) -> bool:
     """Whether the text is Unicode: bytes that were not UTF-8 came as surrogates."""
-    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -1,0 +1,77 @@
+"""Vocabularies in memory: the recorded ones, and small ones for a single rule."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharpi.tokenizer.tokenizer import Tokenizer
+from sharpi.tokenizer.vocabulary import Vocabulary
+
+HERE = Path(__file__).parent
+SPECIAL_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+
+
+@pytest.fixture(scope="session")
+def vectors() -> dict[str, Any]:
+    """What llama.cpp answered, see make_vectors.py."""
+    recorded: dict[str, Any] = json.loads((HERE / "vectors.json").read_text())
+    return recorded
+
+
+@pytest.fixture(scope="session")
+def byte_level(vectors: dict[str, Any]) -> Vocabulary:
+    """256 bytes, some hundred merges and a few special tokens."""
+    return Vocabulary(
+        "gpt2",
+        pre_tokenizer="gpt-2",
+        special_ids=SPECIAL_IDS,
+        **vectors["vocabularies"]["byte_level"],
+    )
+
+
+@pytest.fixture(scope="session")
+def by_words(vectors: dict[str, Any]) -> Vocabulary:
+    """SentencePiece, no token across words."""
+    return Vocabulary("llama", special_ids=SPECIAL_IDS, **vectors["vocabularies"]["by_words"])
+
+
+@pytest.fixture(scope="session")
+def across(vectors: dict[str, Any]) -> Vocabulary:
+    """SentencePiece with tokens that reach across words."""
+    return Vocabulary("llama", special_ids=SPECIAL_IDS, **vectors["vocabularies"]["across"])
+
+
+@pytest.fixture(scope="session", params=["byte_level", "by_words", "across"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    """Each of the recorded vocabularies."""
+    return Tokenizer(request.getfixturevalue(request.param))
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer(byte_level: Vocabulary) -> Tokenizer:
+    return Tokenizer(byte_level)
+
+
+@pytest.fixture(scope="session")
+def shared_vocabularies() -> Path:
+    """Real vocabularies with llama.cpp's own vectors, where they are to be had."""
+    root = os.environ.get("SHARPI_SHARED")
+    folder = (Path(root) if root else HERE.parents[2] / "shared") / "tokenizers"
+    if not folder.is_dir():
+        pytest.skip("no shared development data; set SHARPI_SHARED")
+    return folder
+
+
+def with_tokens(vocabulary: Vocabulary, *texts: str, kind: int = 1, **changes: Any) -> Vocabulary:
+    """The vocabulary with more tokens at its end."""
+    extra = {
+        "tokens": [*vocabulary.tokens, *texts],
+        "kinds": [*vocabulary.kinds, *[kind] * len(texts)],
+    }
+    if vocabulary.scores:
+        extra["scores"] = [*vocabulary.scores, *[0.0] * len(texts)]
+    return replace(vocabulary, **extra, **changes)
