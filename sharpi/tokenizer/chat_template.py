@@ -1,26 +1,19 @@
-"""Messages to the text a model was trained on: the file's own template, ChatML, or plain text.
+"""ChatFormat: messages to the text a model was trained on.
 
-A template is a program from a stranger. It runs in jinja2's sandbox, which keeps it from Python's
-attributes, and under limits of output, of string sizes and of time.
+The file's own template, ChatML where there is none and the vocabulary has its marks, else the
+plain contents.
 """
 
-import json
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import jinja2
-from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from sharpi.errors import TemplateError
+from sharpi.gguf.fault import printable
+from sharpi.tokenizer.template_budget import TemplateBudget
+from sharpi.tokenizer.template_sandbox import TemplateSandbox
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
@@ -30,58 +23,30 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_CHATML_MARK = "<|im_start|>"
-_MAX_OUTPUT = 8 << 20
-_MAX_REPEATED = 1 << 20
-_MAX_SECONDS = 5
-
-
-class _GenerationTag(Extension):
-    """Accepts transformers' `{% generation %}` around assistant text, which changes nothing."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> list[Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """The sandbox with bounds on what grows: repeated strings, powers, padding by format."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            for text, count in ((left, right), (right, left)):
-                if isinstance(text, str | list | tuple) and isinstance(count, int):
-                    self._bound(len(text) * count)
-        elif operator == "**" and isinstance(right, int | float):
-            self._bound(abs(right) * 1024)
-        elif operator == "%" and isinstance(left, str):
-            raise TemplateError("the chat template formats strings with %, which is not allowed")
-        return super().call_binop(context, operator, left, right)
-
-    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        for argument in args:  # "".ljust(10**9), "{:9999999}".format()
-            if isinstance(argument, int):
-                __self._bound(argument)
-        if getattr(__obj, "__name__", "") in ("format", "format_map"):
-            raise TemplateError("the chat template formats strings, which is not allowed")
-        return super().call(__context, __obj, *args, **kwargs)
-
-    @staticmethod
-    def _bound(size: float) -> None:
-        if size > _MAX_REPEATED:
-            raise TemplateError("the chat template builds an enormous value")
+_CHATML_MARKS = ("<|im_start|>", "<|im_end|>")
+_TOOL_TEMPLATE = "tool_use"
+_MAX_SOURCE = 1 << 20
+_SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown"}
 
 
 class ChatFormat:
-    """How a model wants its messages; `kind` says where the format comes from."""
+    """How a model wants its messages; `kind` says where the format comes from.
 
-    def __init__(self, source: str | None, kind: Kind, tokens: Mapping[str, str]) -> None:
-        self.source, self.kind = source, kind
-        self._tokens = tokens
+    `tokens`: texts that a template may name ("bos_token" ...). `tool_source`: the template to use
+    when there are tools, if it is another.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        source: str = "",
+        tokens: Mapping[str, str] | None = None,
+        tool_source: str | None = None,
+    ) -> None:
+        self.kind, self.source = kind, source
+        self._tokens = dict(tokens or {})
+        self._tool_source = tool_source
+        self._compiled: dict[str, jinja2.Template] = {}
 
     def render(
         self,
@@ -90,94 +55,70 @@ class ChatFormat:
         tools: Sequence[Mapping[str, Any]] | None = None,
         enable_thinking: bool | None = None,
         add_generation_prompt: bool = True,
-        **extra: Any,
+        extra: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt text; raises TemplateError with the template's own words where it has some."""
+        """The prompt; raises TemplateError, with the template's own words where it has some.
+
+        `enable_thinking` None leaves the choice to the template. `extra`: further variables.
+        """
         if self.kind == "plain":
             return "\n".join(str(message.get("content", "")) for message in messages)
-        values: dict[str, Any] = {**self._tokens, **extra, "messages": list(messages)}
-        values.update(tools=list(tools) if tools else None)
-        values.update(add_generation_prompt=add_generation_prompt)
+        values: dict[str, Any] = {
+            **self._tokens,
+            "messages": [dict(message) for message in messages],
+            "tools": list(tools) if tools else None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **(extra or {}),
+        }
         if enable_thinking is not None:
-            values.update(enable_thinking=enable_thinking)
-        with _in_words():
-            return _joined(self._template.generate(values))
+            values["enable_thinking"] = enable_thinking
+        return self._run(self._tool_source if tools and self._tool_source else self.source, values)
+
+    def _run(self, source: str, values: Mapping[str, Any]) -> str:
+        """The output of a template; whatever it raises becomes one line."""
+        try:
+            self._sandbox.budget = TemplateBudget()
+            return self._sandbox.concat(self._template(source).generate(values))
+        except TemplateError as error:
+            raise TemplateError(_one_line(str(error))) from None
+        except RecursionError:
+            raise TemplateError("the chat template calls itself without end") from None
+        except Exception as error:
+            line = (
+                f" in line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+            )
+            text = f"the chat template fails{line}: {_one_line(str(error))}; --raw does without it"
+            raise TemplateError(text) from None
+
+    def _template(self, source: str) -> jinja2.Template:
+        if source not in self._compiled:
+            if len(source) > _MAX_SOURCE:
+                raise TemplateError("the chat template is longer than a megabyte")
+            self._compiled[source] = self._sandbox.from_string(source)
+        return self._compiled[source]
 
     @cached_property
-    def _template(self) -> jinja2.Template:
-        environment = _Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals.update(raise_exception=_refuse, strftime_now=_now)
-        with _in_words():
-            return environment.from_string(self.source or "")
+    def _sandbox(self) -> TemplateSandbox:
+        return TemplateSandbox()
 
 
 def chat_format(tokenizer: Tokenizer) -> ChatFormat:
-    """The file's template; ChatML where the vocabulary has its marks; else plain text."""
-    ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
-    tokens = {name: "" if i is None else tokenizer.token_text(i) for name, i in ids.items()}
-    if tokenizer.chat_template:
-        return ChatFormat(tokenizer.chat_template, "template", tokens)
-    if _CHATML_MARK in tokenizer.vocabulary.tokens:
-        return ChatFormat(CHATML, "chatml", tokens)
-    return ChatFormat(None, "plain", tokens)
+    """The format of a model, by what its file holds."""
+    vocabulary = tokenizer.vocabulary
+    tokens = {name: _text_of(tokenizer, role) for name, role in _SPECIAL_TOKENS.items()}
+    if vocabulary.chat_template:
+        tool_source = vocabulary.other_templates.get(_TOOL_TEMPLATE)
+        return ChatFormat("template", vocabulary.chat_template, tokens, tool_source)
+    if all(tokenizer.id_of(mark) is not None for mark in _CHATML_MARKS):
+        return ChatFormat("chatml", CHATML, tokens)
+    return ChatFormat("plain")
 
 
-def _refuse(message: str) -> NoReturn:
-    raise TemplateError(f"the chat template refuses the messages: {message}")
+def _text_of(tokenizer: Tokenizer, role: str) -> str:
+    token_id = tokenizer.vocabulary.id_of(role)
+    return "" if token_id is None else tokenizer.token_text(token_id)
 
 
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent, **options)
-
-
-def _joined(pieces: Iterator[str]) -> str:
-    """The whole output, within the limits of size and time."""
-    parts, size = [], 0
-    with _time_limit():
-        for piece in pieces:
-            size += len(piece)
-            if size > _MAX_OUTPUT:
-                raise TemplateError("the chat template writes without end")
-            parts.append(piece)
-    return "".join(parts)
-
-
-@contextmanager
-def _in_words() -> Iterator[None]:
-    """Turns whatever a template raises into one line."""
-    try:
-        yield
-    except TemplateError:
-        raise
-    except RecursionError:
-        raise TemplateError("the chat template calls itself without end") from None
-    except Exception as error:
-        line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-        text = " ".join(str(error).split())
-        raise TemplateError(f"the chat template fails{line}: {text}; try --raw") from None
-
-
-@contextmanager
-def _time_limit() -> Iterator[None]:
-    """Ends a template that computes without end; only the main thread can be interrupted so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def expire(number: int, frame: FrameType | None) -> NoReturn:
-        raise TemplateError(f"the chat template takes more than {_MAX_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, _MAX_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))

@@ -1,49 +1,76 @@
-"""Tells a model's reasoning from its answer while the text streams: `<think>` ... `</think>`."""
+"""A model's reasoning told from its answer while the text streams: `<think>` ... `</think>`."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
-OPEN, CLOSE = "<think>", "</think>"
+from sharpi.tokenizer.tokenizer import Tokenizer
+
 Kind = Literal["reasoning", "answer"]
 Piece = tuple[Kind, str]
 
 
-def opens_reasoning(prompt: str) -> bool:
-    """Whether a rendered prompt ends inside an opened block, as some templates do."""
-    return prompt.rfind(OPEN) > prompt.rfind(CLOSE)
+@dataclass(frozen=True, slots=True)
+class ReasoningMarkers:
+    """What stands before and after reasoning."""
+
+    opening: str
+    closing: str
+
+
+THINK = ReasoningMarkers("<think>", "</think>")
+KNOWN_MARKERS = (
+    THINK,
+    ReasoningMarkers("[THINK]", "[/THINK]"),
+    ReasoningMarkers("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+
+
+def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
+    """The markers that a model's template writes or its vocabulary holds; None without any."""
+    template = tokenizer.chat_template or ""
+    for markers in KNOWN_MARKERS:
+        if markers.closing in template or tokenizer.id_of(markers.closing) is not None:
+            return markers
+    return None
+
+
+def opens_reasoning(prompt: str, markers: ReasoningMarkers = THINK) -> bool:
+    """Whether a rendered prompt ends with an opened block, as some templates do."""
+    return prompt.rstrip().endswith(markers.opening)
 
 
 class ReasoningSplitter:
     """Feed text, get pieces with their kind; markers are dropped, also when cut in two."""
 
-    def __init__(self, starts_inside: bool = False) -> None:
-        self._inside = starts_inside
+    def __init__(self, starts_inside: bool = False, markers: ReasoningMarkers = THINK) -> None:
+        self._markers, self._inside = markers, starts_inside
         self._held = ""
 
     def feed(self, text: str) -> Iterator[Piece]:
         """The pieces that are certain; what may still be a marker waits."""
         self._held += text
         while True:
-            marker = CLOSE if self._inside else OPEN
-            before, found, after = self._held.partition(marker)
+            before, found, after = self._held.partition(self._awaited)
             if not found:
                 break
             if before:
                 yield self._kind, before
             self._inside, self._held = not self._inside, after
-        keep = _unfinished(self._held, marker)
-        shown, self._held = (
-            self._held[: len(self._held) - keep],
-            self._held[len(self._held) - keep :],
-        )
+        certain = len(self._held) - _unfinished(self._held, self._awaited)
+        shown, self._held = self._held[:certain], self._held[certain:]
         if shown:
             yield self._kind, shown
 
     def flush(self) -> Iterator[Piece]:
         """What waited and is now known to be text."""
-        if self._held:
-            yield self._kind, self._held
-        self._held = ""
+        held, self._held = self._held, ""
+        if held:
+            yield self._kind, held
+
+    @property
+    def _awaited(self) -> str:
+        return self._markers.closing if self._inside else self._markers.opening
 
     @property
     def _kind(self) -> Kind:

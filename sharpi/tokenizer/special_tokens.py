@@ -37,6 +37,10 @@ _FIM_TEXTS = {
 _ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 # The channel markers of gpt-oss are part of what it says.
 _SHOWN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+# Markers of reasoning are text for whoever reads along, whatever kind the file gives them.
+_REASONING_TEXTS = (
+    "<think>", "</think>", "[THINK]", "[/THINK]", "<|START_THINKING|>", "<|END_THINKING|>",
+)  # fmt: skip
 _HIDDEN = (TokenKind.CONTROL, TokenKind.UNKNOWN)
 # C's isspace.
 BLANKS = " \t\n\v\f\r"
@@ -44,7 +48,11 @@ BLANKS = " \t\n\v\f\r"
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A token that is looked for in text; `strips_left` and `strips_right` eat blanks beside it."""
+    """A token that is looked for in text.
+
+    `is_hidden`: control or unknown, looked for only on request. `strips_left` and `strips_right`
+    eat the blanks beside it.
+    """
 
     text: str
     token_id: int
@@ -55,10 +63,14 @@ class SpecialToken:
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """`kinds`: of all tokens, after the rules by text. `found`: longest text first."""
+    """`kinds`: of all tokens, after the rules by text. `found`: longest text first.
+
+    `hidden_ids`: tokens that steer the model and are no part of the text.
+    """
 
     kinds: Sequence[int]
     end_ids: frozenset[int]
+    hidden_ids: frozenset[int]
     found: tuple[SpecialToken, ...]
 
     def split(self, text: str, *, parse_hidden: bool) -> list[str | int]:
@@ -88,7 +100,10 @@ def find_special_tokens(vocabulary: Vocabulary, ids: Mapping[str, int]) -> Speci
     for text, kind in _ordinary_ends(ids):
         ends.discard(ids[text])
         kinds[ids[text]] = kind
-    return SpecialTokens(kinds, frozenset(ends), _found(vocabulary, kinds))
+    found = _found(vocabulary, kinds)
+    hidden = {token.token_id for token in found if token.is_hidden}
+    hidden.difference_update(_present(_REASONING_TEXTS, ids))
+    return SpecialTokens(kinds, frozenset(ends), frozenset(hidden), found)
 
 
 def _cut(part: str | int, token: SpecialToken) -> list[str | int]:

@@ -113,8 +113,7 @@ class Tokenizer:
 
     def is_hidden(self, token_id: int) -> bool:
         """Whether a token steers the model rather than being text."""
-        kinds = self._special.kinds
-        return token_id < len(kinds) and kinds[token_id] in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+        return token_id in self._special.hidden_ids
 
     def _spell(self, token_id: int) -> bytes:
         # Models may have more rows of logits than the vocabulary has tokens.

@@ -10,6 +10,7 @@ import random
 import tempfile
 from collections import Counter
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def byte_level_vocabulary() -> dict[str, Any]:
     corpus = [[letters[byte] for byte in text.encode()] for text in TEXTS]
     merges: list[str] = []
     for _ in range(NUM_MERGES):
-        pairs = Counter(pair for word in corpus for pair in zip(word, word[1:], strict=False))
+        pairs = Counter(pair for word in corpus for pair in pairwise(word))
         left, right = min(pairs, key=lambda pair: (-pairs[pair], pair))
         merges.append(f"{left} {right}")
         corpus = [merged(word, left, right) for word in corpus]

@@ -1,0 +1,124 @@
+"""TemplateBudget: what one rendering may compute and build, counted instead of timed.
+
+Counting gives the same verdict on every machine and in every thread.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jinja2.utils import Namespace
+
+from sharpi.errors import TemplateError
+
+MAX_SIZE = 8 << 20  # characters of one value, and of the whole output
+_ENTRY_SIZE = 16  # what an entry of a list counts, in characters
+_MAX_PRODUCT = 64 << 20  # what one filter may build, estimated
+_MAX_STEPS = 1 << 19  # about a second
+_SIZE_PER_STEP = 256
+_MAX_BITS = 1 << 16  # of a whole number
+_HUGE_FIELD = re.compile(r"\d{5}|\{[^{}]*\{|%[^a-zA-Z%]*\*")
+
+
+class TemplateBudget:
+    """Spent by loops, calls and operations; raises TemplateError when a limit is passed."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def spend(self, size: int = 0) -> None:
+        """One step, and the work on a value of `size`."""
+        self._steps += 1 + size // _SIZE_PER_STEP
+        if self._steps > _MAX_STEPS:
+            raise TemplateError("the chat template computes without end")
+
+    def admit(self, size: float, limit: int = MAX_SIZE) -> None:
+        """Refuses to build a value of this size."""
+        if size > limit:
+            raise TemplateError("the chat template builds an enormous value")
+
+    def measure(self, *values: Any) -> int:
+        """Size of the values in characters; shared parts count wherever they appear."""
+        total, pending = 0, list(values)
+        while pending:
+            value = pending.pop()
+            total += _ENTRY_SIZE
+            if isinstance(value, str | bytes):
+                total += len(value)
+            elif isinstance(value, int):
+                total += value.bit_length() // 3
+            elif isinstance(value, Mapping):
+                pending += [*value.keys(), *value.values()]
+            elif isinstance(value, list | tuple | set | frozenset):
+                pending += value
+            elif isinstance(value, Namespace):
+                pending.append(vars(value)["_Namespace__attrs"])
+            self.admit(total + _ENTRY_SIZE * len(pending))
+        self.spend(total)
+        return total
+
+    def counted(self, values: Iterable[Any]) -> Iterator[Any]:
+        """The values, each of them a step."""
+        for value in values:
+            self.spend()
+            yield value
+
+    def gathered(self, values: Iterable[Any]) -> list[Any]:
+        """The values in a list, measured while they come."""
+        found, total = [], 0
+        for value in values:
+            total += self.measure(value)
+            self.admit(total)
+            found.append(value)
+        return found
+
+    def admit_operation(self, operator: str, left: Any, right: Any) -> None:
+        """Bounds the result of a binary operation."""
+        if operator == "%" and isinstance(left, str):
+            self.admit_format(left, right)
+        elif isinstance(left, int) and isinstance(right, int):
+            self._admit_number(operator, left, right)
+        elif operator == "+":
+            self.measure(left, right)
+        elif operator == "*":
+            for value, count in ((left, right), (right, left)):
+                if isinstance(count, int) and not isinstance(value, int | float):
+                    self.admit(self.measure(value) * max(count, 0))
+
+    def admit_format(self, form: str, values: Any) -> None:
+        """Bounds what a format string makes: no huge or computed widths, no endless repetition."""
+        if _HUGE_FIELD.search(form):
+            raise TemplateError("the chat template pads a string enormously")
+        self.admit(len(form) + (form.count("%") + form.count("{")) * self.measure(values))
+
+    def admit_filter(self, value: Any, arguments: Iterable[Any]) -> None:
+        """Bounds the result of a filter by its value times its arguments, numbers as they are."""
+        factor = 1
+        for argument in arguments:
+            is_number = isinstance(argument, int | float)
+            factor += int(abs(argument)) if is_number else self.measure(argument)
+        self.admit(self.measure(value) * factor, _MAX_PRODUCT)
+
+    def admit_method(self, text: str, name: str, arguments: tuple[Any, ...]) -> None:
+        """Bounds the result of a string's method."""
+        numbers = [abs(value) for value in arguments if isinstance(value, int)]
+        texts = [value for value in arguments if isinstance(value, str)]
+        if name in ("format", "format_map"):
+            self.admit_format(text, arguments)
+        elif name == "replace" and len(texts) == 2:
+            self.admit(len(text) + text.count(texts[0]) * len(texts[1]))
+        elif name == "join" and arguments:
+            self.admit(self.measure(arguments[0]) * max(1, len(text)))
+        elif name == "expandtabs":
+            self.admit(text.count("\t") * max(numbers, default=8))
+        elif name in ("center", "ljust", "rjust", "zfill"):
+            self.admit(max(numbers, default=0))
+        elif name == "translate":
+            raise TemplateError("the chat template uses translate, which is not allowed")
+
+    def _admit_number(self, operator: str, left: int, right: int) -> None:
+        bits = {
+            "*": left.bit_length() + right.bit_length(),
+            "**": left.bit_length() * abs(right),
+        }
+        self.admit(bits.get(operator, 0), _MAX_BITS)
