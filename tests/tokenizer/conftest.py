@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +63,3 @@ def shared_vocabularies() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared development data; set SHARPI_SHARED")
     return folder
-
-
-def with_tokens(vocabulary: Vocabulary, *texts: str, kind: int = 1, **changes: Any) -> Vocabulary:
-    """The vocabulary with more tokens at its end."""
-    extra = {
-        "tokens": [*vocabulary.tokens, *texts],
-        "kinds": [*vocabulary.kinds, *[kind] * len(texts)],
-    }
-    if vocabulary.scores:
-        extra["scores"] = [*vocabulary.scores, *[0.0] * len(texts)]
-    return replace(vocabulary, **extra, **changes)

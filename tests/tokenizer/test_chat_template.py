@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import with_tokens
+from larger_vocabulary import with_tokens
 
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format

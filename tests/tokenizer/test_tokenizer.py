@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from conftest import with_tokens
 from hypothesis import given
 from hypothesis import strategies as st
+from larger_vocabulary import with_tokens
 from nasty_texts import SPECIAL_TEXTS, TEXTS
 
 from sharpi.errors import UnsupportedModelError
