@@ -38,7 +38,9 @@ class Generation:
         self._sequence, self._tokenizer = sequence, tokenizer
         self._prompt, self._request = list(prompt_ids), request
         self._context_shift = context_shift
-        self._decoder = StreamDecoder(tokenizer)
+        # After a control token, as after a chat template, a SentencePiece text starts anew.
+        starts_text = tokenizer.is_hidden(prompt_ids[-1])
+        self._decoder = StreamDecoder(tokenizer, starts_text=starts_text)
         self._stops = StopFilter(request.stop)
         self._pieces = self._run()
         self.finish_reason: FinishReason | None = None

@@ -7,6 +7,7 @@ program with another number of tokens.
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
@@ -14,7 +15,7 @@ from sharpi.ops import abi
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
-from sharpi.ops.program import IntArray, Program, ProgramLimits, Rounding, int_pointer
+from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
 from sharpi.ops.recorder import Recorder
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
@@ -24,33 +25,30 @@ class Runner:
     """One loaded model on the CPU."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        weights: ModelWeights,
-        *,
-        context_size: int,
-        batch_size: int,
-        precision: Rounding,
-        instruction_set: str,
-        num_threads: int,
-        num_batch_threads: int,
+        self, config: ModelConfig, weights: ModelWeights, settings: EngineSettings
     ) -> None:
+        self.settings = settings
         self.vocab_size = weights.output.rows
-        self.batch_size = min(batch_size, context_size)
-        self.context_size = context_size
         self._config, self._weights = config, weights
-        self._precision: Rounding = precision
-        self._instruction_set = instruction_set
-        self._num_threads, self._num_batch_threads = num_threads, num_batch_threads
-        self._num_pages = -(-context_size // PAGE_POSITIONS)
+        self._num_pages = -(-settings.context_size // PAGE_POSITIONS)
         self.cache = KvCache(config.attention, self._num_pages)
-        self._pool = ThreadPool(max(num_threads, num_batch_threads))
+        self._pool = ThreadPool(max(settings.num_threads, settings.num_batch_threads))
         self._programs: dict[int, Program] = {}
         self._ids, self._positions, self._sequences, self._outputs = (
-            np.zeros(self.batch_size, np.int32) for _ in range(4)
+            np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
         pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
         self._step = abi.Step(0, 0, *pointers)
+
+    @property
+    def context_size(self) -> int:
+        """Positions of the KV cache."""
+        return self.settings.context_size
+
+    @property
+    def batch_size(self) -> int:
+        """Tokens of one pass at most."""
+        return self.settings.batch_size
 
     @property
     def scoring_batch(self) -> int:
@@ -73,8 +71,12 @@ class Runner:
         self._outputs[: len(outputs)] = outputs
         step.num_tokens, step.num_outputs = count, len(outputs)
         step.page_table, step.pages_per_sequence = int_pointer(pages), len(pages)
-        program.run(step, self._pool, self._num_threads if count == 1 else self._num_batch_threads)
+        program.run(step, self._pool, self._threads(count))
         return program.logits[: len(outputs)]
+
+    def _threads(self, num_tokens: int) -> int:
+        s = self.settings
+        return s.num_threads if num_tokens == 1 else s.num_batch_threads
 
     def routes(self, num_tokens: int) -> list[IntArray]:
         """The last single-output step's expert ids, (tokens, used) for each MoE layer."""
@@ -83,11 +85,11 @@ class Runner:
     def _program(self, max_outputs: int) -> Program:
         if max_outputs not in self._programs:
             limits = ProgramLimits(
-                max_tokens=self.batch_size,
+                max_tokens=self.settings.batch_size,
                 max_outputs=max_outputs,
                 max_positions=self._num_pages * PAGE_POSITIONS,
-                precision=self._precision,
-                instruction_set=self._instruction_set,
+                precision=self.settings.rounding,
+                instruction_set=self.settings.instruction_set,
             )
             recorder = Recorder(limits, self.cache)
             model: Transformer[Buffer] = Transformer(self._config, self._weights, recorder)

@@ -32,12 +32,17 @@ class QuantTypeSummary:
     num_bytes: int
 
 
+def is_routed(name: str) -> bool:
+    """Whether a tensor holds routed experts, of which a token meets only some."""
+    return _EXPERT_TENSOR.search(name) is not None
+
+
 def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
     """Parameters a token meets: `num_used / num_experts` of expert tensors, all of the others."""
     total = 0
     for tensor in tensors:
-        is_routed = num_experts > 0 and _EXPERT_TENSOR.search(tensor.name)
-        total += tensor.num_values * num_used // num_experts if is_routed else tensor.num_values
+        routed = num_experts > 0 and is_routed(tensor.name)
+        total += tensor.num_values * num_used // num_experts if routed else tensor.num_values
     return total
 
 

@@ -1,0 +1,94 @@
+"""What was decided from the request, the model and the machine: pure, so that tests are tables."""
+
+from dataclasses import dataclass
+
+from sharpi.config import RunConfig
+from sharpi.errors import UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.tensor_summary import is_routed
+from sharpi.hardware import HardwareInfo
+from sharpi.model.config import ModelConfig
+from sharpi.ops.kv_cache import kv_bytes
+from sharpi.ops.program import Rounding
+from sharpi.units import format_bytes
+
+DEFAULT_CONTEXT = 4096
+SMALL_MODEL_BYTES = 1 << 30
+# Weights of a token that make a decode thread worth its barriers, about 100 us of reading.
+BYTES_WORTH_A_THREAD = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """`rounding` is that of activations, `batch_size` the most tokens of one pass."""
+
+    context_size: int
+    batch_size: int
+    rounding: Rounding
+    instruction_set: str
+    num_threads: int
+    num_batch_threads: int
+    notes: tuple[str, ...] = ()
+
+
+def decide(
+    config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo
+) -> EngineSettings:
+    """The settings; raises UsageError for a request that cannot be met."""
+    context_size = _context_size(config.context_size, model, hardware)
+    batch_threads = config.num_batch_threads or config.num_threads or hardware.physical_cores
+    return EngineSettings(
+        context_size=context_size,
+        batch_size=min(config.batch_size, context_size),
+        rounding=_rounding(config, file),
+        instruction_set=hardware.instruction_set,
+        num_threads=config.num_threads or _decode_threads(file, model, hardware),
+        num_batch_threads=batch_threads,
+        notes=_threads_note(config, hardware),
+    )
+
+
+def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
+    """What "auto" means: a small model is the one that rounding hurts, and has speed to spare."""
+    if config.precision != "auto":
+        return config.precision
+    size = sum(tensor.num_bytes for tensor in file.tensors.values())
+    return "int16" if size < SMALL_MODEL_BYTES else "int8"
+
+
+def active_bytes(file: GgufFile, model: ModelConfig) -> int:
+    """Weight bytes that one token reads: its share of the routed experts, all of the rest."""
+    total = 0
+    for name, tensor in file.tensors.items():
+        if model.is_moe and is_routed(name):
+            total += tensor.num_bytes * model.num_experts_per_token // model.num_experts
+        elif name != "token_embd.weight" or "output.weight" not in file.tensors:
+            total += tensor.num_bytes
+    return total
+
+
+def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) -> int:
+    """The physical cores, or fewer where threads would mostly wait for each other."""
+    worth = active_bytes(file, model) // BYTES_WORTH_A_THREAD
+    return max(1, min(hardware.physical_cores, worth))
+
+
+def _context_size(wanted: int | None, model: ModelConfig, hardware: HardwareInfo) -> int:
+    """What was asked for, or a modest default, as far as its KV cache can fit."""
+    if wanted is not None and wanted < 1:
+        raise UsageError(f"the context size must be at least 1, not {wanted}")
+    size = wanted or min(model.context_length, DEFAULT_CONTEXT)
+    needed = kv_bytes(model.attention, size)
+    if hardware.total_ram and needed > hardware.total_ram:
+        raise UsageError(
+            f"a context of {size} needs {format_bytes(needed)} of KV cache, this machine has"
+            f" {format_bytes(hardware.total_ram)}; lower it with -c"
+        )
+    return size
+
+
+def _threads_note(config: RunConfig, hardware: HardwareInfo) -> tuple[str, ...]:
+    asked = max(config.num_threads or 0, config.num_batch_threads or 0)
+    if asked <= hardware.logical_cores:
+        return ()
+    return (f"{asked} threads on {hardware.logical_cores} cores wait for each other; lower -t",)

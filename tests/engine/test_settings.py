@@ -1,0 +1,66 @@
+"""Decisions from request, model and machine, as a table."""
+
+from pathlib import Path
+
+import pytest
+
+from sharpi.config import RunConfig
+from sharpi.engine.settings import EngineSettings, active_bytes, decide
+from sharpi.errors import UsageError
+from sharpi.gguf.reader import open_gguf
+from sharpi.hardware import HardwareInfo
+from sharpi.model.config import read_config
+
+MODEL = Path(__file__).parents[1] / "references" / "qwen3moe.gguf"
+MACHINE = HardwareInfo(
+    physical_cores=8, logical_cores=16, total_ram=8 << 30, free_ram=4 << 30, instruction_set="avx2"
+)
+
+
+def settings(**options: object) -> EngineSettings:
+    with open_gguf(MODEL) as file:
+        config = RunConfig(model=MODEL, **options)  # type: ignore[arg-type]
+        return decide(config, file, read_config(file), MACHINE)
+
+
+def test_defaults_are_modest() -> None:
+    decided = settings()
+    assert decided.context_size == 2048  # the model's own, below 4,096
+    assert decided.batch_size == 512
+    assert decided.rounding == "int16"  # a small model
+    assert decided.num_batch_threads == 8
+    assert decided.num_threads == 1  # too little to read for more
+    assert decided.notes == ()
+
+
+def test_what_is_asked_for_counts() -> None:
+    decided = settings(
+        context_size=100, batch_size=300, precision="int8", num_threads=3, num_batch_threads=5
+    )
+    assert (decided.context_size, decided.batch_size) == (100, 100)
+    assert decided.rounding == "int8"
+    assert (decided.num_threads, decided.num_batch_threads) == (3, 5)
+    assert settings(num_threads=3).num_batch_threads == 3
+
+
+def test_a_token_reads_its_share_of_the_experts() -> None:
+    with open_gguf(MODEL) as file:
+        model = read_config(file)
+        routed = sum(t.num_bytes for n, t in file.tensors.items() if "_exps." in n)
+        embedding = file.tensors["token_embd.weight"].num_bytes
+        everything = sum(t.num_bytes for t in file.tensors.values())
+        share = model.num_experts_per_token / model.num_experts
+        expected = everything - embedding - routed * (1 - share)
+        assert active_bytes(file, model) == pytest.approx(expected, rel=0.01)
+
+
+def test_more_threads_than_cores_are_noted() -> None:
+    assert settings(num_threads=16).notes == ()
+    (note,) = settings(num_threads=17).notes
+    assert "17 threads on 16 cores" in note
+
+
+@pytest.mark.parametrize(("size", "message"), [(0, "at least 1"), (1 << 30, r"KV cache.*-c")])
+def test_a_context_that_cannot_be_is_refused(size: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings(context_size=size)
