@@ -90,6 +90,7 @@ inline void multiply_group(const uint8_t* w, const int8_t* const q[], Ints p[][k
           const Ints product = kKind.max_weight == 128 ? multiply_signed(weights, x[n])
                                                        : multiply_unsigned(weights, x[n]);
           run[n][r] = i ? _mm256_add_epi16(run[n][r], product) : product;
+          asm("" : "+x"(run[n][r]));  // else the additions are put off and every product spilled
         }
       }
     }
