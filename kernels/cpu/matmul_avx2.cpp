@@ -5,8 +5,9 @@
 #include "avx2/float_product.h"
 #include "avx2/tile_product.h"
 #include "avx2/unpack_blocks_of_32.h"
-#include "avx2/unpack_decoded.h"
 #include "avx2/unpack_k_quants.h"
+#include "avx2/unpack_low_bit.h"
+#include "avx2/unpack_tables.h"
 #include "quantise.h"
 
 namespace sharpi {
@@ -24,10 +25,6 @@ template <QuantType kType, class Type>
 constexpr Entry blocks_of_32() {
   return quantised<kType, avx2::UnpackBlocksOf32<Type>>();
 }
-template <QuantType kType, class Block, int kColumns>
-constexpr Entry decoded() {
-  return quantised<kType, avx2::UnpackDecoded<kType, Block, kColumns>>();
-}
 template <QuantType kType, class Weight>
 constexpr Entry floats() {
   return {kType, avx2::float_product<Weight>, avx2::float_product<Weight>};
@@ -39,17 +36,17 @@ constexpr Entry kEntries[] = {
     floats<QuantType::BF16, avx2::BF16>(),
     blocks_of_32<QuantType::Q4_0, avx2::Q4_0>(),
     blocks_of_32<QuantType::Q4_1, avx2::Q4_1>(),
-    decoded<QuantType::Q5_0, BlockQ5_0, 32>(),
-    decoded<QuantType::Q5_1, BlockQ5_1, 32>(),
+    blocks_of_32<QuantType::Q5_0, avx2::Q5_0>(),
+    blocks_of_32<QuantType::Q5_1, avx2::Q5_1>(),
     blocks_of_32<QuantType::Q8_0, avx2::Q8_0>(),
-    decoded<QuantType::IQ4_NL, BlockIQ4_NL, 32>(),
+    blocks_of_32<QuantType::IQ4_NL, avx2::IQ4_NL>(),
     blocks_of_32<QuantType::MXFP4, avx2::MXFP4>(),
-    decoded<QuantType::Q2_K, BlockQ2_K, 256>(),
-    decoded<QuantType::Q3_K, BlockQ3_K, 256>(),
+    quantised<QuantType::Q2_K, avx2::UnpackQ2_K>(),
+    quantised<QuantType::Q3_K, avx2::UnpackQ3_K>(),
     quantised<QuantType::Q4_K, avx2::UnpackQ4_K>(),
     quantised<QuantType::Q5_K, avx2::UnpackQ5_K>(),
     quantised<QuantType::Q6_K, avx2::UnpackQ6_K>(),
-    decoded<QuantType::IQ4_XS, BlockIQ4_XS, 256>(),
+    quantised<QuantType::IQ4_XS, avx2::UnpackIQ4_XS>(),
 };
 
 ProductFn product(QuantType type, Precision precision) {

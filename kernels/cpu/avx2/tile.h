@@ -29,7 +29,8 @@ struct TileKind {
 
   // Products of four columns that an int16 can add up: each is at most 2 * max_weight * 127.
   constexpr int safe_additions() const {
-    return max_weight <= 15 ? 8 : max_weight <= 31 ? 4 : max_weight <= 63 ? 2 : 1;
+    const int safe = max_weight <= 15 ? 8 : max_weight <= 31 ? 4 : max_weight <= 63 ? 2 : 1;
+    return safe < group_columns / 4 ? safe : group_columns / 4;
   }
   constexpr int part_groups() const { return 32 / group_columns; }
 };

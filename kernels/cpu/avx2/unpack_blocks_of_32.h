@@ -1,4 +1,5 @@
-// Blocks of 32 with one scale, 8 rows of them into a quarter of a tile: Q4_0, Q4_1, Q8_0, MXFP4.
+// Blocks of 32 with one scale, 8 rows of them into a quarter of a tile: Q4_0, Q4_1, Q5_0, Q5_1,
+// Q8_0.
 #pragma once
 #include <cstddef>
 
@@ -48,6 +49,40 @@ struct Q4_1 {
   static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
 };
 
+// Adds bit i of a row's dword, as 16, to its value i.
+inline void add_fifth_bits(Ints bits, Ints w[8]) {
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; k++) {
+    const Ints byte_of_row =
+        _mm256_add_epi8(_mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404,
+                                          0x08080808, 0x0c0c0c0c),
+                        bytes(k / 2));
+    const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
+    const Ints spread = bit_and(_mm256_shuffle_epi8(bits, byte_of_row), one_bit);
+    w[k] = bit_or(w[k], bit_and(_mm256_cmpeq_epi8(spread, one_bit), bytes(16)));
+  }
+}
+
+struct Q5_0 {
+  using Block = BlockQ5_0;
+  static constexpr TileKind kKind{32, false, 16, 31};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
+  }
+};
+
+struct Q5_1 {
+  using Block = BlockQ5_1;
+  static constexpr TileKind kKind{32, true, 0, 31};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
+  }
+};
+
 struct Q8_0 {
   using Block = BlockQ8_0;
   static constexpr TileKind kKind{32, false, 0, 128};
@@ -55,26 +90,6 @@ struct Q8_0 {
   static void values(Rows block, Ints w[8]) {
     transpose16(block + offsetof(Block, qs), w);
     transpose16(block + (offsetof(Block, qs) + 16), w + 4);
-  }
-};
-
-struct MXFP4 {
-  using Block = BlockMXFP4;
-  static constexpr TileKind kKind{32, false, 12, 24};
-  // 2^(e - 128), half of what the exponent says since the values are doubled; subnormal below 2.
-  static Floats scale(Ints start) {
-    const Ints e = bit_and(start, dwords(255));
-    const Ints normal = _mm256_slli_epi32(_mm256_sub_epi32(e, dwords(1)), 23);
-    const Ints subnormal = _mm256_sllv_epi32(dwords(0x00200000), e);
-    return _mm256_castsi256_ps(
-        _mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(dwords(2), e)));
-  }
-  static void values(Rows block, Ints w[8]) {
-    // Twice the values of an E2M1 float, plus 12.
-    const Ints table = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-    split_nibbles(block + offsetof(Block, qs), w);
-    for (int k = 0; k < 8; k++) w[k] = _mm256_shuffle_epi8(table, w[k]);
   }
 };
 

@@ -1,0 +1,61 @@
+// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4.
+#pragma once
+#include "unpack_blocks_of_32.h"
+
+namespace sharpi::avx2 {
+
+inline void look_up(__m128i table, Ints w[8]) {
+  for (int k = 0; k < 8; k++) w[k] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), w[k]);
+}
+inline __m128i nonlinear_values() { return _mm_setr_epi8(SHARPI_IQ4_VALUES); }
+
+struct IQ4_NL {
+  using Block = BlockIQ4_NL;
+  static constexpr TileKind kKind{32, false, 0, 128};
+  static Floats scale(Ints start) { return low_half(start); }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    look_up(nonlinear_values(), w);
+  }
+};
+
+struct MXFP4 {
+  using Block = BlockMXFP4;
+  static constexpr TileKind kKind{32, false, 12, 24};
+  // 2^(e - 128), half of what the exponent says since the values are doubled; subnormal below 2.
+  static Floats scale(Ints start) {
+    const Ints e = bit_and(start, dwords(255));
+    const Ints normal = _mm256_slli_epi32(_mm256_sub_epi32(e, dwords(1)), 23);
+    const Ints subnormal = _mm256_sllv_epi32(dwords(0x00200000), e);
+    return _mm256_castsi256_ps(
+        _mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(dwords(2), e)));
+  }
+  static void values(Rows block, Ints w[8]) {
+    split_nibbles(block + offsetof(Block, qs), w);
+    // Twice the values of an E2M1 float, plus 12.
+    look_up(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0), w);
+  }
+};
+
+// Eight groups of 32 with 6-bit scales, less 32, in two places.
+struct UnpackIQ4_XS {
+  static constexpr TileKind kKind{32, false, 0, 128};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
+    const Floats d = low_half(start);
+    for (int g = 0; g < 8; g++) {
+      const Ints four = bit_and(_mm256_srli_epi32(low, 4 * g), dwords(15));
+      const Ints two = bit_and(_mm256_srli_epi32(start, 16 + 2 * g), dwords(3));
+      const Ints scale = _mm256_sub_epi32(bit_or(four, _mm256_slli_epi32(two, 4)), dwords(32));
+      _mm256_store_ps(tile.scale[g] + part * kLanes, _mm256_mul_ps(d, to_float(scale)));
+      Ints w[8];
+      split_nibbles(blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g), w);
+      look_up(nonlinear_values(), w);
+      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][part], w[k]);
+    }
+  }
+};
+
+}  // namespace sharpi::avx2
