@@ -94,10 +94,24 @@ void to_half(const float* x, uint16_t* out, int n) {
   for (; i < n; i++) out[i] = float_to_half(x[i]);
 }
 
+// The positions of a page that any of its queries sees. Nothing else is touched: an old value there may be infinite.
+struct Visible {
+  int begin, end;
+};
+inline Visible visible(const PageAttention& a) {
+  Visible v{kPage, 0};
+  for (int n = 0; n < a.num_queries; n++) {
+    v.begin = a.first[n] < v.begin ? a.first[n] : v.begin;
+    v.end = a.last[n] >= v.end ? a.last[n] + 1 : v.end;
+  }
+  return {v.begin < 0 ? 0 : v.begin, v.end > kPage ? kPage : v.end};
+}
+
 // Scores of N queries with the page's keys, two panels at a time: each sum runs over the dimensions in order.
 template <int N>
-void page_scores(const PageAttention& a, float scores[][kPage]) {
-  for (int panel = 0; panel < kPage / kPanel; panel += 2) {
+void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
+  constexpr int kPair = 2 * kPanel;
+  for (int panel = range.begin / kPair * 2; panel * kPanel < range.end; panel += 2) {
     const uint16_t* low = a.keys + (size_t)panel * a.key_dim * kPanel;
     const uint16_t* high = low + (size_t)a.key_dim * kPanel;
     F32x16 s[N][2] = {};
@@ -119,11 +133,11 @@ void page_scores(const PageAttention& a, float scores[][kPage]) {
 
 // sums = sums * rescale + probabilities . values, over the positions in order.
 template <int N>
-void page_values(const PageAttention& a, const float probabilities[][kPage], const float* rescale) {
+void page_values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
   for (int d = 0; d < a.value_dim; d += kLanes) {
     F32x16 s[N];
     for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
-    for (int p = 0; p < kPage; p++) {
+    for (int p = range.begin; p < range.end; p++) {
       const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) s[n] += probabilities[n][p] * v;
@@ -165,11 +179,12 @@ float page_softmax(const PageAttention& a, int n, float* scores) {
 
 template <int N>
 void attend(const PageAttention& a) {
-  alignas(64) float scores[N][kPage];
+  alignas(64) float scores[N][kPage] = {};
   float rescale[N];
-  page_scores<N>(a, scores);
+  const Visible range = visible(a);
+  page_scores<N>(a, range, scores);
   for (int n = 0; n < N; n++) rescale[n] = page_softmax(a, n, scores[n]);
-  page_values<N>(a, scores, rescale);
+  page_values<N>(a, range, scores, rescale);
 }
 
 void attend_page(const PageAttention& a) {
