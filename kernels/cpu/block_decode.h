@@ -27,20 +27,29 @@ inline Block block_at(const uint8_t* p) {
   return block;
 }
 
-// Blocks of 32: two groups of 16 with one scale. `values(block, i)` is the i-th whole number.
-template <class Block, class Values>
+// q[i] = value(part, l), in parts of kLength values: loops of fixed length vectorise.
+template <int kLength, class Value>
+inline void fill(int8_t* q, int num_parts, Value value) {
+  for (int part = 0; part < num_parts; part++)
+    for (int l = 0; l < kLength; l++) q[kLength * part + l] = int8_t(value(part, l));
+}
+
+// Blocks of 32: two groups of 16 with one scale; `value(block, half, l)` is a whole number.
+template <class Block, class Value>
 inline void decode_32(const uint8_t* p, int count, RowBlock& out, float (*scale)(const Block&),
-                      float (*min)(const Block&), Values values) {
+                      float (*min)(const Block&), Value value) {
   for (int b = 0; b < count; b++) {
     const Block block = block_at<Block>(p + b * sizeof(Block));
-    for (int i = 0; i < 32; i++) out.q[32 * b + i] = int8_t(values(block, i));
+    fill<16>(out.q + 32 * b, 2, [&](int half, int l) { return value(block, half, l); });
     out.scale[2 * b] = out.scale[2 * b + 1] = scale(block);
     out.min[2 * b] = out.min[2 * b + 1] = min ? min(block) : 0.f;
   }
 }
 
-inline int nibble(const uint8_t* qs, int i) { return qs[i % 16] >> (i / 16 * 4) & 15; }
-inline int fifth_bit(const uint8_t* qh, int i) { return (qh[i / 8] >> (i % 8) & 1) << 4; }
+inline int nibble(const uint8_t* qs, int half, int l) { return qs[l] >> (4 * half) & 15; }
+inline int fifth_bit(const uint8_t* qh, int half, int l) {
+  return (qh[2 * half + l / 8] >> (l % 8) & 1) << 4;
+}
 template <class Block>
 inline float half_scale(const Block& b) {
   return half_to_float(b.d);
@@ -61,8 +70,12 @@ inline float e8m0_half(const BlockMXFP4& b) {
 constexpr int8_t kIq4Values[16] = {SHARPI_IQ4_VALUES};
 constexpr int8_t kE2m1Twice[16] = {SHARPI_E2M1_TWICE};
 
+// Of blocks of 256, in 8 parts of 32 values.
+inline int two_bits(const uint8_t* qs, int part, int l) {
+  return qs[part / 4 * 32 + l] >> (part % 4 * 2) & 3;
+}
 inline void decode(const BlockQ2_K& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++) out.q[i] = b.qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+  fill<32>(out.q, 8, [&](int part, int l) { return two_bits(b.qs, part, l); });
   for (int g = 0; g < 16; g++) {
     out.scale[g] = half_to_float(b.d) * float(b.scales[g] & 15);
     out.min[g] = half_to_float(b.dmin) * float(b.scales[g] >> 4);
@@ -74,10 +87,9 @@ inline int q3_scale(const uint8_t* s, int g) {
   return (low | (s[8 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
 }
 inline void decode(const BlockQ3_K& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++) {
-    const int low = b.qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
-    out.q[i] = int8_t(low - (b.hmask[i % 32] >> (i / 32) & 1 ? 0 : 4));
-  }
+  fill<32>(out.q, 8, [&](int part, int l) {
+    return two_bits(b.qs, part, l) + ((b.hmask[l] >> part & 1) << 2) - 4;
+  });
   for (int g = 0; g < 16; g++)
     out.scale[g] = half_to_float(b.d) * float(q3_scale(b.scales, g)), out.min[g] = 0;
 }
@@ -96,31 +108,32 @@ inline void decode_k_scales(const Block& b, RowBlock& out) {
     out.min[g] = half_to_float(b.dmin) * float(k_min(b.scales, g / 2));
   }
 }
-inline int k_nibble(const uint8_t* qs, int i) {
-  return qs[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
+inline int k_nibble(const uint8_t* qs, int part, int l) {
+  return qs[part / 2 * 32 + l] >> (part % 2 * 4) & 15;
 }
 inline void decode(const BlockQ4_K& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++) out.q[i] = int8_t(k_nibble(b.qs, i));
+  fill<32>(out.q, 8, [&](int part, int l) { return k_nibble(b.qs, part, l); });
   decode_k_scales(b, out);
 }
 inline void decode(const BlockQ5_K& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++)
-    out.q[i] = int8_t(k_nibble(b.qs, i) | (b.qh[i % 32] >> (i / 32) & 1) << 4);
+  fill<32>(out.q, 8,
+           [&](int part, int l) { return k_nibble(b.qs, part, l) | (b.qh[l] >> part & 1) << 4; });
   decode_k_scales(b, out);
 }
 
 inline void decode(const BlockQ6_K& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++) {
-    const int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-    const int low = b.ql[64 * half + 32 * (quarter & 1) + l] >> (quarter / 2 * 4) & 15;
-    out.q[i] = int8_t((low | (b.qh[32 * half + l] >> (2 * quarter) & 3) << 4) - 32);
-  }
+  fill<32>(out.q, 8, [&](int part, int l) {
+    const int half = part / 4, quarter = part % 4;
+    const int low = b.ql[64 * half + 32 * (quarter % 2) + l] >> (quarter / 2 * 4) & 15;
+    return (low | (b.qh[32 * half + l] >> (2 * quarter) & 3) << 4) - 32;
+  });
   for (int g = 0; g < 16; g++)
     out.scale[g] = half_to_float(b.d) * float(b.scales[g]), out.min[g] = 0;
 }
 
 inline void decode(const BlockIQ4_XS& b, RowBlock& out) {
-  for (int i = 0; i < 256; i++) out.q[i] = kIq4Values[nibble(b.qs + i / 32 * 16, i % 32)];
+  fill<16>(out.q, 16,
+           [&](int half, int l) { return kIq4Values[nibble(b.qs + half / 2 * 16, half % 2, l)]; });
   for (int g = 0; g < 16; g++) {
     const int low = b.scales_l[g / 4] >> (g / 2 % 2 * 4) & 15, high = b.scales_h >> (g / 2 * 2) & 3;
     out.scale[g] = half_to_float(b.d) * float((low | high << 4) - 32);
@@ -136,32 +149,35 @@ inline bool decode_row_block(QuantType type, const uint8_t* blocks, int count, R
   switch (type) {
     case QuantType::Q4_0:
       decode_32<BlockQ4_0>(blocks, n, out, half_scale, nullptr,
-                           [](auto& b, int i) { return nibble(b.qs, i) - 8; });
+                           [](auto& b, int half, int l) { return nibble(b.qs, half, l) - 8; });
       return true;
     case QuantType::Q4_1:
       decode_32<BlockQ4_1>(blocks, n, out, half_scale, minus_offset,
-                           [](auto& b, int i) { return nibble(b.qs, i); });
+                           [](auto& b, int half, int l) { return nibble(b.qs, half, l); });
       return true;
     case QuantType::Q5_0:
-      decode_32<BlockQ5_0>(blocks, n, out, half_scale, nullptr, [](auto& b, int i) {
-        return (nibble(b.qs, i) | fifth_bit(b.qh, i)) - 16;
+      decode_32<BlockQ5_0>(blocks, n, out, half_scale, nullptr, [](auto& b, int half, int l) {
+        return (nibble(b.qs, half, l) | fifth_bit(b.qh, half, l)) - 16;
       });
       return true;
     case QuantType::Q5_1:
-      decode_32<BlockQ5_1>(blocks, n, out, half_scale, minus_offset,
-                           [](auto& b, int i) { return nibble(b.qs, i) | fifth_bit(b.qh, i); });
+      decode_32<BlockQ5_1>(blocks, n, out, half_scale, minus_offset, [](auto& b, int half, int l) {
+        return nibble(b.qs, half, l) | fifth_bit(b.qh, half, l);
+      });
       return true;
     case QuantType::Q8_0:
       decode_32<BlockQ8_0>(blocks, n, out, half_scale, nullptr,
-                           [](auto& b, int i) { return b.qs[i]; });
+                           [](auto& b, int half, int l) { return b.qs[16 * half + l]; });
       return true;
     case QuantType::IQ4_NL:
-      decode_32<BlockIQ4_NL>(blocks, n, out, half_scale, nullptr,
-                             [](auto& b, int i) { return kIq4Values[nibble(b.qs, i)]; });
+      decode_32<BlockIQ4_NL>(blocks, n, out, half_scale, nullptr, [](auto& b, int half, int l) {
+        return kIq4Values[nibble(b.qs, half, l)];
+      });
       return true;
     case QuantType::MXFP4:
-      decode_32<BlockMXFP4>(blocks, n, out, e8m0_half, nullptr,
-                            [](auto& b, int i) { return kE2m1Twice[nibble(b.qs, i)]; });
+      decode_32<BlockMXFP4>(blocks, n, out, e8m0_half, nullptr, [](auto& b, int half, int l) {
+        return kE2m1Twice[nibble(b.qs, half, l)];
+      });
       return true;
     case QuantType::Q2_K:
       decode(block_at<BlockQ2_K>(blocks), out);
@@ -211,8 +227,9 @@ inline void dequantise_part(QuantType type, const uint8_t* row, int first, int c
   RowBlock block;
   decode_row_block(type, row + size_t(first) / block_values(type) * block_bytes(type), count,
                    block);
-  for (int i = 0; i < count; i++)
-    out[i] = block.scale[i / 16] * float(block.q[i]) - block.min[i / 16];
+  for (int i = 0; i < count; i += 16)
+    for (int l = i; l < i + 16; l++)
+      out[l] = block.scale[i / 16] * float(block.q[l]) - block.min[i / 16];
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Products in plain loops, left to the compiler's vectoriser: every type, every target.
 //
-// A block of a row is decoded once and meets all tokens. Per (row, token) the order of sums is
-// fixed: groups of 16 within a block, blocks in order.
+// 256 columns of a tile are made float once and meet all tokens; rounded activations are read as
+// the floats they stand for. Per (row, token) the order of sums is fixed: sixteen running sums
+// within a block, blocks in order.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,36 +12,6 @@
 
 namespace {
 using namespace sharpi;
-
-inline int32_t dot16(const int8_t* a, const int8_t* b) {
-  int32_t sum = 0;
-  for (int i = 0; i < 16; i++) sum += int32_t(a[i]) * b[i];
-  return sum;
-}
-
-inline float block_product(const RowBlock& w, const Activation& x) {
-  float sum = 0;
-  for (int g = 0; g < 16; g++)
-    sum += x.scale[g / 2] *
-           (w.scale[g] * float(dot16(w.q + 16 * g, x.q + 16 * g)) - w.min[g] * float(x.sum16[g]));
-  return sum;
-}
-
-template <QuantType kType>
-void rounded_product(const Product& p) {
-  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
-  const size_t step = 256 / block_values(kType) * block_bytes(kType);
-  for (int r = 0; r < p.num_rows; r++) {
-    const uint8_t* row = p.rows + r * p.row_bytes;
-    for (int b = 0; b * 256 < p.num_columns; b++) {
-      RowBlock block;
-      decode_row_block(kType, row + b * step, std::min(256, p.num_columns - b * 256), block);
-      for (int t = 0; t < p.num_tokens; t++)
-        p.out[t * kTileRows + r] +=
-            block_product(block, static_cast<const Activation*>(p.tokens[t])[b]);
-    }
-  }
-}
 
 // Sixteen running sums, folded at the end.
 inline float float_dot(const float* w, const float* x, int n) {
@@ -52,25 +23,33 @@ inline float float_dot(const float* w, const float* x, int n) {
   return sum(load(sums));
 }
 
-template <QuantType kType>
-void exact_product(const Product& p) {
+// Up to 256 values of a token from column `first`, in place or written to `buffer`.
+inline const float* values_of(const void* token, int first, bool rounded, float* buffer) {
+  if (!rounded) return static_cast<const float*>(token) + first;
+  const Activation& a = static_cast<const Activation*>(token)[first / 256];
+  for (int part = 0; part < 8; part++)
+    for (int i = 0; i < 32; i++) buffer[32 * part + i] = float(a.q[32 * part + i]) * a.scale[part];
+  return buffer;
+}
+
+template <QuantType kType, bool kRounded>
+void tile_product(const Product& p) {
+  float w[kTileRows][256], buffer[256];
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
-  for (int r = 0; r < p.num_rows; r++) {
-    const uint8_t* row = p.rows + r * p.row_bytes;
-    for (int first = 0; first < p.num_columns; first += 256) {
-      const int count = std::min(256, p.num_columns - first);
-      float w[256];
-      dequantise_part(kType, row, first, count, w);
-      for (int t = 0; t < p.num_tokens; t++)
-        p.out[t * kTileRows + r] +=
-            float_dot(w, static_cast<const float*>(p.tokens[t]) + first, count);
+  for (int first = 0; first < p.num_columns; first += 256) {
+    const int count = std::min(256, p.num_columns - first);
+    for (int r = 0; r < p.num_rows; r++)
+      dequantise_part(kType, p.rows + r * p.row_bytes, first, count, w[r]);
+    for (int t = 0; t < p.num_tokens; t++) {
+      const float* x = values_of(p.tokens[t], first, kRounded, buffer);
+      for (int r = 0; r < p.num_rows; r++) p.out[t * kTileRows + r] += float_dot(w[r], x, count);
     }
   }
 }
 
 template <QuantType kType>
 ProductFn product_of(Precision precision) {
-  return takes_floats(kType, precision) ? exact_product<kType> : rounded_product<kType>;
+  return takes_floats(kType, precision) ? tile_product<kType, false> : tile_product<kType, true>;
 }
 
 ProductFn plain_product(QuantType type, Precision precision) {
