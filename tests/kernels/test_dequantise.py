@@ -35,4 +35,6 @@ def test_every_exponent_of_mxfp4(isa: str) -> None:
     blocks = np.tile(np.arange(16, dtype=np.uint8) * 17, (255, 1))
     rows = np.concatenate([np.arange(255, dtype=np.uint8)[:, None], blocks], axis=1)
     out = dequantise(isa, Kind.MXFP4, rows.reshape(-1), 255 * 32)
-    np.testing.assert_array_equal(out, quants.dequantize(rows.reshape(-1), Kind.MXFP4))
+    with np.errstate(over="ignore"):
+        expected = quants.dequantize(rows.reshape(-1), Kind.MXFP4)
+    np.testing.assert_array_equal(out, expected)

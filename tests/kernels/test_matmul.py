@@ -31,7 +31,7 @@ def relative_error(out: Floats, expected: np.ndarray) -> float:
     return float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("rows", [1, 32, 33, 71])
+@pytest.mark.parametrize("rows", [1, 33, 64])
 @pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
 def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):
@@ -43,7 +43,7 @@ def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
         assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
 
 
-@pytest.mark.parametrize("rows", [1, 32, 33, 71])
+@pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_exact_activations(isa: str, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):

@@ -23,6 +23,17 @@ inline Ints gather4(Rows rows) {
   return _mm256_setr_m128i(four(0), four(4));
 }
 
+// The fp16 that each row starts with.
+inline Floats gather_halves(Rows rows) {
+  const auto half = [&](int r) {
+    short x;
+    memcpy(&x, rows.at(r), sizeof x);
+    return x;
+  };
+  return _mm256_cvtph_ps(
+      _mm_setr_epi16(half(0), half(1), half(2), half(3), half(4), half(5), half(6), half(7)));
+}
+
 // 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
 inline void transpose16(Rows rows, Ints out[4]) {
   Ints pair[4];  // rows i and i + 4

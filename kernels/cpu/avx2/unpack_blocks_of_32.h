@@ -21,9 +21,9 @@ struct UnpackBlocksOf32 {
       Ints w[8];
       Type::values(blocks, w);
       for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][part], w[k]);
-      const Ints start = gather4(blocks);
-      _mm256_store_ps(tile.scale[g] + part * kLanes, Type::scale(start));
-      if (kKind.has_offsets) _mm256_store_ps(tile.offset[g] + part * kLanes, high_half(start));
+      _mm256_store_ps(tile.scale[g] + part * kLanes, Type::scale(blocks));
+      if (kKind.has_offsets)
+        _mm256_store_ps(tile.offset[g] + part * kLanes, gather_halves(blocks + 2));
     }
   }
 };
@@ -38,14 +38,14 @@ inline void split_nibbles(Rows packed, Ints w[8]) {
 struct Q4_0 {
   using Block = BlockQ4_0;
   static constexpr TileKind kKind{32, false, 8, 15};
-  static Floats scale(Ints start) { return low_half(start); }
+  static Floats scale(Rows block) { return gather_halves(block); }
   static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
 };
 
 struct Q4_1 {
   using Block = BlockQ4_1;
   static constexpr TileKind kKind{32, true, 0, 15};
-  static Floats scale(Ints start) { return low_half(start); }
+  static Floats scale(Rows block) { return gather_halves(block); }
   static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
 };
 
@@ -66,7 +66,7 @@ inline void add_fifth_bits(Ints bits, Ints w[8]) {
 struct Q5_0 {
   using Block = BlockQ5_0;
   static constexpr TileKind kKind{32, false, 16, 31};
-  static Floats scale(Ints start) { return low_half(start); }
+  static Floats scale(Rows block) { return gather_halves(block); }
   static void values(Rows block, Ints w[8]) {
     split_nibbles(block + offsetof(Block, qs), w);
     add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
@@ -76,7 +76,7 @@ struct Q5_0 {
 struct Q5_1 {
   using Block = BlockQ5_1;
   static constexpr TileKind kKind{32, true, 0, 31};
-  static Floats scale(Ints start) { return low_half(start); }
+  static Floats scale(Rows block) { return gather_halves(block); }
   static void values(Rows block, Ints w[8]) {
     split_nibbles(block + offsetof(Block, qs), w);
     add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
@@ -86,7 +86,7 @@ struct Q5_1 {
 struct Q8_0 {
   using Block = BlockQ8_0;
   static constexpr TileKind kKind{32, false, 0, 128};
-  static Floats scale(Ints start) { return low_half(start); }
+  static Floats scale(Rows block) { return gather_halves(block); }
   static void values(Rows block, Ints w[8]) {
     transpose16(block + offsetof(Block, qs), w);
     transpose16(block + (offsetof(Block, qs) + 16), w + 4);

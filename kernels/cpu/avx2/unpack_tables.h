@@ -12,7 +12,7 @@ inline __m128i nonlinear_values() { return _mm_setr_epi8(SHARPI_IQ4_VALUES); }
 struct IQ4_NL {
   using Block = BlockIQ4_NL;
   static constexpr TileKind kKind{32, false, 0, 128};
-  static Floats scale(Ints start) { return low_half(start); }
+  static Floats scale(Rows block) { return gather_halves(block); }
   static void values(Rows block, Ints w[8]) {
     split_nibbles(block + offsetof(Block, qs), w);
     look_up(nonlinear_values(), w);
@@ -23,8 +23,10 @@ struct MXFP4 {
   using Block = BlockMXFP4;
   static constexpr TileKind kKind{32, false, 12, 24};
   // 2^(e - 128), half of what the exponent says since the values are doubled; subnormal below 2.
-  static Floats scale(Ints start) {
-    const Ints e = bit_and(start, dwords(255));
+  static Floats scale(Rows block) {
+    const auto exponent = [&](int r) { return *block.at(r); };
+    const Ints e = _mm256_setr_epi32(exponent(0), exponent(1), exponent(2), exponent(3),
+                                     exponent(4), exponent(5), exponent(6), exponent(7));
     const Ints normal = _mm256_slli_epi32(_mm256_sub_epi32(e, dwords(1)), 23);
     const Ints subnormal = _mm256_sllv_epi32(dwords(0x00200000), e);
     return _mm256_castsi256_ps(
