@@ -5,9 +5,9 @@
 // at the end: the same additions however rows and tokens are grouped.
 #pragma once
 #include <algorithm>
-#include <vector>
 
 #include "../read_ahead.h"
+#include "../float_rows.h"
 #include "registers.h"
 
 namespace sharpi::avx2 {
@@ -51,14 +51,18 @@ inline float fold(Floats x) {
 template <class Weight, int kRows, int kTokens>
 [[gnu::noinline]] void dot_products(const uint8_t* const* rows, const void* const* tokens,
                                     int columns, float* out, ReadAhead& ahead) {
+  const uint8_t *row[kRows], *token[kTokens];  // own copies: `ahead` cannot alias them
   Floats sum[kRows][kTokens];
-  for (auto& row : sum)
-    for (Floats& s : row) s = _mm256_setzero_ps();
+  for (int n = 0; n < kTokens; n++) token[n] = (const uint8_t*)tokens[n];
+  for (int r = 0; r < kRows; r++) {
+    row[r] = rows[r];
+    for (Floats& s : sum[r]) s = _mm256_setzero_ps();
+  }
   const auto step = [&](auto weight, auto activation) {
     Floats w[kRows];
-    for (int r = 0; r < kRows; r++) w[r] = weight(rows[r]);
+    for (int r = 0; r < kRows; r++) w[r] = weight(row[r]);
     for (int n = 0; n < kTokens; n++) {
-      const Floats x = activation((const uint8_t*)tokens[n]);
+      const Floats x = activation(token[n]);
       for (int r = 0; r < kRows; r++) sum[r][n] = _mm256_fmadd_ps(w[r], x, sum[r][n]);
     }
     ahead.advance();
@@ -114,12 +118,12 @@ void float_product(const Product& p) {
 // Quantised weights, eight rows made float at a time. For parity tests: not fast.
 template <QuantType kType>
 void exact_product(const Product& p) {
-  static thread_local std::vector<float> weights;
-  weights.resize(size_t(kFloatRows) * p.num_columns);
+  static thread_local FloatRows buffer;
+  float* weights = buffer.at_least(size_t(kFloatRows) * p.num_columns);
   for (int first = 0; first < p.num_rows; first += kFloatRows) {
     const uint8_t* rows[kFloatRows];
     for (int r = 0; r < kFloatRows; r++) {
-      float* row = weights.data() + size_t(r) * p.num_columns;
+      float* row = weights + size_t(r) * p.num_columns;
       const int source = std::min(first + r, p.num_rows - 1);
       portable_matmul()->dequantise(kType, p.rows + source * p.row_bytes, p.num_columns, row);
       rows[r] = (const uint8_t*)row;

@@ -4,9 +4,8 @@
 // at the end: the same additions however rows and tokens are grouped.
 #pragma once
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 
+#include "../float_rows.h"
 #include "../read_ahead.h"
 #include "registers.h"
 
@@ -103,24 +102,6 @@ void float_product(const Product& p) {
     eight_rows_all_tokens<Weight>(p, rows, p.out + first, read_ahead(then, piece, count_steps(p)));
   }
 }
-
-// One thread's rows made float. Not a std::vector: of its code, compiled here for AVX-512, the
-// linker might keep this copy for everyone.
-struct FloatRows {
-  float* data = nullptr;
-  size_t size = 0;
-
-  float* at_least(size_t n) {
-    if (n > size) {
-      free(data);
-      data = static_cast<float*>(malloc(n * sizeof(float)));
-      if (!data) throw std::bad_alloc();
-      size = n;
-    }
-    return data;
-  }
-  ~FloatRows() { free(data); }
-};
 
 // Quantised weights, eight rows made float at a time. For parity tests: not fast.
 template <QuantType kType>
