@@ -6,8 +6,8 @@
 #pragma once
 #include <algorithm>
 
-#include "../read_ahead.h"
 #include "../float_rows.h"
+#include "../read_ahead.h"
 #include "registers.h"
 
 namespace sharpi::avx2 {
@@ -59,11 +59,12 @@ template <class Weight, int kRows, int kTokens>
     for (Floats& s : sum[r]) s = _mm256_setzero_ps();
   }
   const auto step = [&](auto weight, auto activation) {
-    Floats w[kRows];
-    for (int r = 0; r < kRows; r++) w[r] = weight(row[r]);
-    for (int n = 0; n < kTokens; n++) {
-      const Floats x = activation(token[n]);
-      for (int r = 0; r < kRows; r++) sum[r][n] = _mm256_fmadd_ps(w[r], x, sum[r][n]);
+    Floats x[kTokens];
+    for (int n = 0; n < kTokens; n++) x[n] = activation(token[n]);
+    for (int r = 0; r < kRows; r++) {
+      Floats w = weight(row[r]);
+      asm("" : "+x"(w));  // one row after the other: all at once would not fit 16 registers
+      for (int n = 0; n < kTokens; n++) sum[r][n] = _mm256_fmadd_ps(w, x[n], sum[r][n]);
     }
     ahead.advance();
   };
