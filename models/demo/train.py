@@ -1,10 +1,11 @@
 """The training recipe of the demo model: a story-telling qwen3moe, from scratch, on CPU.
 
-usage: train.py TEXT OUT_DIR [--minutes 79] [--epochs 30]
+usage: train.py TEXT OUT_DIR [--minutes 79] [--epochs 30] [--resume CHECKPOINT_DIR]
 
 TEXT holds stories parted by <|endoftext|>. Written with Python 3.11, torch 2.13.0,
 transformers 5.23.0 and tokenizers 0.23.3. Leaves in OUT_DIR the tokenizer, the checkpoint
-with the lowest held-out loss and curve.json.
+with the lowest held-out loss and curve.json. On a busy machine set GOMP_SPINCOUNT=0, or the
+threads that wait for each other burn the time they wait for.
 """
 
 import argparse
@@ -29,10 +30,14 @@ BPE_DROPOUT, BPE_DROPOUT_UNTIL, LONG_WINDOWS_FROM = 0.1, 0.6, 0.7
 
 @dataclass(frozen=True)
 class Budget:
-    """Minutes of wall clock and epochs; the schedule ends with whichever ends first."""
+    """Minutes of wall clock and epochs; the schedule ends with whichever ends first.
+
+    `begun` is the fraction of the schedule that an earlier, resumed run has done.
+    """
 
     minutes: float
     epochs: float
+    begun: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
     def minutes_used(self) -> float:
@@ -41,7 +46,8 @@ class Budget:
 
     def progress(self, epochs_done: float) -> float:
         """Fraction of the schedule done; 1 or more when training must end."""
-        return max(self.minutes_used() / self.minutes, epochs_done / self.epochs)
+        done = max(self.minutes_used() / self.minutes, epochs_done / self.epochs)
+        return self.begun + (1 - self.begun) * done
 
 
 @dataclass
@@ -50,14 +56,29 @@ class Record:
 
     out: Path
     budget: Budget
-    held_out: list[list[int]]
     points: list[dict[str, float]] = field(default_factory=list)
     best: float = math.inf
+    minutes_before: float = 0.0
 
-    def add(self, trainee: Trainee, step: int, progress: float, loss: float) -> None:
+    def continue_from(self, checkpoint: Path) -> int:
+        """Take over the curve up to its best point, the one saved; gives that point's step."""
+        points = json.loads((checkpoint / "curve.json").read_text(encoding="utf-8"))
+        last = min(points, key=lambda point: point["held_out"])
+        self.points = points[: points.index(last) + 1]
+        self.best, self.minutes_before = last["held_out"], last["minutes"]
+        return int(last["step"])
+
+    def add(
+        self,
+        trainee: Trainee,
+        stories: list[list[int]],
+        step: int,
+        progress: float,
+        loss: float,
+    ) -> None:
         """Measure held-out loss and router balance; save the model if it is the best."""
-        minutes = self.budget.minutes_used()
-        held_out, shares = trainee.evaluate(self.held_out)
+        minutes = self.minutes_before + self.budget.minutes_used()
+        held_out, shares = trainee.evaluate(stories)
         entropy = balance_entropy(shares).min().item()
         point = {"minutes": minutes, "step": step, "tokens": step * TOKENS_PER_STEP}
         point |= {"progress": progress, "train": loss, "held_out": held_out}
@@ -70,17 +91,19 @@ class Record:
             trainee.model.save_pretrained(self.out)
 
 
-def rate_at(step: int, progress: float) -> float:
-    """Linear warm-up, then a cosine from PEAK_RATE to LAST_RATE of it."""
+def rate_at(steps: int, progress: float) -> float:
+    """Linear warm-up over the first of this run's `steps`, then a cosine from PEAK_RATE."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-    return PEAK_RATE * min(1.0, (step + 1) / WARM_UP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
+    return (
+        PEAK_RATE * min(1.0, (steps + 1) / WARM_UP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
+    )
 
 
 def batches(
     tokenizer: Tokenizer, stories: list[str], budget: Budget
 ) -> Iterator[tuple[Tensor, float]]:
     """Batches and the schedule's progress; each epoch is tokenised and shuffled anew."""
-    epoch, progress = 0, 0.0
+    epoch, progress = 0, budget.progress(0)
     while True:
         # Late epochs see the text as it will be prompted: plain BPE, whole stories.
         dropout = BPE_DROPOUT * max(0.0, 1 - progress / BPE_DROPOUT_UNTIL)
@@ -95,23 +118,35 @@ def batches(
         epoch += 1
 
 
-def train(text: Path, out: Path, budget: Budget) -> None:
+def begin(out: Path, budget: Budget, resume: Path | None) -> tuple[Trainee, Record, int]:
+    """A new model, or the one at `resume`, with its record and the steps it has done.
+
+    The optimiser's moments are not kept: a resumed run warms up once more.
+    """
+    record = Record(out, budget)
+    if resume is None:
+        return Trainee(Qwen3MoeForCausalLM(configuration())), record, 0
+    step = record.continue_from(resume)
+    return Trainee(Qwen3MoeForCausalLM.from_pretrained(resume)), record, step
+
+
+def train(text: Path, out: Path, budget: Budget, resume: Path | None) -> None:
     """Train on the stories of `text`; leave the best checkpoint and the curve in `out`."""
-    training, held_out = read_stories(text)
+    training, held_out_stories = read_stories(text)
     tokenizer = train_tokenizer(training)
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=END, eos_token=END
     ).save_pretrained(out)
-    record = Record(out, budget, encode(tokenizer, held_out))
-    trainee = Trainee(Qwen3MoeForCausalLM(configuration()))
-    step, smooth = 0, math.log(len(tokenizer.get_vocab()))
+    held_out = encode(tokenizer, held_out_stories)
+    trainee, record, first_step = begin(out, budget, resume)
+    step, smooth = first_step, math.nan
     for batch, progress in batches(tokenizer, training, budget):
-        loss = trainee.step(batch, rate_at(step, progress))
+        loss = trainee.step(batch, rate_at(step - first_step, progress))
         step += 1
-        smooth = 0.98 * smooth + 0.02 * loss
+        smooth = loss if math.isnan(smooth) else 0.98 * smooth + 0.02 * loss
         if step % EVALUATE_EVERY == 0:
-            record.add(trainee, step, progress, smooth)
-    record.add(trainee, step, 1.0, smooth)
+            record.add(trainee, held_out, step, progress, smooth)
+    record.add(trainee, held_out, step, 1.0, smooth)
 
 
 def main() -> None:
@@ -121,10 +156,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=79.0)
     parser.add_argument("--epochs", type=float, default=30.0)
+    parser.add_argument("--resume", type=Path, help="go on from this checkpoint")
+    parser.add_argument("--begun", type=float, default=0.0, help="part of the schedule done")
     given = parser.parse_args()
     random.seed(SEED)
     torch.manual_seed(SEED)
-    train(given.text, given.out, Budget(given.minutes, given.epochs))
+    train(given.text, given.out, Budget(given.minutes, given.epochs, given.begun), given.resume)
 
 
 if __name__ == "__main__":
