@@ -1,0 +1,157 @@
+// What the machine can do at most, for benchmarks to hold the kernels against: bytes read and int8 operations a second.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "isa.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Work = std::function<void(int thread)>;
+
+// Seconds from the moment all threads, the caller among them, may begin until the last one ends.
+double time_together(int num_threads, const Work& work) {
+  std::atomic<int> waiting{num_threads};
+  std::vector<Clock::time_point> starts(num_threads), ends(num_threads);
+  const auto body = [&](int thread) {
+    waiting.fetch_sub(1);
+    while (waiting.load() > 0) std::this_thread::yield();
+    starts[thread] = Clock::now();
+    work(thread);
+    ends[thread] = Clock::now();
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < num_threads; i++) threads.emplace_back(body, i);
+  body(0);
+  for (auto& thread : threads) thread.join();
+  const auto first = *std::min_element(starts.begin(), starts.end());
+  return std::chrono::duration<double>(*std::max_element(ends.begin(), ends.end()) - first).count();
+}
+
+typedef uint64_t Line __attribute__((vector_size(64), aligned(1), may_alias));
+constexpr size_t kReadAhead = 4096;
+
+// The exclusive or of all bytes, which is nothing to compute beside reading them.
+uint64_t read_all(const uint8_t* at, size_t bytes) {
+  Line even{}, odd{};
+  const uint8_t* end = at + bytes / 128 * 128;
+  for (; at < end; at += 128) {
+    __builtin_prefetch(at + kReadAhead);
+    __builtin_prefetch(at + kReadAhead + 64);
+    even ^= *reinterpret_cast<const Line*>(at);
+    odd ^= *reinterpret_cast<const Line*>(at + 64);
+  }
+  uint64_t result = 0;
+  for (int i = 0; i < 8; i++) result ^= even[i] ^ odd[i];
+  for (const uint8_t* rest = end; rest < end + bytes % 128; rest++) result ^= *rest;
+  return result;
+}
+
+// The bytes [begin, end) of the ranges laid end to end.
+uint64_t read_share(const uint8_t* const* ranges, const size_t* sizes, int num_ranges, size_t begin, size_t end) {
+  uint64_t result = 0;
+  for (int i = 0; i < num_ranges && end > 0; i++) {
+    const size_t from = std::min(begin, sizes[i]), to = std::min(end, sizes[i]);
+    if (from < to) result ^= read_all(ranges[i] + from, to - from);
+    begin -= from, end -= to;
+  }
+  return result;
+}
+
+// A loop of int8 products that no memory holds up: operations of one round, and the rounds.
+struct Loop {
+  double operations;
+  void (*run)(int64_t rounds);
+};
+
+void keep(const void* result) { asm volatile("" : : "r"(result) : "memory"); }
+
+#if defined(__x86_64__)
+constexpr int kSums = 12;  // enough to cover the latency, few enough for AVX2's registers
+
+__attribute__((target("avx512f,avx512vnni"))) void multiply_avx512_vnni(int64_t rounds) {
+  const __m512i x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-5);
+  __m512i sums[kSums];
+  for (auto& sum : sums) sum = _mm512_setzero_si512();
+  for (int64_t i = 0; i < rounds; i++)
+    for (auto& sum : sums) sum = _mm512_dpbusd_epi32(sum, x, y);
+  keep(sums);
+}
+
+__attribute__((target("avx2"))) void multiply_avx2(int64_t rounds) {
+  const __m256i ones = _mm256_set1_epi16(1), y = _mm256_set1_epi8(-5);
+  __m256i x = _mm256_set1_epi8(3), sums[kSums];
+  for (auto& sum : sums) sum = _mm256_setzero_si256();
+  for (int64_t i = 0; i < rounds; i++)
+    for (auto& sum : sums) {
+      asm volatile("" : "+x"(x));  // or the compiler multiplies once for all sums
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
+    }
+  keep(sums);
+}
+#endif
+
+void multiply_portable(int64_t rounds) {
+  alignas(64) int8_t x[256], y[256];
+  memset(x, 3, sizeof x);
+  memset(y, -5, sizeof y);
+  for (int64_t i = 0; i < rounds; i++) {
+    keep(x);
+    keep(y);
+    int32_t sum = 0;
+    for (int j = 0; j < 256; j++) sum += int32_t(x[j]) * y[j];
+    keep(&sum);
+  }
+}
+
+Loop find_loop(const char* isa) {
+#if defined(__x86_64__)
+  if (!strcmp(isa, "avx512_vnni")) return {2.0 * 64 * kSums, multiply_avx512_vnni};
+  if (!strcmp(isa, "avx2")) return {2.0 * 32 * kSums, multiply_avx2};
+#endif
+  (void)isa;
+  return {2.0 * 256, multiply_portable};
+}
+
+}  // namespace
+
+// Seconds that `num_threads` threads need to read the ranges, laid end to end and shared evenly, `passes` times; -1 for
+// nothing to do.
+SHARPI_API double sharpi_read_seconds(const void* const* ranges, const size_t* sizes, int num_ranges, int num_threads,
+                                      int passes) {
+  if (num_ranges < 1 || num_threads < 1 || passes < 1) return -1;
+  size_t total = 0;
+  for (int i = 0; i < num_ranges; i++) total += sizes[i];
+  const auto bytes = reinterpret_cast<const uint8_t* const*>(ranges);
+  return time_together(num_threads, [&](int thread) {
+    uint64_t sum = 0;
+    for (int i = 0; i < passes; i++)
+      sum ^= read_share(bytes, sizes, num_ranges, total / num_threads * thread,
+                        thread + 1 < num_threads ? total / num_threads * (thread + 1) : total);
+    keep(&sum);
+  });
+}
+
+// Int8 operations a second (a product and its sum are two) of `num_threads` threads with the instructions that the
+// kernels of an instruction set use, over about `seconds`; -1 where the machine lacks it.
+SHARPI_API double sharpi_int8_operations_per_second(const char* isa_name, int num_threads, double seconds) {
+  const sharpi::Isa* isa = sharpi::find_isa(isa_name);
+  if (!isa || num_threads < 1) return -1;
+  const Loop loop = find_loop(isa->name);
+  int64_t rounds = 1 << 12;
+  for (;; rounds *= 2) {
+    const double taken = time_together(num_threads, [&](int) { loop.run(rounds); });
+    if (taken >= seconds) return double(num_threads) * double(rounds) * loop.operations / taken;
+  }
+}
