@@ -14,6 +14,7 @@ import typer
 
 from sharpi import __version__
 from sharpi.cli import exit_codes
+from sharpi.cli.bench import bench
 from sharpi.cli.chat import chat
 from sharpi.cli.grouping import GroupedCommand, takes_groups
 from sharpi.cli.inspect import inspect
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (run, chat, tokenize, inspect, logits, perplexity):
+for _command in (run, chat, tokenize, inspect, logits, perplexity, bench):
     app.command(cls=GroupedCommand)(takes_groups(_command))
 
 

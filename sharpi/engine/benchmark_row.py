@@ -1,0 +1,62 @@
+"""BenchmarkTest and BenchmarkRow: what is to be measured, and what was."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkTest:
+    """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache."""
+
+    kind: Literal["pp", "tg"]
+    num_tokens: int
+    depth: int = 0
+
+    @property
+    def name(self) -> str:
+        """As llama-bench writes it: `pp512`, `tg128 @ d4096`."""
+        return f"{self.kind}{self.num_tokens}" + (f" @ d{self.depth}" if self.depth else "")
+
+    @property
+    def num_positions(self) -> int:
+        """Context that the test needs."""
+        return self.depth + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRow:
+    """One test's result; means over the repetitions, `deviation` that of `samples` (tokens/s).
+
+    A pass is a batch of prefill or a token of decode. Giga is 1e9. `percent_of_limit` holds
+    `gigabytes_per_second` of weights against reading the mapped file with as many threads;
+    the int8 figures are None for decode and for float activations.
+    """
+
+    test: str
+    tokens_per_second: float
+    deviation: float
+    gigabytes_per_second: float
+    percent_of_limit: float
+    percent_of_int8_peak: float | None
+    threads: int
+    num_tokens: int
+    depth: int
+    tokens_per_pass: float
+    bytes_per_pass: float
+    read_limit_gigabytes_per_second: float
+    gigaoperations_per_second: float | None
+    int8_peak_gigaoperations_per_second: float | None
+    instruction_set: str
+    precision: str
+    batch_size: int
+    samples: tuple[float, ...]
+
+
+def deviation(samples: Sequence[float]) -> float:
+    """Standard deviation of a sample, 0 for a single value."""
+    if len(samples) < 2:
+        return 0.0
+    mean = sum(samples) / len(samples)
+    return math.sqrt(sum((each - mean) ** 2 for each in samples) / (len(samples) - 1))
