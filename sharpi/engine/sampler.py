@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import SamplingParams
+from sharpi.errors import ModelFileError
 
 FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]
@@ -25,7 +26,15 @@ class Sampler:
         self._recent: deque[int] = deque(history, maxlen=None if last_n < 0 else last_n)
 
     def sample(self, logits: FloatArray) -> int:
-        """The next token for logits (vocabulary,), which are left as they are."""
+        """The next token for logits (vocabulary,), which are left as they are.
+
+        Raises ModelFileError for logits that leave no choice, as damaged weights give them.
+        """
+        if not np.isfinite(logits.max()):
+            raise ModelFileError(
+                "the model computes logits that are not finite numbers; its file may be damaged,"
+                " so download or convert it again"
+            )
         p = self._params
         if self._penalises():
             logits = self._penalise(logits)

@@ -14,14 +14,14 @@ Value = int | float | bool | str | np.ndarray | StringArray | list[Any]
 
 
 class Metadata(Mapping[str, Value]):
-    """Keys and values in the file's order.
+    """Keys and values in the order of the file at `path`.
 
     The accessors return `default` for a missing key; without one, and for a value of another kind
     or outside the range, they raise ModelFileError naming file and key.
     """
 
     def __init__(self, path: Path, values: dict[str, Value]) -> None:
-        self._path = path
+        self.path = path
         self._values = values
 
     def __getitem__(self, key: str) -> Value:
@@ -104,11 +104,11 @@ class Metadata(Mapping[str, Value]):
     def _find(self, key: str, default: Any) -> Any:
         value = self._values.get(key, default)
         if value is None:
-            raise file_fault(self._path, f"the metadata has no {key}")
+            raise file_fault(self.path, f"the metadata has no {key}")
         return value
 
     def _wrong(self, key: str, wanted: str, value: Any) -> ModelFileError:
-        return file_fault(self._path, f"{key} must be {wanted}, not {_describe(value)}")
+        return file_fault(self.path, f"{key} must be {wanted}, not {_describe(value)}")
 
 
 def _describe(value: Any) -> str:

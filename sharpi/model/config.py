@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from sharpi.errors import ModelFileError
+from sharpi.gguf.fault import file_fault
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.rope import RopeScaling, read_scaling
@@ -73,11 +74,11 @@ class _Keys:
             num_layers=self._num_layers,
             hidden_size=self._hidden,
             context_length=self._count("context_length", maximum=1 << 31),
-            norm_epsilon=self._float("attention.layer_norm_rms_epsilon"),
+            norm_epsilon=self._positive("attention.layer_norm_rms_epsilon"),
             attention=self._attention(),
             rope_dims=rope_dims,
-            rope_base=self._float("rope.freq_base", 10000.0),
-            local_rope_base=self._float("rope.freq_base_swa", self._spec.local_rope_base),
+            rope_base=self._positive("rope.freq_base", 10000.0),
+            local_rope_base=self._positive("rope.freq_base_swa", self._spec.local_rope_base),
             rope_scaling=read_scaling(self._metadata, self._architecture),
             num_experts=self._int("expert_count", 0),
             num_experts_per_token=self._experts_used(),
@@ -93,16 +94,25 @@ class _Keys:
     def _key(self, name: str) -> str:
         return f"{self._architecture}.{name}"
 
+    def _fault(self, what: str) -> ModelFileError:
+        return file_fault(self._metadata.path, what)
+
     def _int(self, name: str, default: int | None = None) -> int:
         return self._metadata.get_int(self._key(name), default)
 
     def _float(self, name: str, default: float | None = None) -> float:
         return self._metadata.get_float(self._key(name), default)
 
+    def _positive(self, name: str, default: float | None = None) -> float:
+        value = self._float(name, default)
+        if value <= 0 and value != default:
+            raise self._fault(f"{self._key(name)} is {value}, not more than 0")
+        return value
+
     def _count(self, name: str, maximum: int) -> int:
         value = self._int(name)
         if not 0 < value <= maximum:
-            raise ModelFileError(f"{self._key(name)} is {value}, outside 1..{maximum}")
+            raise self._fault(f"{self._key(name)} is {value}, outside 1..{maximum}")
         return value
 
     def _per_layer(self, name: str) -> list[int]:
@@ -111,7 +121,7 @@ class _Keys:
         if len(values) == 1:
             values = values * self._num_layers
         if len(values) != self._num_layers or min(values) < 1:
-            raise ModelFileError(
+            raise self._fault(
                 f"{self._key(name)} must be 1 or {self._num_layers} counts, not {values[:8]}"
             )
         return values
@@ -122,7 +132,7 @@ class _Keys:
     def _key_dim(self, num_heads: int) -> int:
         dim = self._int("attention.key_length", 0) or self._hidden // num_heads
         if not 0 < dim <= MAX_HEAD_DIM or dim % 2:
-            raise ModelFileError(
+            raise self._fault(
                 f"{self._key('attention.key_length')} is {dim}; even sizes to {MAX_HEAD_DIM} work"
             )
         return dim
@@ -134,7 +144,7 @@ class _Keys:
         shapes = []
         for layer, (num_heads, num_kv_heads) in enumerate(zip(heads, kv_heads, strict=True)):
             if num_heads % num_kv_heads:
-                raise ModelFileError(
+                raise self._fault(
                     f"layer {layer}: {num_heads} heads cannot share {num_kv_heads} KV heads"
                 )
             key_dim = self._key_dim(num_heads)
@@ -168,7 +178,7 @@ class _Keys:
         experts, used = self._int("expert_count", 0), self._int("expert_used_count", 0)
         if experts and not 0 < used <= experts:
             key = self._key("expert_used_count")
-            raise ModelFileError(f"{key} is {used}, outside 1..{experts}, the number of experts")
+            raise self._fault(f"{key} is {used}, outside 1..{experts}, the number of experts")
         return used
 
     def _scoring(self) -> Scoring:
@@ -176,9 +186,7 @@ class _Keys:
         if code == 0:
             return self._spec.scoring_kind
         if code not in _SCORING_OF_KEY:
-            raise ModelFileError(
-                f"{self._key('expert_gating_func')} is {code}; 1, 2 and 3 are known"
-            )
+            raise self._fault(f"{self._key('expert_gating_func')} is {code}; 1, 2 and 3 are known")
         return _SCORING_OF_KEY[code]
 
     def _normalised(self) -> bool:

@@ -2,7 +2,9 @@
 
 import io
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -39,6 +41,14 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in os.environ if each.startswith("SHARPI_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def heeds_ctrl_c() -> Iterator[None]:
+    """A shell starts jobs in the background deaf to Ctrl-C, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sharpi.config import SamplingParams
 from sharpi.engine.sampler import Sampler, candidates, min_p, softmax, top_k, top_p
+from sharpi.errors import ModelFileError
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=60).map(
     lambda x: np.array(x, np.float32)
@@ -104,3 +105,11 @@ def test_the_logits_are_left_as_they_are() -> None:
     logits = np.array([1.0, 2.0], np.float32)
     Sampler(SamplingParams(temperature=0, presence_penalty=9.0), [1]).sample(logits)
     assert logits.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_of_a_damaged_file_are_an_error(temperature: float, bad: float) -> None:
+    sampler = Sampler(SamplingParams(temperature=temperature, seed=1))
+    with pytest.raises(ModelFileError, match="not finite numbers"):
+        sampler.sample(np.array([0, bad, 1], np.float32))
