@@ -67,7 +67,6 @@ class _Keys:
         self._hidden = self._count("embedding_length", maximum=1 << 20)
 
     def config(self) -> ModelConfig:
-        rope_dims = self._int("rope.dimension_count", 0) or self._key_dim(self._heads()[0])
         return ModelConfig(
             spec=self._spec,
             architecture=self._architecture,
@@ -76,7 +75,7 @@ class _Keys:
             context_length=self._count("context_length", maximum=1 << 31),
             norm_epsilon=self._positive("attention.layer_norm_rms_epsilon"),
             attention=self._attention(),
-            rope_dims=rope_dims,
+            rope_dims=self._rope_dims(),
             rope_base=self._positive("rope.freq_base", 10000.0),
             local_rope_base=self._positive("rope.freq_base_swa", self._spec.local_rope_base),
             rope_scaling=read_scaling(self._metadata, self._architecture),
@@ -137,6 +136,14 @@ class _Keys:
             )
         return dim
 
+    def _rope_dims(self) -> int:
+        key_dim = min(map(self._key_dim, self._heads()))
+        dims = self._int("rope.dimension_count", 0) or key_dim
+        if not 0 < dims <= key_dim or dims % 2:
+            key = self._key("rope.dimension_count")
+            raise self._fault(f"{key} is {dims}, not an even number up to {key_dim}, a head's size")
+        return dims
+
     def _attention(self) -> tuple[AttentionShape, ...]:
         heads = self._heads()
         has_kv_key = self._key("attention.head_count_kv") in self._metadata
@@ -172,7 +179,7 @@ class _Keys:
         period = self._spec.window_period
         if period and layer % period == period - 1:
             return 0
-        return self._int("attention.sliding_window", 0)
+        return self._metadata.get_int(self._key("attention.sliding_window"), 0, minimum=0)
 
     def _experts_used(self) -> int:
         experts, used = self._int("expert_count", 0), self._int("expert_used_count", 0)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.errors import UnsupportedModelError
+from sharpi.gguf.fault import file_fault
 from sharpi.gguf.metadata import Metadata
 from sharpi.ops.interface import FloatArray, RopeTable
 
@@ -33,9 +34,12 @@ class RopeScaling:
 
 
 def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
-    """The file's scaling; raises UnsupportedModelError for a kind that is not known."""
+    """The file's scaling; raises UnsupportedModelError for a kind that is not known,
+    ModelFileError for a factor below 0."""
     prefix = f"{architecture}.rope.scaling"
     factor = metadata.get_float(f"{prefix}.factor", 0.0)
+    if factor < 0:
+        raise file_fault(metadata.path, f"{prefix}.factor is {factor}, less than 0")
     kind = metadata.get_str(f"{prefix}.type", "linear" if factor else "none")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(
