@@ -37,17 +37,22 @@ Pool::Pool(int num_threads) : shares_(num_threads) {
 
 Pool::~Pool() {
   stop_ = true;
-  round_++;
-  round_.notify_all();
+  for (int i = 1; i < size(); i++) call(i);
   for (auto& thread : threads_) thread.join();
+}
+
+void Pool::call(int thread) {
+  shares_[thread].round.fetch_add(1, std::memory_order_release);
+  shares_[thread].round.notify_one();
 }
 
 void Pool::serve(int thread) {
   for (uint32_t seen = 0;; seen++) {
-    wait_change(round_, seen, kIdleSpins);
+    wait_change(shares_[thread].round, seen, kIdleSpins);
     if (stop_) return;
-    if (thread < active_) walk(thread);
+    walk(thread);
     finished_.fetch_add(1, std::memory_order_release);
+    finished_.notify_one();
   }
 }
 
@@ -55,10 +60,10 @@ void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vec
   stages_ = &stages, step_ = &step, workers_ = &workers;
   active_ = num_threads < size() ? num_threads : size();
   arrived_ = 0, finished_ = 0;
-  round_.fetch_add(1, std::memory_order_release);
-  round_.notify_all();
+  for (int i = 1; i < active_; i++) call(i);
   walk(0);
-  while (finished_.load(std::memory_order_acquire) < size() - 1) relax();
+  for (uint32_t done; (done = finished_.load(std::memory_order_acquire)) + 1 < uint32_t(active_);)
+    wait_change(finished_, done, kBarrierSpins);
 }
 
 void Pool::walk(int thread) {

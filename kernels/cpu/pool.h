@@ -20,10 +20,15 @@ class Pool {
   int size() const { return int(shares_.size()); }
 
  private:
-  // begin << 32 | end: owners take from the front, thieves from the back.
-  struct alignas(64) Share { std::atomic<uint64_t> range{0}; };
+  // One thread's part. `range` is begin << 32 | end: the owner takes from the front, thieves from the back. `round` counts
+  // the runs the thread is called to, so that threads a run does not need sleep on.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> range{0};
+    std::atomic<uint32_t> round{0};
+  };
 
   void serve(int thread);
+  void call(int thread);
   void walk(int thread);
   void run_share(const Stage& stage, int thread);
   void barrier(const Stage& next);
@@ -35,8 +40,7 @@ class Pool {
   std::vector<std::thread> threads_;
   alignas(64) std::atomic<uint32_t> phase_{0};
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> round_{0};
-  alignas(64) std::atomic<int> finished_{0};
+  alignas(64) std::atomic<uint32_t> finished_{0};
   std::atomic<bool> stop_{false};
   const Stages* stages_ = nullptr;
   const Step* step_ = nullptr;

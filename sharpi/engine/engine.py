@@ -67,6 +67,7 @@ class Engine:
 
     def session(self) -> Session:
         """A new, empty conversation; sessions share the context's KV pages."""
+        self.runner.prepare()
         return Session(self.runner, self.tokenizer, self.config.context_shift)
 
     def logits(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:

@@ -74,6 +74,10 @@ class Runner:
         program.run(step, self._pool, self._threads(count))
         return program.logits[: len(outputs)]
 
+    def prepare(self) -> None:
+        """Records the step of a generation now rather than at its first token."""
+        self._program(1)
+
     def _threads(self, num_tokens: int) -> int:
         s = self.settings
         return s.num_threads if num_tokens == 1 else s.num_batch_threads
