@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -39,6 +39,7 @@ def logits(
     import numpy as np
 
     ids = read_ids(tokens)
+    refuse_to_replace(output, (tokens, model))
     with written_whole(output) as file:
         with open_engine(machine.run_config(model, context_size=len(ids))) as engine:
             values = engine.logits(ids.astype(np.int32))
@@ -71,6 +72,13 @@ def read_ids(path: Path) -> "npt.NDArray[np.integer]":
     if ids.max() > np.iinfo(np.int32).max:
         raise UsageError(f"{path} holds id {ids.max()}; no model has that many tokens")
     return ids
+
+
+def refuse_to_replace(output: Path, inputs: Sequence[Path]) -> None:
+    """Raises UsageError where the output is one of the files that are read."""
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"--output {output} would replace the input {path}; name another file")
 
 
 @contextmanager

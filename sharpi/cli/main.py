@@ -68,9 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        return _reader_went_away()
+        _forget_output()
+        return 1  # as Typer gives where it meets the broken pipe first
     except SharpiError as error:
         return _fail(str(error), error.exit_code)
+    except OSError as error:
+        return _device_failed(error)
     except MemoryError as error:
         return _fail(f"not enough memory: {error}; try a smaller -c or -b", exit_code=1)
     except Exception as error:
@@ -83,13 +86,18 @@ def _print_any_character() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _reader_went_away() -> int:
-    """What is left in the buffer has no reader; at exit Python would complain about it.
-
-    The exit code is the one Typer gives where it meets the broken pipe first.
-    """
+def _forget_output() -> None:
+    """Drop what is left in the buffer and cannot be written; Python would complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
+
+
+def _device_failed(error: OSError) -> int:
+    """A full disk behind stdout, a drive that went away: the system's fault, in its words."""
+    if os.environ.get("SHARPI_DEBUG"):
+        traceback.print_exception(error)
+    _forget_output()
+    where = error.filename or "cannot read or write"
+    return _fail(f"{where}: {error.strerror or error}", exit_code=1)
 
 
 def _fail_unexpectedly(error: Exception) -> int:

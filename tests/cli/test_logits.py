@@ -126,3 +126,11 @@ def test_link_is_written_through(sharpi: CommandLine, engine: FakeEngine, tmp_pa
     logits(sharpi, saved(tmp_path / "ids.npy", [1]), link)
     assert link.is_symlink()
     assert np.load(tmp_path / "real.npy").shape == (1, 4)
+
+
+def test_an_input_is_not_replaced(sharpi: CommandLine, engine: FakeEngine, tmp_path: Path) -> None:
+    ids = saved(tmp_path / "ids.npy", [1])
+    result = logits(sharpi, ids, ids)
+    assert (result.exit_code, result.err.count("\n")) == (2, 1)
+    assert "would replace the input" in result.err
+    assert np.load(ids).tolist() == [1]

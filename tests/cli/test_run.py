@@ -215,11 +215,11 @@ class TestEnds:
         assert (result.exit_code, result.err) == (1, "error: m.gguf: no such file\n")
 
 
-def _start(*arguments: str) -> "subprocess.Popen[str]":
+def _start(*arguments: str, stdout: str | None = None) -> "subprocess.Popen[str]":
     program = Path(__file__).with_name("fake_engine.py")
     return subprocess.Popen(
         [sys.executable, str(program), *arguments],
-        stdout=subprocess.PIPE,
+        stdout=Path(stdout).open("wb") if stdout else subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         cwd=Path(__file__).parents[2],
@@ -240,6 +240,13 @@ class TestProcess:
         assert process.returncode == 130
         assert errors.startswith("prompt 20.0 tokens/s")
         assert errors.count("\n") == 1
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+    def test_full_disk_behind_stdout_is_one_line(self) -> None:
+        process = _start("run", "m.gguf", "hello", stdout="/dev/full")
+        assert process.stderr is not None
+        assert process.stderr.read() == "error: cannot read or write: No space left on device\n"
+        assert process.wait(timeout=10) == 1
 
     def test_reader_that_goes_away_is_no_error(self) -> None:
         process = _start("run", "m.gguf", "hello")
