@@ -6,12 +6,13 @@ from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
+from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware import probe_hardware
 from sharpi.model.config import read_config
 from sharpi.model.weights import ModelWeights, load_weights
 from sharpi.tokenizer.chat_template import chat_format
-from sharpi.tokenizer.tokenizer import load_tokenizer
+from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 Progress = Callable[[str, float], None]
 
@@ -34,6 +35,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
     weights = load_weights(file, model_config)
     report("building the tokenizer", 0.3)
     tokenizer = load_tokenizer(file.metadata)
+    _refuse_tokens_without_row(file, tokenizer, weights)
     report("preparing the engine", 0.8)
     runner = Runner(model_config, weights, settings)
     report("ready", 1.0)
@@ -46,6 +48,15 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
         runner=runner,
         notes=(*tokenizer.notes, *_unused_note(weights), *settings.notes),
     )
+
+
+def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:
+    """The kernels look ids up unchecked. Rows without a token are usual: they fill the matrix."""
+    rows = weights.output.rows
+    if tokenizer.vocab_size > rows:
+        raise file_fault(
+            file.path, f"corrupt: {tokenizer.vocab_size} tokens, but embeddings for only {rows}"
+        )
 
 
 def _unused_note(weights: ModelWeights) -> tuple[str, ...]:

@@ -1,0 +1,35 @@
+"""Files that are sound by themselves but whose parts do not fit together."""
+
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sharpi.engine.engine import Engine
+from sharpi.errors import ModelFileError
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[1] / "references"
+
+
+def with_rows(data: bytes, tensor: bytes, rows: int) -> bytes:
+    """The file `data` with fewer rows in the description of a matrix, if it has that."""
+    described = re.search(struct.pack("<Q", len(tensor)) + tensor + struct.pack("<I", 2), data)
+    if described is None:
+        return data
+    at = described.end() + 8  # behind the length of a row
+    return data[:at] + struct.pack("<Q", rows) + data[at + 8 :]
+
+
+def test_more_tokens_than_embeddings_are_refused(
+    load: Callable[..., Engine], tmp_path: Path
+) -> None:
+    data = (REFERENCES / "llama.gguf").read_bytes()
+    for tensor in (b"token_embd.weight", b"output.weight"):
+        data = with_rows(data, tensor, 16)
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match=r"m\.gguf: corrupt: \d+ tokens, but .* only 16$"):
+        load(path)
