@@ -22,6 +22,7 @@ class Session:
 
     def __init__(self, runner: Runner, tokenizer: Tokenizer, context_shift: bool) -> None:
         self._sequence = TokenSequence(runner)
+        self._vocab_size = runner.vocab_size
         self._tokenizer = tokenizer
         self._context_shift = context_shift
 
@@ -31,7 +32,12 @@ class Session:
         return self._sequence.tokens
 
     def generate(self, prompt_ids: Sequence[int], request: GenerationRequest) -> Generation:
-        """Continues `prompt_ids`, the whole sequence of all turns; only its new end is computed."""
+        """Continues `prompt_ids`, the whole sequence of all turns; only its new end is computed.
+
+        Raises UsageError for ids that the model does not have.
+        """
+        if prompt_ids:
+            _refuse_unknown(min(prompt_ids), max(prompt_ids), self._vocab_size)
         return Generation(self._sequence, self._tokenizer, prompt_ids, request, self._context_shift)
 
     def reset(self) -> None:
@@ -72,10 +78,9 @@ class Engine:
 
     def logits(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         """Teacher-forced logits (tokens, vocabulary) of ids (tokens,); UsageError for bad ids."""
-        if ids.size == 0 or ids.min() < 0 or ids.max() >= self.runner.vocab_size:
-            raise UsageError(
-                f"token ids must be 0..{self.runner.vocab_size - 1}, at least one of them"
-            )
+        if ids.size == 0:
+            raise UsageError("there are no token ids; give at least one")
+        _refuse_unknown(int(ids.min()), int(ids.max()), self.runner.vocab_size)
         sequence = TokenSequence(self.runner)
         try:
             return sequence.extend_scored(ids.tolist())
@@ -97,3 +102,9 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _refuse_unknown(lowest: int, highest: int, vocab_size: int) -> None:
+    """The kernels look ids up unchecked."""
+    if lowest < 0 or highest >= vocab_size:
+        raise UsageError(f"token ids must be 0..{vocab_size - 1}, not {lowest}..{highest}")
