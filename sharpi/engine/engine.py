@@ -79,7 +79,7 @@ class Engine:
     def logits(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         """Teacher-forced logits (tokens, vocabulary) of ids (tokens,); UsageError for bad ids."""
         if ids.size == 0:
-            raise UsageError("there are no token ids; give at least one")
+            raise UsageError("there are no token ids; at least one is needed")
         _refuse_unknown(int(ids.min()), int(ids.max()), self.runner.vocab_size)
         sequence = TokenSequence(self.runner)
         try:
