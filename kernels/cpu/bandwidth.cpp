@@ -1,4 +1,5 @@
-// What the machine can do at most, for benchmarks to hold the kernels against: bytes read and int8 operations a second.
+// What the machine can do at most, for benchmarks to hold the kernels against: bytes read and int8
+// operations a second.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -40,26 +41,29 @@ double time_together(int num_threads, const Work& work) {
 }
 
 typedef uint64_t Line __attribute__((vector_size(64), aligned(1), may_alias));
-constexpr size_t kReadAhead = 4096;
 
-// The exclusive or of all bytes, which is nothing to compute beside reading them.
+// Four streams, as the rows of a tile are several: measured a fifth faster than one on Zen 4.
+constexpr size_t kStream = 64 << 10;
+constexpr size_t kStreams = 4;
+
+// The exclusive or of all words, which is nothing to compute beside reading them.
 uint64_t read_all(const uint8_t* at, size_t bytes) {
-  Line even{}, odd{};
-  const uint8_t* end = at + bytes / 128 * 128;
-  for (; at < end; at += 128) {
-    __builtin_prefetch(at + kReadAhead);
-    __builtin_prefetch(at + kReadAhead + 64);
-    even ^= *reinterpret_cast<const Line*>(at);
-    odd ^= *reinterpret_cast<const Line*>(at + 64);
-  }
+  const auto line = [](const uint8_t* p) { return *reinterpret_cast<const Line*>(p); };
+  Line sum{};
+  for (; bytes >= kStreams * kStream; at += kStreams * kStream, bytes -= kStreams * kStream)
+    for (size_t i = 0; i < kStream; i += sizeof(Line))
+      sum ^= (line(at + i) ^ line(at + kStream + i)) ^
+             (line(at + 2 * kStream + i) ^ line(at + 3 * kStream + i));
+  for (; bytes >= sizeof(Line); at += sizeof(Line), bytes -= sizeof(Line)) sum ^= line(at);
   uint64_t result = 0;
-  for (int i = 0; i < 8; i++) result ^= even[i] ^ odd[i];
-  for (const uint8_t* rest = end; rest < end + bytes % 128; rest++) result ^= *rest;
+  for (int i = 0; i < 8; i++) result ^= sum[i];
+  for (; bytes > 0; at++, bytes--) result ^= *at;
   return result;
 }
 
 // The bytes [begin, end) of the ranges laid end to end.
-uint64_t read_share(const uint8_t* const* ranges, const size_t* sizes, int num_ranges, size_t begin, size_t end) {
+uint64_t read_share(const uint8_t* const* ranges, const size_t* sizes, int num_ranges, size_t begin,
+                    size_t end) {
   uint64_t result = 0;
   for (int i = 0; i < num_ranges && end > 0; i++) {
     const size_t from = std::min(begin, sizes[i]), to = std::min(end, sizes[i]);
@@ -126,10 +130,10 @@ Loop find_loop(const char* isa) {
 
 }  // namespace
 
-// Seconds that `num_threads` threads need to read the ranges, laid end to end and shared evenly, `passes` times; -1 for
-// nothing to do.
-SHARPI_API double sharpi_read_seconds(const void* const* ranges, const size_t* sizes, int num_ranges, int num_threads,
-                                      int passes) {
+// Seconds that `num_threads` threads need to read the ranges, laid end to end and shared evenly,
+// `passes` times; -1 for nothing to do.
+SHARPI_API double sharpi_read_seconds(const void* const* ranges, const size_t* sizes,
+                                      int num_ranges, int num_threads, int passes) {
   if (num_ranges < 1 || num_threads < 1 || passes < 1) return -1;
   size_t total = 0;
   for (int i = 0; i < num_ranges; i++) total += sizes[i];
@@ -143,9 +147,11 @@ SHARPI_API double sharpi_read_seconds(const void* const* ranges, const size_t* s
   });
 }
 
-// Int8 operations a second (a product and its sum are two) of `num_threads` threads with the instructions that the
-// kernels of an instruction set use, over about `seconds`; -1 where the machine lacks it.
-SHARPI_API double sharpi_int8_operations_per_second(const char* isa_name, int num_threads, double seconds) {
+// Int8 operations a second (a product and its sum are two) of `num_threads` threads with the
+// instructions that the kernels of an instruction set use, over about `seconds`; -1 where the
+// machine lacks it.
+SHARPI_API double sharpi_int8_operations_per_second(const char* isa_name, int num_threads,
+                                                    double seconds) {
   const sharpi::Isa* isa = sharpi::find_isa(isa_name);
   if (!isa || num_threads < 1) return -1;
   const Loop loop = find_loop(isa->name);

@@ -1,0 +1,174 @@
+"""The matrix kernels by quant type and instruction set, against what the machine can do.
+
+One token (T=1): GB/s of weights, with a matrix too large for the processor's own memory, against
+reading the same pages. 512 tokens: GOP/s against the peak of the same int8 instructions. Each
+product is a recorded step of one operation, run as the engine runs it.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sharpi.errors import UsageError
+from sharpi.gguf.quant_types import QuantType, row_bytes
+from sharpi.hardware import probe_hardware
+from sharpi.model.weights import SUPPORTED_TYPES
+from sharpi.ops import abi
+from sharpi.ops.interface import Matrix
+from sharpi.ops.kv_cache import KvCache
+from sharpi.ops.library import INSTRUCTION_SETS, ThreadPool, instruction_set
+from sharpi.ops.machine_limits import int8_operations_per_second, read_bytes_per_second
+from sharpi.ops.program import Program, ProgramLimits, int_pointer
+from sharpi.ops.recorder import Recorder
+
+_COLUMNS = 2048
+_VECTOR_BYTES = 256 << 20
+_BATCH, _BATCH_ROWS = 512, 4096
+_FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement; `rate` and `limit` in GB/s for one token, GOP/s for more."""
+
+    quant_type: str
+    instruction_set: str
+    tokens: int
+    threads: int
+    rate: float
+    deviation: float
+    limit: float
+
+
+def main() -> None:
+    """Parses the command line and prints a line for each type and instruction set."""
+    options = parse_options()
+    rows: list[Row] = []
+    print(heading(options.threads))
+    for isa in options.isa or available_sets():
+        for quant_type in options.types or quantised_types():
+            measured = list(measure(quant_type, isa, options.threads, options.rounds))
+            print(line(measured), flush=True)
+            rows += measured
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    threads = f"1,{probe_hardware().physical_cores}"
+    parser.add_argument("--types", type=type_list, metavar="Q4_K,...")
+    parser.add_argument("--isa", type=lambda text: text.split(","), metavar="avx2,...")
+    parser.add_argument("-t", "--threads", type=thread_list, default=threads, metavar="N,...")
+    parser.add_argument("-r", "--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    return parser.parse_args()
+
+
+def type_list(text: str) -> list[QuantType]:
+    return [QuantType[name] for name in text.split(",")]
+
+
+def thread_list(text: str) -> list[int]:
+    return sorted({int(number) for number in text.split(",")})
+
+
+def available_sets() -> list[str]:
+    """The instruction sets this machine has, best first."""
+    return [name for name in INSTRUCTION_SETS if has(name)]
+
+
+def has(name: str) -> bool:
+    try:
+        return instruction_set(name) == name
+    except UsageError:
+        return False
+
+
+def quantised_types() -> list[QuantType]:
+    """Those whose products are int8."""
+    return sorted(SUPPORTED_TYPES.difference(_FLOAT_TYPES))
+
+
+def measure(quant_type: QuantType, isa: str, threads: list[int], rounds: int) -> Iterator[Row]:
+    """One token with each number of threads, then a batch with the most."""
+    large = random_matrix(quant_type, _VECTOR_BYTES // row_bytes(quant_type, _COLUMNS))
+    for count in threads:
+        limit = read_bytes_per_second([large.data], count)
+        samples = [large.data.nbytes / s / 1e9 for s in run(large, isa, 1, count, rounds)]
+        limit = max(limit, read_bytes_per_second([large.data], count))
+        yield row(quant_type, isa, 1, count, samples, limit / 1e9)
+    small, count = random_matrix(quant_type, _BATCH_ROWS), threads[-1]
+    operations = 2 * _BATCH * _BATCH_ROWS * _COLUMNS
+    limit = int8_operations_per_second(isa, count) / 1e9
+    samples = [operations / s / 1e9 for s in run(small, isa, _BATCH, count, rounds)]
+    yield row(quant_type, isa, _BATCH, count, samples, limit)
+
+
+def row(
+    quant_type: QuantType, isa: str, tokens: int, threads: int, samples: list[float], limit: float
+) -> Row:
+    deviation = statistics.stdev(samples) if len(samples) > 1 else 0.0
+    median = statistics.median(samples)
+    return Row(quant_type.name, isa, tokens, threads, median, deviation, limit)
+
+
+def random_matrix(quant_type: QuantType, rows: int) -> Matrix:
+    """Blocks of bytes 0x20 to 0x3b: whatever is a float in them is an ordinary one."""
+    some = np.random.default_rng(1).integers(0x20, 0x3C, 1 << 20, np.uint8)
+    data = np.resize(some, rows * row_bytes(quant_type, _COLUMNS))
+    return Matrix("weights", quant_type, rows, _COLUMNS, data)
+
+
+def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> list[float]:
+    """Seconds of each round, after a warm-up."""
+    program, pool = record(matrix, isa, tokens), ThreadPool(threads)
+    ids = np.arange(tokens, dtype=np.int32)
+    none = np.zeros(tokens, np.int32)
+    step = abi.Step(tokens, 1, *map(int_pointer, (ids, ids, none, none, none)), 1)
+    seconds = []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        program.run(step, pool, threads)
+        seconds.append(time.perf_counter() - start)
+    program.close()
+    pool.close()
+    return seconds[1:]
+
+
+def record(matrix: Matrix, isa: str, tokens: int) -> Program:
+    """Looks random activations up, multiplies them."""
+    activations = np.random.default_rng(2).standard_normal((tokens, _COLUMNS), np.float32)
+    table = Matrix(
+        "activations", QuantType.F32, tokens, _COLUMNS, activations.view(np.uint8).reshape(-1)
+    )
+    limits = ProgramLimits(tokens, 1, 64, "int8", isa)
+    recorder = Recorder(limits, KvCache([], 1))
+    (product,) = recorder.linear(recorder.embed(table, 1.0), [matrix])
+    return recorder.finish(product)
+
+
+def heading(threads: list[int]) -> str:
+    cells = [f"{f'T=1, {count} threads':>24}" for count in threads]
+    return (
+        f"{'set':<12}{'type':<9}" + "".join(cells) + f"{f'T={_BATCH}, {threads[-1]} threads':>24}"
+    )
+
+
+def line(rows: list[Row]) -> str:
+    cells = ""
+    for each in rows:
+        unit = "GB/s" if each.tokens == 1 else "GOP/s"
+        cells += f"{f'{each.rate:.1f} {unit} {100 * each.rate / each.limit:5.1f} %':>24}"
+    return f"{rows[0].instruction_set:<12}{rows[0].quant_type:<9}{cells}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""A fixed set of rows, three times over, held against a saved baseline.
+
+Every repeat is a `sharpi bench` process of its own, so that what differs from one start to the
+next (where pages lie, which core a thread gets) is in the deviation. Ends with code 1 when a row is
+slower than the baseline by more than `--limit` deviations and by more than 2 %.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+Figures = dict[str, dict[str, float]]  # "mean" and "deviation" of tokens/s by row
+
+# Arguments of `sharpi bench`; the name comes before the test's own in the row's.
+_RUNS = {
+    "": ["-p", "512,128,32,4", "-n", "128"],
+    "1 thread ": ["-p", "128", "-n", "64", "-t", "1"],
+    "deep ": ["-p", "0", "-n", "64", "-d", "3968"],
+}
+_SMALLEST_LOSS = 0.02  # three repeats may agree by luck, and a deviation be next to nothing
+
+
+def main() -> None:
+    """Parses the command line, runs, compares, saves."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--baseline", type=Path, help="figures of an earlier --save")
+    parser.add_argument("--save", type=Path, help="write this run's figures")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=3.0, help="deviations that are a loss")
+    options = parser.parse_args()
+    baseline = json.loads(options.baseline.read_text()) if options.baseline else {}
+    figures = measure(options.model, options.repeats)
+    losses = [
+        name
+        for name, now in figures.items()
+        if report(name, now, baseline.get(name), options.limit)
+    ]
+    if options.save:
+        options.save.write_text(json.dumps(figures, indent=2) + "\n")
+    if losses:
+        sys.exit(f"slower than the baseline: {', '.join(losses)}")
+
+
+def measure(model: Path, repeats: int) -> Figures:
+    """The repeats go round the whole set, so a slow minute meets all rows alike."""
+    samples: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        for prefix, arguments in _RUNS.items():
+            for row in bench(model, arguments):
+                samples.setdefault(prefix + row["test"], []).append(row["tokens_per_second"])
+    return {name: summary(speeds) for name, speeds in samples.items()}
+
+
+def bench(model: Path, arguments: list[str]) -> list[dict[str, Any]]:
+    """The rows of one process."""
+    command = [sys.executable, "-m", "sharpi", "bench", str(model), "-r", "3", "--json"]
+    output = subprocess.run([*command, *arguments], check=True, stdout=subprocess.PIPE).stdout
+    return list(json.loads(output))
+
+
+def summary(speeds: list[float]) -> dict[str, float]:
+    deviation = statistics.stdev(speeds) if len(speeds) > 1 else 0.0
+    return {"mean": statistics.mean(speeds), "deviation": deviation}
+
+
+def report(name: str, now: dict[str, float], before: dict[str, float] | None, limit: float) -> bool:
+    """Prints one row; says whether it is slower than before by more than chance."""
+    text = f"{name:<24}{now['mean']:>12.2f} ± {now['deviation']:<9.2f}"
+    if before is None:
+        print(text)
+        return False
+    distance = deviations_apart(now, before)
+    change = now["mean"] / before["mean"] - 1
+    is_loss = distance < -limit and change < -_SMALLEST_LOSS
+    print(f"{text}{100 * change:>+8.1f} % {distance:>+8.1f} deviations{'  SLOWER' * is_loss}")
+    return is_loss
+
+
+def deviations_apart(now: dict[str, float], before: dict[str, float]) -> float:
+    """The difference of the means in units of the two runs' deviations together."""
+    together = math.hypot(now["deviation"], before["deviation"])
+    difference = now["mean"] - before["mean"]
+    return difference / together if together else math.copysign(math.inf, difference)
+
+
+if __name__ == "__main__":
+    main()

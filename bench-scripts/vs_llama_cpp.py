@@ -1,0 +1,185 @@
+"""sharpi and llama.cpp in turn, A B A B, on the same file, threads and token ids.
+
+Prints one table of ratios (median of the rounds, smallest and largest) and writes the figures as
+JSON and as a bar chart. llama.cpp runs twice, from the mapped file and repacked at load; the ratio
+is against whichever is faster in that test.
+"""
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contestant import Contestant, Settings, Turn, close_all
+
+from sharpi.hardware import probe_hardware
+
+_BATCH_SIZE = 512
+_SETTLE_SECONDS = 0.2  # for the threads of the one before to fall asleep
+Samples = dict[str, list[float]]  # tokens a second by contestant, a value each round
+
+
+@dataclass(frozen=True)
+class Test:
+    """Prefill ("pp") or decode ("tg") of `count` tokens after `depth` others."""
+
+    kind: str
+    count: int
+    depth: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}{self.count}" + (f" @ d{self.depth}" if self.depth else "")
+
+    def turn(self, vocab_size: int) -> Turn:
+        """The same ids for everyone and every round."""
+        ids = random.Random(1).choices(range(vocab_size), k=self.depth + self.count)
+        pass_size = 1 if self.kind == "tg" else _BATCH_SIZE
+        return Turn(ids[: self.depth], ids[self.depth :], pass_size)
+
+
+def main() -> None:
+    """Parses the command line, plays the rounds, prints and writes the results."""
+    options = parse_options()
+    tests = list(chosen_tests(options))
+    contestants = start(options, max(test.depth + test.count for test in tests))
+    try:
+        samples = {test.name: play(test, contestants, options.rounds) for test in tests}
+    finally:
+        close_all(contestants)
+    rows = [result(name, each) for name, each in samples.items()]
+    print_table(rows)
+    write(options, rows, {each.name: each.description for each in contestants})
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("-t", "--threads", type=int, default=probe_hardware().physical_cores)
+    parser.add_argument("-p", "--n-prompt", type=counts, default="512,128,32", metavar="N,...")
+    parser.add_argument("-n", "--n-gen", type=counts, default="128", metavar="N,...")
+    parser.add_argument("-d", "--n-depth", type=counts, default="0", metavar="N,...")
+    parser.add_argument("-r", "--rounds", type=int, default=5)
+    parser.add_argument(
+        "--llama-python", default=sys.executable, help="the Python that has llama-cpp-python"
+    )
+    parser.add_argument("--no-repacked", action="store_true", help="llama.cpp mapped only")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file and the chart")
+    return parser.parse_args()
+
+
+def counts(text: str) -> list[int]:
+    """The numbers of a list with commas."""
+    return [int(item) for item in text.split(",")]
+
+
+def chosen_tests(options: argparse.Namespace) -> Iterator[Test]:
+    """Prefill first, for each depth."""
+    for depth in options.n_depth:
+        yield from (Test("pp", count, depth) for count in options.n_prompt if count)
+        yield from (Test("tg", count, depth) for count in options.n_gen if count)
+
+
+def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
+    """sharpi first, then llama.cpp in one or two variants."""
+    context_size = (num_positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
+    size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
+    contestants = [Contestant("sharpi", sys.executable, "sharpi_worker.py", Settings(*size))]
+    for variant in ("mapped",) if options.no_repacked else ("mapped", "repacked"):
+        settings, name = Settings(*size, variant), f"llama.cpp {variant}"
+        python = options.llama_python
+        contestants.append(Contestant(name, python, "llama_cpp_worker.py", settings))
+    return contestants
+
+
+def play(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
+    """A warm-up for everyone, then `rounds` turns each, one after the other."""
+    turn = test.turn(contestants[0].description["vocab_size"])
+    samples: Samples = {contestant.name: [] for contestant in contestants}
+    for number in range(rounds + 1):
+        for contestant in contestants:
+            time.sleep(_SETTLE_SECONDS)
+            speed = test.count / contestant.seconds(turn)
+            if number:
+                samples[contestant.name].append(speed)
+    return samples
+
+
+def result(name: str, samples: Samples) -> dict[str, Any]:
+    """Medians, and the ratio to the faster llama.cpp: round by round, then its median."""
+    medians = {each: statistics.median(speeds) for each, speeds in samples.items()}
+    rival = max((each for each in samples if each != "sharpi"), key=medians.__getitem__)
+    ratios = [a / b for a, b in zip(samples["sharpi"], samples[rival], strict=True)]
+    return {
+        "test": name,
+        "tokens_per_second": medians,
+        "rival": rival,
+        "ratio": statistics.median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "samples": samples,
+    }
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """One line a test."""
+    names = list(rows[0]["tokens_per_second"])
+    print(f"{'test':<16}" + "".join(f"{name:>20}" for name in names) + f"{'ratio':>9}  spread")
+    for row in rows:
+        speeds = "".join(f"{row['tokens_per_second'][name]:>20.2f}" for name in names)
+        spread = f"{row['ratio_min']:.2f} to {row['ratio_max']:.2f}"
+        print(f"{row['test']:<16}{speeds}{row['ratio']:>9.2f}  {spread}")
+    print("tokens/s and ratios: medians of interleaved rounds")
+
+
+def write(options: argparse.Namespace, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+    """The JSON file and the chart, where a folder was given."""
+    if options.output is None:
+        return
+    options.output.mkdir(parents=True, exist_ok=True)
+    record = {
+        "model": options.model.name,
+        "model_bytes": options.model.stat().st_size,
+        "threads": options.threads,
+        "rounds": options.rounds,
+        "processor": processor(),
+        "contestants": about,
+        "rows": rows,
+    }
+    path = options.output / f"vs-llama-cpp-{options.model.stem}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n")
+    print(f"wrote {path}")
+    draw(record, path.with_suffix(".png"))
+
+
+def draw(record: dict[str, Any], path: Path) -> None:
+    """The chart, or a note where matplotlib is missing."""
+    try:
+        from bar_chart import draw_ratios
+    except ModuleNotFoundError:
+        print("no chart: it needs matplotlib", file=sys.stderr)
+        return
+    draw_ratios(record, path)
+    print(f"wrote {path}")
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+if __name__ == "__main__":
+    main()
