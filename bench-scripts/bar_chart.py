@@ -22,7 +22,9 @@ def draw_ratios(record: dict[str, Any], path: Path) -> None:
     axes.axhline(1, color="black", linewidth=1)
     axes.set_ylabel("times llama.cpp's tokens per second")
     axes.set_title(f"{record['model']}, {record['threads']} threads")
-    axes.set_ylim(0, 1.1 * max(1, *(row["ratio_max"] for row in rows)))
+    # One disturbed round may be far off; its whisker may leave the chart.
+    highest = max(row["ratio_max"] for row in rows)
+    axes.set_ylim(0, 1.1 * max(1, min(highest, 1.5 * max(ratios))))
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from sharpi.errors import UsageError
 from sharpi.ops.library import load_library
 
-_BYTES_A_TRY = 1 << 30
-_SECONDS_A_TRY = 0.02
+BYTES_A_TRY = 1 << 30
+SECONDS_A_TRY = 0.02
 
 
 class MachineLimits:
@@ -60,11 +60,11 @@ def read_bytes_per_second(
     parts: Sequence[npt.NDArray[np.uint8]], num_threads: int, tries: int = 3
 ) -> float:
     """The rate of reading the first GiB of `parts` (small ones over and over), best of `tries`."""
-    parts = _first_bytes(parts, _BYTES_A_TRY)
+    parts = _first_bytes(parts, BYTES_A_TRY)
     total = sum(part.nbytes for part in parts)
     if not total:
         raise ValueError("there is nothing to read")
-    passes = max(1, _BYTES_A_TRY // total)
+    passes = max(1, BYTES_A_TRY // total)
     addresses = (c_void_p * len(parts))(*(part.ctypes.data for part in parts))
     sizes = (c_size_t * len(parts))(*(part.nbytes for part in parts))
     seconds = min(
@@ -89,7 +89,7 @@ def int8_operations_per_second(instruction_set: str, num_threads: int, tries: in
     Raises UsageError where the machine lacks it.
     """
     measure = _library().sharpi_int8_operations_per_second
-    best = max(measure(instruction_set.encode(), num_threads, _SECONDS_A_TRY) for _ in range(tries))
+    best = max(measure(instruction_set.encode(), num_threads, SECONDS_A_TRY) for _ in range(tries))
     if best < 0:
         raise UsageError(f"this machine has no {instruction_set} kernels")
     return float(best)

@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 from conftest import CommandLine
 
+from sharpi.ops import machine_limits
 from sharpi.resources import native_library
 
 pytestmark = pytest.mark.native
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build
 MODEL = str(Path(__file__).parents[1] / "references" / "qwen3moe.gguf")
 QUICK = ("bench", MODEL, "-p", "8", "-n", "2", "-r", "2", "-t", "1")
+
+
+@pytest.fixture(autouse=True)
+def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_limits, "BYTES_A_TRY", 1 << 22)
+    monkeypatch.setattr(machine_limits, "SECONDS_A_TRY", 1e-3)
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,18 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.settings import active_bytes
 from sharpi.engine.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
+from sharpi.ops import machine_limits
 from sharpi.ops.machine_limits import int8_operations_per_second, read_bytes_per_second
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 PREFILL, DECODE = BenchmarkTest("pp", 40), BenchmarkTest("tg", 6)
+
+
+@pytest.fixture(autouse=True)
+def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_limits, "BYTES_A_TRY", 1 << 22)
+    monkeypatch.setattr(machine_limits, "SECONDS_A_TRY", 1e-3)
 
 
 def only_row(engine: Engine, test: BenchmarkTest, repetitions: int = 1) -> BenchmarkRow:
