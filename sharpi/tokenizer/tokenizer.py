@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Protocol
 
-from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
 from sharpi.tokenizer.byte_level import ByteLevelEncoder, spelled_bytes
+from sharpi.tokenizer.numbers import NumberEncoder, spelled_number
 from sharpi.tokenizer.pre_tokenizers import FALLBACK, PreTokenizer, find_pre_tokenizer
 from sharpi.tokenizer.sentence_piece import SPACE_MARK, SentencePieceEncoder
 from sharpi.tokenizer.special_tokens import SpecialTokens, find_special_tokens
@@ -73,7 +73,7 @@ class Tokenizer:
         `parse_special`: control tokens written in the text count as such; else they are plain text
         (user-defined tokens always count). `add_bos`, `add_eos`: put the token there, unless the
         text has brought it. Lone surrogates, which stand for bytes that were not UTF-8, become
-        U+FFFD. Raises UnsupportedModelError for a model without a vocabulary.
+        U+FFFD. Without a vocabulary the text is ids; raises UsageError for other words.
         """
         ids: list[int] = []
         follows_special = True
@@ -116,6 +116,8 @@ class Tokenizer:
         return token_id in self._special.hidden_ids
 
     def _spell(self, token_id: int) -> bytes:
+        if self.vocabulary.model == "no_vocab":
+            return spelled_number(token_id)
         # Models may have more rows of logits than the vocabulary has tokens.
         if not 0 <= token_id < self.vocab_size:
             return b""
@@ -144,9 +146,7 @@ class Tokenizer:
     def _encoder(self) -> PlainEncoder:
         vocabulary = self.vocabulary
         if vocabulary.model == "no_vocab":
-            raise UnsupportedModelError(
-                "this model has no vocabulary, so there is no text; give it token ids"
-            )
+            return NumberEncoder()
         if self.is_sentence_piece:
             unknown_id = vocabulary.id_of("unknown")
             return SentencePieceEncoder(self._ids, vocabulary.scores, unknown_id)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from larger_vocabulary import with_tokens
 from nasty_texts import SPECIAL_TEXTS, TEXTS
 
-from sharpi.errors import UnsupportedModelError
+from sharpi.errors import UsageError
 from sharpi.tokenizer.pre_tokenizers import find_pre_tokenizer
 from sharpi.tokenizer.stream import StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -156,10 +156,12 @@ class TestOddities:
 
     def test_no_vocabulary(self) -> None:
         tokenizer = Tokenizer(Vocabulary("no_vocab"))
-        assert tokenizer.decode([1, 2]) == ""
+        assert tokenizer.decode([1, 20]) == " 1 20"
+        assert plain_ids(tokenizer, " 1 20") == [1, 20]
         assert tokenizer.end_ids == frozenset()
-        with pytest.raises(UnsupportedModelError, match="no vocabulary"):
-            tokenizer.encode("a", add_bos=True, parse_special=True)
+        for text in ("a", "-1", "\u0663", "9" * 20):
+            with pytest.raises(UsageError, match="no vocabulary"):
+                tokenizer.encode(text, add_bos=True, parse_special=True)
 
     def test_long_text_without_blanks(self, by_words: Vocabulary) -> None:
         tokenizer = Tokenizer(by_words)
