@@ -26,36 +26,52 @@ class Traffic:
 class WeightTraffic:
     """Counts passes of one model; a weight is read once a pass, however many tokens share it.
 
+    The last layer's feed-forward and the output meet only the token whose logits are wanted.
     Attention over the KV cache is left out on both sides.
     """
 
     def __init__(self, file: GgufFile, weights: ModelWeights) -> None:
         self._experts = [
-            _banks(layer.feed_forward.experts)
+            None if layer.feed_forward.experts is None else _banks(layer.feed_forward.experts)
             for layer in weights.layers
-            if layer.feed_forward.experts is not None
         ]
-        routed = {bank.name for banks in self._experts for bank in banks}
-        apart = {*routed, weights.embedding.name, weights.output.name}
-        trunk = [
-            tensor
-            for name, tensor in file.tensors.items()
-            if name not in weights.unused and name.rpartition(".")[0] not in apart
-        ]
-        self._trunk = Traffic(sum(t.num_bytes for t in trunk), 2 * _num_weights(trunk))
+        trunk = _trunk(file, weights, {b.name for banks in self._experts for b in banks or ()})
+        last = [t for t in trunk if t.name.startswith(f"blk.{len(weights.layers) - 1}.ffn_")]
         output, embedding = weights.output, weights.embedding
-        self._output = Traffic(output.data.nbytes, 2 * output.rows * output.columns)
+        self._shared_bytes = sum(t.num_bytes for t in trunk) + output.data.nbytes
         self._embedding_row_bytes = row_bytes(embedding.quant_type, embedding.columns)
+        once = 2 * _num_weights(last)
+        self._token_operations = 2 * _num_weights(trunk) - once
+        self._output_operations = once + 2 * output.rows * output.columns
 
     def of_pass(self, num_tokens: int, routes: Sequence[IntArray]) -> Traffic:
-        """One pass with logits of its last token; `routes`: (tokens, used) for each MoE layer."""
-        read = self._trunk.weight_bytes + self._output.weight_bytes
-        read += num_tokens * self._embedding_row_bytes
-        operations = num_tokens * self._trunk.operations + self._output.operations
-        for banks, chosen in zip(self._experts, routes, strict=True):
+        """One pass with logits of its last token.
+
+        `routes`: (tokens, used) for each MoE layer, of the last layer only the first row counts.
+        """
+        read = self._shared_bytes + num_tokens * self._embedding_row_bytes
+        operations = num_tokens * self._token_operations + self._output_operations
+        remaining = iter(routes)
+        for layer, banks in enumerate(self._experts):
+            if banks is None:
+                continue
+            chosen = next(remaining)
+            if layer == len(self._experts) - 1:
+                chosen = chosen[:1]
             read += len(np.unique(chosen)) * _expert_bytes(banks)
             operations += chosen.size * _expert_operations(banks)
         return Traffic(read, operations)
+
+
+def _trunk(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tensor]:
+    """All that every pass reads but the output; the embedding is looked up, not read."""
+    apart = {*routed, weights.embedding.name, weights.output.name}
+    unused = set(weights.unused)
+    return [
+        tensor
+        for name, tensor in file.tensors.items()
+        if name not in unused and name.rpartition(".")[0] not in apart
+    ]
 
 
 def _banks(experts: ExpertBanks) -> tuple[Bank, ...]:

@@ -8,6 +8,7 @@ import pytest
 from sharpi.engine.benchmark import run_benchmark
 from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
 from sharpi.engine.engine import Engine
+from sharpi.engine.sequence import Sequence
 from sharpi.engine.settings import active_bytes
 from sharpi.engine.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
@@ -73,6 +74,32 @@ def test_tokens_of_a_pass_share_their_experts(load: Load) -> None:
     assert together.weight_bytes == one.weight_bytes + 3 * embedding_row_bytes(engine)
     assert apart.weight_bytes > together.weight_bytes
     assert apart.operations == together.operations
+
+
+def test_the_last_layers_experts_meet_one_token(load: Load) -> None:
+    engine = load("qwen3moe")
+    assert engine.model_config.num_layers == 2
+    counted = traffic(engine)
+    some = np.tile(np.array([[3, 5]], np.int32), (4, 1))
+    others = np.array([[3, 5], [2, 3], [4, 5], [6, 7]], np.int32)
+    assert counted.of_pass(4, [some, others]) == counted.of_pass(4, [some, some])
+    assert counted.of_pass(4, [others, some]) != counted.of_pass(4, [some, some])
+
+
+def test_routes_of_a_batch_are_those_of_its_tokens(load: Load) -> None:
+    """The count rests on the engine's routes: whole for all layers but the last, there row 0."""
+    engine = load("qwen3moe")
+    ids = [5, 9, 13, 17]
+    sequence = Sequence(engine.runner)
+    alone = []
+    for token in ids:
+        sequence.extend([token])
+        alone.append([route[0].tolist() for route in engine.runner.routes(1)])
+    sequence.truncate(0)
+    sequence.extend(ids)
+    first, last = engine.runner.routes(len(ids))
+    assert first.tolist() == [route[0] for route in alone]
+    assert last[0].tolist() == alone[-1][1]
 
 
 def test_decode_row(load: Load) -> None:
