@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 Precision = Literal["auto", "int8", "int16", "f32"]
+Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class RunConfig:
     the physical cores; `num_batch_threads` None follows `num_threads`. `instruction_set` None takes
     the best the machine has. `precision` is that of activations: "auto" takes "int16" for small
     models, which rounding hurts most, and "int8" for the others.
+
+    `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of a
+    card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`: slots
+    of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off the
+    card, `num_cpu_moe` those of the first so many layers.
     """
 
     model: Path
@@ -48,6 +54,13 @@ class RunConfig:
     precision: Precision = "auto"
     context_shift: bool = False
     instruction_set: str | None = None
+    ram: int | None = None
+    vram: int | None = None
+    device: Device = "auto"
+    gpu_layers: int | None = None
+    moe_slots: int | None = None
+    cpu_moe: bool = False
+    num_cpu_moe: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,40 +4,60 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.hardware_memory import probe_memory
 from sharpi.ops.library import instruction_set
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes a second, as measured; None where nobody did."""
+
+    ram_read: float | None = None
+    disk_read: float | None = None
+    vram_read: float | None = None
+    bus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HardwareInfo:
-    """`physical_cores` counts those this process may use; `total_ram` and `free_ram` in bytes."""
+    """`physical_cores` counts those this process may use; sizes in bytes.
+
+    `free_ram`: what may be taken, within the limit of a memory cgroup. `ram_limit`: that limit.
+    `free_vram`: of the first card, 0 without one or where nobody looked.
+    """
 
     physical_cores: int
     logical_cores: int
     total_ram: int
     free_ram: int
     instruction_set: str
+    ram_limit: int | None = None
+    free_vram: int = 0
+    rates: Rates = Rates()
 
 
 def probe_hardware(wanted_instruction_set: str | None = None) -> HardwareInfo:
     """Looks at the machine; raises UsageError when it lacks the wanted instruction set."""
-    memory = _memory_info()
-    usable = _usable_cores()
+    memory = probe_memory()
+    usable = usable_cores()
     return HardwareInfo(
-        physical_cores=_physical_cores(usable),
+        physical_cores=count_physical(usable),
         logical_cores=len(usable),
-        total_ram=memory.get("MemTotal", 0),
-        free_ram=memory.get("MemAvailable", 0),
+        total_ram=memory.total,
+        free_ram=memory.free,
         instruction_set=instruction_set(wanted_instruction_set),
+        ram_limit=memory.limit,
     )
 
 
-def _usable_cores() -> set[int]:
+def usable_cores() -> set[int]:
+    """Logical cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
 
 
-def _physical_cores(usable: set[int]) -> int:
+def count_physical(usable: set[int]) -> int:
     """Cores among the usable logical ones: hyperthreads of one core share its topology ids."""
     cores = set()
     for cpu in usable:
@@ -48,13 +68,3 @@ def _physical_cores(usable: set[int]) -> int:
         except OSError:
             cores.add(("", str(cpu)))
     return max(1, len(cores))
-
-
-def _memory_info() -> dict[str, int]:
-    """Bytes by name from /proc/meminfo; empty where there is none."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return {}
-    fields = (line.split() for line in lines)
-    return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) == 3}

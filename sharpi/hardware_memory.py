@@ -1,0 +1,126 @@
+"""RAM: what the machine has, what is free, and what a memory cgroup leaves of it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_NO_LIMIT = 1 << 60  # version 1 writes the largest page-aligned number where there is no limit
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Bytes. `limit`: the tightest of the cgroups this process is in, None without one.
+
+    `free`: what can be taken without harm, page cache counted as free, within the limit.
+    """
+
+    total: int
+    free: int
+    limit: int | None = None
+    huge_page_size: int = 0
+
+
+def probe_memory(proc: Path = _PROC) -> MemoryInfo:
+    """Reads the kernel's figures; without /proc, the physical pages count as free."""
+    info = _memory_info(proc)
+    total = info.get("MemTotal") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = info.get("MemAvailable", total)
+    groups = list(_groups(proc))
+    return MemoryInfo(
+        total=total,
+        free=max(0, min([free, *(group.free for group in groups)])),
+        limit=min((group.limit for group in groups), default=None),
+        huge_page_size=info.get("Hugepagesize", 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A cgroup with a limit; `used` leaves out page cache, which gives way."""
+
+    limit: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return self.limit - self.used
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Where a version of cgroups keeps its figures."""
+
+    limits: tuple[str, ...]
+    usage: str
+    cache: tuple[str, ...]  # of memory.stat
+
+
+_VERSION_1 = _Files(
+    ("memory.limit_in_bytes",),
+    "memory.usage_in_bytes",
+    ("total_active_file", "total_inactive_file"),
+)
+_VERSION_2 = _Files(
+    ("memory.max", "memory.high"), "memory.current", ("active_file", "inactive_file")
+)
+
+
+def _memory_info(proc: Path) -> dict[str, int]:
+    """Bytes by name from /proc/meminfo; empty where there is none."""
+    fields = (line.split() for line in _lines(proc / "meminfo"))
+    return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) == 3}
+
+
+def _groups(proc: Path) -> Iterator[_Group]:
+    """This process's cgroup and the ones around it, as far as they limit memory."""
+    for line in _lines(proc / "self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield from _limited(_folders(proc, "cgroup2", "", path), _VERSION_2)
+        elif "memory" in controllers.split(","):
+            yield from _limited(_folders(proc, "cgroup", "memory", path), _VERSION_1)
+
+
+def _folders(proc: Path, kind: str, controller: str, path: str) -> Iterator[Path]:
+    """The group's folder and its parents, up to the mount; a container may see only some."""
+    for root, mount in _mounts(proc, kind, controller):
+        inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
+        yield from (mount / each for each in (inside, *inside.parents))
+
+
+def _mounts(proc: Path, kind: str, controller: str) -> Iterator[tuple[str, Path]]:
+    """Mount points of a cgroup hierarchy, each with the group that it shows (proc(5))."""
+    for line in _lines(proc / "self/mountinfo"):
+        place, _, source = line.partition(" - ")
+        fields, (found, _, options) = place.split(), source.split(maxsplit=2)
+        if found == kind and (not controller or controller in options.split(",")):
+            yield fields[3], Path(fields[4])
+
+
+def _limited(folders: Iterator[Path], files: _Files) -> Iterator[_Group]:
+    for folder in folders:
+        limits = [_number(folder / name) for name in files.limits]
+        limit = min((each for each in limits if each is not None), default=_NO_LIMIT)
+        if limit < _NO_LIMIT:
+            yield _Group(limit, _used(folder, files))
+
+
+def _used(folder: Path, files: _Files) -> int:
+    usage = _number(folder / files.usage) or 0
+    stat = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat"))
+    return max(0, usage - sum(int(stat.get(name, 0)) for name in files.cache))
+
+
+def _number(path: Path) -> int | None:
+    """The number a file holds; None for "max" or where there is no file."""
+    text = " ".join(_lines(path)).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,94 @@
+"""What goes to the card: trunk and KV cache of whole layers first, then slots with what is left."""
+
+from dataclasses import dataclass
+
+from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.ledger import Ledger
+from sharpi.tiers.plan import Purpose, Tier
+from sharpi.tiers.request import TierRequest
+from sharpi.tiers.slot_sizing import grant_slots
+from sharpi.tiers.staging import staging_bytes, staging_reason
+
+RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, allocator granularity
+
+
+@dataclass(frozen=True, slots=True)
+class CardPlan:
+    """`layers`: indices of those on the card; `slots`: experts of each that have room there."""
+
+    layers: frozenset[int]
+    slots: dict[int, int]
+    has_output: bool
+    ledger: Ledger
+    notes: tuple[str, ...] = ()
+
+    def takes_experts(self, index: int) -> bool:
+        """Whether the layer's experts may have slots on the card."""
+        return index in self.slots
+
+    def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
+        """Whether a layer's experts need no other home in memory."""
+        return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
+
+
+def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> CardPlan:
+    """The card's part; `kv`: bytes of each layer's KV cache, `scratch`: of the buffers.
+
+    The last layers go first, behind the output matrix. Experts get slots only where no layer was
+    left behind for want of memory: a layer on the card is worth more than its bytes in slots.
+    """
+    ledger = Ledger(Tier.VRAM, request.vram or 0)
+    wanted = _wanted_layers(model, request)
+    fitting = _fitting_layers(model, kv, wanted, ledger.left - RESERVE_BYTES - scratch)
+    if fitting is None:
+        return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(request, wanted, 0))
+    ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the card")
+    ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
+    trunk = model.output_bytes + sum(model.layers[i].trunk_bytes for i in fitting)
+    ledger.take(Purpose.TRUNK, trunk, f"read for every token: {len(fitting)} layers and the output")
+    kv_bytes = sum(kv[i] for i in fitting)
+    ledger.take(Purpose.KV, kv_bytes, f"{request.context_size} positions beside their layers")
+    slots = _take_slots(model, request, fitting if len(fitting) == wanted else [], ledger)
+    notes = _left_out_notes(request, wanted, len(fitting))
+    return CardPlan(frozenset(fitting), slots, True, ledger, notes)
+
+
+def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
+    if not request.vram:
+        return 0
+    most = len(model.layers)
+    return most if request.gpu_layers is None else min(most, request.gpu_layers)
+
+
+def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:
+    """Indices of the last layers that fit; None when not even one does."""
+    budget -= model.output_bytes
+    fitting: list[int] = []
+    for index in reversed(range(len(model.layers) - wanted, len(model.layers))):
+        budget -= model.layers[index].trunk_bytes + kv[index]
+        if budget < 0:
+            break
+        fitting.append(index)
+    return sorted(fitting) or None
+
+
+def _take_slots(
+    model: ModelFacts, request: TierRequest, layers: list[int], ledger: Ledger
+) -> dict[int, int]:
+    first = len(model.layers) if request.cpu_moe else request.num_cpu_moe
+    moe = {i: model.layers[i] for i in layers if i >= first and model.layers[i].num_experts}
+    staging = staging_bytes(model, moe.values())
+    slots = grant_slots(moe, ledger.left - staging, request.moe_slots)
+    num_bytes = sum(moe[i].slot_bytes * count for i, count in slots.items())
+    if num_bytes:
+        ledger.take(Purpose.STAGING, staging, staging_reason(model))
+        ledger.take(Purpose.SLOTS, num_bytes, "what trunk and KV cache leave, shared by the layers")
+    return slots
+
+
+def _left_out_notes(request: TierRequest, wanted: int, on_card: int) -> tuple[str, ...]:
+    if on_card == wanted:
+        return ()
+    return (
+        f"{wanted - on_card} of {wanted} layers stay on the CPU: their trunk does not fit VRAM",
+    )

@@ -1,0 +1,117 @@
+"""ModelFacts: the bytes of a model, part by part, as its file encodes them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sharpi.gguf.reader import GgufFile, Tensor
+from sharpi.gguf.tensor_summary import is_routed
+from sharpi.model.config import ModelConfig
+from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.tiers.scratch import BufferWidths, read_widths
+
+SLOT_ALIGNMENT = 4096  # of reads past the page cache: offset, address and size
+_LAYER = re.compile(r"blk\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """One layer's encoded sizes in bytes.
+
+    `trunk_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
+    `num_experts` 0 is a dense layer. `expert_bytes`: gate, up and down of one expert, None where
+    the tensors do not show it. `slot_bytes`: the buffer that any expert of the layer is read into,
+    whole aligned ranges of the file for each of the three.
+    """
+
+    trunk_bytes: int
+    kv_page_bytes: int
+    num_experts: int = 0
+    expert_bytes: int | None = 0
+    slot_bytes: int = 0
+
+    @property
+    def experts_bytes(self) -> int:
+        """All routed experts together; 0 where their size is unknown."""
+        return self.num_experts * (self.expert_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A whole model; `embedding_bytes` is 0 where the output matrix serves as embedding, too.
+
+    `output_bytes` counts what belongs to no layer and is read for every token.
+    """
+
+    layers: tuple[LayerFacts, ...]
+    embedding_bytes: int
+    output_bytes: int
+    num_experts_per_token: int
+    widths: BufferWidths
+
+    @property
+    def largest_slot(self) -> int:
+        """Bytes of the largest layer's slot."""
+        return max((layer.slot_bytes for layer in self.layers), default=0)
+
+    @property
+    def trunk_bytes(self) -> int:
+        """Everything but routed experts."""
+        in_layers = sum(layer.trunk_bytes for layer in self.layers)
+        return self.embedding_bytes + self.output_bytes + in_layers
+
+
+def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
+    """Sizes from the tensor infos of the file; touches no weights."""
+    by_layer: dict[int, list[Tensor]] = defaultdict(list)
+    elsewhere: dict[str, int] = {}
+    for name, tensor in file.tensors.items():
+        if match := _LAYER.match(name):
+            by_layer[int(match[1])].append(tensor)
+        else:
+            elsewhere[name] = tensor.num_bytes
+    is_tied = "output.weight" not in elsewhere
+    embedding = 0 if is_tied else elsewhere.get("token_embd.weight", 0)
+    return ModelFacts(
+        layers=tuple(_layer(by_layer[i], config, i) for i in range(config.num_layers)),
+        embedding_bytes=embedding,
+        output_bytes=sum(elsewhere.values()) - embedding,
+        num_experts_per_token=config.num_experts_per_token,
+        widths=read_widths(file, config),
+    )
+
+
+def _layer(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
+    routed = [t for t in tensors if is_routed(t.name) and t.name.endswith(".weight")]
+    is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
+    kv_page = kv_bytes([config.attention[index]], PAGE_POSITIONS)
+    trunk = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
+    if not is_moe:
+        return LayerFacts(trunk, kv_page)
+    count = config.num_experts
+    if not routed or not all(_is_stacked(t, count) for t in routed):
+        return LayerFacts(trunk, kv_page, count, expert_bytes=None)
+    size = sum(t.num_bytes for t in routed) // count
+    return LayerFacts(trunk, kv_page, count, size, _slot_bytes(routed))
+
+
+def _is_stacked(tensor: Tensor, num_experts: int) -> bool:
+    """Whether it holds all experts, one after the other."""
+    return len(tensor.shape) == 3 and tensor.shape[0] == num_experts
+
+
+def _slot_bytes(routed: Iterable[Tensor]) -> int:
+    """Room for the aligned file ranges around each piece of the layer's worst-placed expert."""
+    return sum(_widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)
+
+
+def _widest_range(offset: int, piece: int, count: int) -> int:
+    """The longest aligned range around one of `count` pieces that follow each other."""
+    return max(_aligned_range(offset + i * piece, piece) for i in range(count))
+
+
+def _aligned_range(start: int, size: int) -> int:
+    first = start // SLOT_ALIGNMENT
+    last = -(-(start + size) // SLOT_ALIGNMENT)
+    return (last - first) * SLOT_ALIGNMENT

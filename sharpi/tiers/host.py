@@ -1,0 +1,84 @@
+"""What stays in RAM: everything if it fits, else the trunk, and slots for experts on disk."""
+
+from dataclasses import dataclass
+
+from sharpi.tiers.card import CardPlan
+from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.ledger import Ledger
+from sharpi.tiers.plan import Purpose, Tier
+from sharpi.tiers.request import TierRequest
+from sharpi.tiers.slot_sizing import grant_slots
+from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """`home`: the tier of the experts that the card does not hold; `slots` by layer index."""
+
+    home: Tier
+    slots: dict[int, int]
+    num_staging: int
+    ledger: Ledger
+
+
+def plan_host(
+    model: ModelFacts,
+    request: TierRequest,
+    card: CardPlan,
+    budget: int,
+    kv: list[int],
+    scratch: int,
+) -> HostPlan:
+    """The CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the card."""
+    ledger = Ledger(Tier.RAM, budget)
+    _take_trunk(model, card, ledger)
+    in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in card.layers]
+    ledger.take(Purpose.KV, sum(in_ram), f"{request.context_size} positions, whole pages")
+    ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
+    layers = {
+        i: layer
+        for i, layer in enumerate(model.layers)
+        if layer.num_experts and not card.holds_all_experts(i, layer)
+    }
+    size = sum(layer.experts_bytes for layer in layers.values())
+    least = staging_bytes(model, layers.values())
+    if size <= max(ledger.left, least) and not _asks_for_slots(request, card):
+        ledger.take(Purpose.EXPERTS, size, "all fit: read where the file is mapped, no copy")
+        return HostPlan(Tier.RAM, {}, 0, ledger)
+    return _with_slots(model, request, card, layers, ledger)
+
+
+def _take_trunk(model: ModelFacts, card: CardPlan, ledger: Ledger) -> None:
+    on_cpu = set(range(len(model.layers))) - card.layers
+    trunk = sum(model.layers[i].trunk_bytes for i in on_cpu)
+    output = 0 if card.has_output else model.output_bytes
+    ledger.take(
+        Purpose.TRUNK,
+        trunk + output,
+        "read for every token: attention, norms, routers, shared experts, dense layers, output",
+    )
+    ledger.take(Purpose.TRUNK, model.embedding_bytes, "embedding: one row is looked up for a token")
+
+
+def _asks_for_slots(request: TierRequest, card: CardPlan) -> bool:
+    """Slots that were asked for are made although the model would fit; a card's come first."""
+    return request.moe_slots is not None and not any(card.slots.values())
+
+
+def _with_slots(
+    model: ModelFacts,
+    request: TierRequest,
+    card: CardPlan,
+    layers: dict[int, LayerFacts],
+    ledger: Ledger,
+) -> HostPlan:
+    if not layers:
+        return HostPlan(Tier.RAM, {}, 0, ledger)
+    ledger.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
+    limit = request.moe_slots if _asks_for_slots(request, card) else None
+    slots = grant_slots(layers, ledger.left, limit)
+    num_bytes = sum(layers[i].slot_bytes * count for i, count in slots.items())
+    ledger.take(
+        Purpose.SLOTS, num_bytes, "experts read from disk stay here, the same number a layer"
+    )
+    return HostPlan(Tier.DISK, slots, num_staging(model), ledger)

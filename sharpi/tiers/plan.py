@@ -1,0 +1,153 @@
+"""TierPlan: where every part of a model lives, how many bytes it takes there, and why."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Tier(StrEnum):
+    """Kinds of memory, the fastest first."""
+
+    VRAM = "vram"
+    RAM = "ram"
+    DISK = "disk"
+
+
+class Purpose(StrEnum):
+    """What bytes are for."""
+
+    TRUNK = "trunk"
+    KV = "kv"
+    SCRATCH = "scratch"
+    EXPERTS = "experts"
+    SLOTS = "slots"
+    STAGING = "staging"
+    RESERVE = "reserve"
+
+
+class SlotStatus(StrEnum):
+    """How the slots compare with what a layer wants; the worst layer's is the plan's."""
+
+    EMPTY = "empty"
+    OK = "ok"
+    BELOW_RECOMMENDED = "below-recommended"
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    UNKNOWN_EXPERT_SIZE = "unknown-expert-size"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLine:
+    """Bytes that one purpose takes of one tier. Lines of disk say what stays in the file."""
+
+    tier: Tier
+    purpose: Purpose
+    num_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """One layer: `trunk` is the tier it computes in, `experts` the home of its routed experts.
+
+    `expert_bytes` is None where unknown. Slots are counts of experts, `slot_bytes` that of one.
+    Experts that are mapped in RAM, or that all have a slot in VRAM, need no slots in RAM.
+    """
+
+    index: int
+    trunk: Tier
+    trunk_bytes: int
+    kv_bytes: int
+    experts: Tier | None
+    num_experts: int
+    expert_bytes: int | None
+    slot_bytes: int
+    vram_slots: int
+    ram_slots: int
+    recommended_slots: int
+    status: SlotStatus
+    reason: str
+
+    @property
+    def num_resident(self) -> int:
+        """Experts that are in RAM or VRAM once the slots are full."""
+        if self.experts is not Tier.DISK:
+            return self.num_experts
+        return max(self.vram_slots, self.ram_slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Decode as the bandwidths bound it: `bound` names the one that takes most of a token's time.
+
+    `hit_rate`: the share of a token's experts found in the fastest tier that has slots.
+    `assumptions`: what was not measured.
+    """
+
+    tokens_per_second: float
+    bound: str
+    bytes_per_token: dict[str, int]
+    hit_rate: float
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlan:
+    """The whole decision; pure data. Budgets and sizes in bytes.
+
+    `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
+    buffers of the largest expert that reads land in, 0 without slots in RAM.
+    """
+
+    context_size: int
+    ram_budget: int
+    vram_budget: int
+    status: SlotStatus
+    ratio: float
+    num_staging: int
+    lines: tuple[PlanLine, ...]
+    layers: tuple[LayerPlan, ...]
+    speed: Speed
+    notes: tuple[str, ...]
+
+    def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
+        """Bytes of one tier, of one purpose or of all."""
+        return sum(
+            line.num_bytes
+            for line in self.lines
+            if line.tier is tier and purpose in (None, line.purpose)
+        )
+
+    @property
+    def shortfall(self) -> int:
+        """Bytes of RAM that the model needs at least and the budget lacks."""
+        return max(0, self.bytes_in(Tier.RAM) - self.ram_budget)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the model can run within the budgets."""
+        return self.shortfall == 0
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the mapped file is the home of all experts in RAM: nothing is read by hand."""
+        return all(layer.experts is not Tier.DISK for layer in self.layers)
+
+    @property
+    def ram_slots(self) -> tuple[int, ...]:
+        """Slots in RAM by layer."""
+        return tuple(layer.ram_slots for layer in self.layers)
+
+    @property
+    def vram_slots(self) -> tuple[int, ...]:
+        """Slots in VRAM by layer."""
+        return tuple(layer.vram_slots for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: every field, what follows from them, and the bytes of each tier."""
+        derived = {
+            "fits": self.fits,
+            "shortfall": self.shortfall,
+            "is_mapped": self.is_mapped,
+            "bytes_by_tier": {tier.value: self.bytes_in(tier) for tier in Tier},
+        }
+        return asdict(self) | derived

@@ -1,0 +1,139 @@
+"""`plan_tiers`: from the model's sizes, the machine and the request to a TierPlan. Pure."""
+
+from sharpi.hardware import HardwareInfo
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.tiers.card import CardPlan, plan_card
+from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.host import HostPlan, plan_host
+from sharpi.tiers.layer_reason import layer_reason
+from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
+from sharpi.tiers.request import TierRequest
+from sharpi.tiers.scratch import scratch_bytes
+from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
+from sharpi.tiers.speed import expected_speed
+from sharpi.units import format_bytes
+
+LEAST_MARGIN = 192 << 20  # the interpreter's growth, the tokenizer, whatever else wakes up
+MARGIN_SHARE = 32  # one part in so many of what is free
+
+
+def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) -> TierPlan:
+    """Where everything goes. A model that cannot fit is planned, too: see `TierPlan.fits`."""
+    budget = default_ram(hardware) if request.ram is None else request.ram
+    scratch = _scratch(model, request)
+    pages = -(-request.context_size // PAGE_POSITIONS)
+    kv = [pages * layer.kv_page_bytes for layer in model.layers]
+    card = plan_card(model, request, kv, scratch)
+    host = plan_host(model, request, card, budget, kv, scratch)
+    layers = tuple(_layer(model, i, kv[i], card, host) for i in range(len(model.layers)))
+    return TierPlan(
+        context_size=request.context_size,
+        ram_budget=budget,
+        vram_budget=request.vram or 0,
+        status=worst(layer.status for layer in layers),
+        ratio=min((_ratio(layer) for layer in layers if layer.num_experts), default=1.0),
+        num_staging=host.num_staging,
+        lines=(*card.ledger.lines, *host.ledger.lines, *_disk_lines(layers)),
+        layers=layers,
+        speed=expected_speed(model, layers, card.has_output, hardware.rates),
+        notes=(*card.notes, *_notes(model, hardware, request, host, layers)),
+    )
+
+
+def default_ram(hardware: HardwareInfo) -> int:
+    """Bytes to plan with where nobody said: what is free, less a margin."""
+    margin = max(LEAST_MARGIN, hardware.free_ram // MARGIN_SHARE)
+    return max(0, hardware.free_ram - margin)
+
+
+def _scratch(model: ModelFacts, request: TierRequest) -> int:
+    return scratch_bytes(
+        model.widths,
+        batch_size=request.batch_size,
+        num_positions=request.context_size,
+        rounding=request.rounding,
+        num_threads=request.num_threads,
+    )
+
+
+def _layer(
+    model: ModelFacts, index: int, kv_bytes: int, card: CardPlan, host: HostPlan
+) -> LayerPlan:
+    layer = model.layers[index]
+    recommended = recommended_slots(layer, model)
+    within_reach = _within_reach(index, layer, card, host)
+    home = _home(index, layer, card, host)
+    status = slot_status(layer, within_reach, recommended)
+    return LayerPlan(
+        index=index,
+        trunk=Tier.VRAM if index in card.layers else Tier.RAM,
+        trunk_bytes=layer.trunk_bytes,
+        kv_bytes=kv_bytes,
+        experts=home,
+        num_experts=layer.num_experts,
+        expert_bytes=layer.expert_bytes,
+        slot_bytes=layer.slot_bytes,
+        vram_slots=card.slots.get(index, 0),
+        ram_slots=host.slots.get(index, 0),
+        recommended_slots=recommended,
+        status=status,
+        reason=layer_reason(layer, home, within_reach, status, model.num_experts_per_token),
+    )
+
+
+def _within_reach(index: int, layer: LayerFacts, card: CardPlan, host: HostPlan) -> int:
+    """Experts in the fastest tier that may hold some of this layer."""
+    if card.takes_experts(index):
+        return card.slots[index]
+    return layer.num_experts if host.home is Tier.RAM else host.slots.get(index, 0)
+
+
+def _home(index: int, layer: LayerFacts, card: CardPlan, host: HostPlan) -> Tier | None:
+    if not layer.num_experts:
+        return None
+    return Tier.VRAM if card.holds_all_experts(index, layer) else host.home
+
+
+def _ratio(layer: LayerPlan) -> float:
+    """Experts in slots over the recommended number; where all are mapped, none are wanting."""
+    slots = layer.vram_slots or layer.ram_slots
+    if layer.status is SlotStatus.OK:
+        return 1.0
+    return slots / layer.recommended_slots
+
+
+def _disk_lines(layers: tuple[LayerPlan, ...]) -> list[PlanLine]:
+    homes = [layer for layer in layers if layer.experts is Tier.DISK]
+    size = sum(layer.num_experts * (layer.expert_bytes or 0) for layer in homes)
+    reason = f"home of the experts of {len(homes)} layers: read from the file when missed"
+    return [PlanLine(Tier.DISK, Purpose.EXPERTS, size, reason)] if homes else []
+
+
+def _notes(
+    model: ModelFacts,
+    hardware: HardwareInfo,
+    request: TierRequest,
+    host: HostPlan,
+    layers: tuple[LayerPlan, ...],
+) -> list[str]:
+    notes = []
+    used = model.num_experts_per_token
+    if host.ledger.left < 0:
+        missing = format_bytes(-host.ledger.left)
+        notes.append(f"does not fit: {missing} of RAM are missing; raise --ram or lower -c")
+    if request.ram is not None and request.ram > hardware.free_ram:
+        notes.append(f"only {format_bytes(hardware.free_ram)} of RAM are free now")
+    if host.home is Tier.DISK and host.slots and min(host.slots.values()) < used:
+        fewest = min(host.slots.values())
+        notes.append(f"{fewest} slots are fewer than a token's {used} experts: works in groups")
+    if request.moe_slots is not None:
+        notes.extend(_fewer_than_asked(request.moe_slots, layers))
+    return notes
+
+
+def _fewer_than_asked(asked: int, layers: tuple[LayerPlan, ...]) -> list[str]:
+    slots = [max(each.vram_slots, each.ram_slots) for each in layers if each.num_experts]
+    possible = [min(asked, each.num_experts) for each in layers if each.num_experts]
+    if slots and slots != possible:
+        return [f"{asked} slots a layer were asked for, {min(slots)} to {max(slots)} fit"]
+    return []

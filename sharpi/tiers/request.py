@@ -1,0 +1,60 @@
+"""TierRequest: what the user asked of the planner, with the engine's decisions that cost memory."""
+
+from dataclasses import dataclass
+
+from sharpi.config import RunConfig
+from sharpi.hardware import HardwareInfo
+from sharpi.ops.program import Rounding
+
+
+@dataclass(frozen=True, slots=True)
+class TierRequest:
+    """Sizes in bytes; None leaves a choice to the planner.
+
+    `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no card is used.
+    `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
+    has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
+    all do.
+    """
+
+    context_size: int
+    batch_size: int = 512
+    rounding: Rounding = "int8"
+    num_threads: int = 1
+    ram: int | None = None
+    vram: int | None = None
+    gpu_layers: int | None = None
+    moe_slots: int | None = None
+    cpu_moe: bool = False
+    num_cpu_moe: int = 0
+
+
+def tier_request(
+    config: RunConfig,
+    hardware: HardwareInfo,
+    *,
+    context_size: int,
+    batch_size: int,
+    rounding: Rounding,
+    num_threads: int,
+) -> TierRequest:
+    """The user's wishes beside what the engine decided; `num_threads` counts the pool's."""
+    return TierRequest(
+        context_size=context_size,
+        batch_size=batch_size,
+        rounding=rounding,
+        num_threads=num_threads,
+        ram=config.ram,
+        vram=_vram(config, hardware),
+        gpu_layers=config.gpu_layers,
+        moe_slots=config.moe_slots,
+        cpu_moe=config.cpu_moe,
+        num_cpu_moe=config.num_cpu_moe,
+    )
+
+
+def _vram(config: RunConfig, hardware: HardwareInfo) -> int | None:
+    """What was asked for; else what is free on a card, if one is to be used."""
+    if config.device == "cpu" or config.vram is not None:
+        return None if config.device == "cpu" else config.vram
+    return hardware.free_vram if config.device == "cuda" else None

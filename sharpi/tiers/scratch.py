@@ -1,0 +1,127 @@
+"""How much memory the engine's buffers take: an upper bound, known before anything is recorded."""
+
+from dataclasses import dataclass
+
+from sharpi.gguf.reader import GgufFile
+from sharpi.model.config import ModelConfig
+from sharpi.ops.program import Rounding
+
+_FLOAT_BYTES = 4
+# As kernels/cpu has them: matmul.h, tiles.h, stage.h, op_attention.cpp, op_experts.cpp.
+_ACTIVATION_VALUES, _ACTIVATION_BYTES = 256, 384
+_TILE_ROWS, _TILE_BUFFERS = 32, 3
+_SPLIT_TOKENS, _SPAN_POSITIONS, _PARTIAL_EXTRA = 4, 512, 16
+_JOB_BYTES, _ROUTE_BYTES, _COUNTER_BYTES, _GROUPING_BYTES = 12, 8, 4, 64
+_ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between buffers
+
+
+@dataclass(frozen=True, slots=True)
+class BufferWidths:
+    """Values a token has in each kind of buffer; the widest layer's.
+
+    `query` and `key` cover all heads of a layer. `expert_hidden` is that of the routes of one token
+    together, or of a dense or shared feed-forward where that is wider.
+    """
+
+    hidden: int
+    query: int
+    key: int
+    num_heads: int
+    rope: int
+    vocab: int
+    num_experts: int
+    num_experts_per_token: int
+    num_moe_layers: int
+    expert_hidden: int
+    expert_hidden_blocks: int
+
+
+def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
+    """The widths of a model, from its configuration and the shapes of its tensors."""
+    used = config.num_experts_per_token
+    hidden = [
+        (t.shape[-2], used if "_exps." in name else 1)
+        for name, t in file.tensors.items()
+        if ".ffn_gate" in name and "_inp" not in name and len(t.shape) > 1
+    ]
+    embedding = file.tensors.get("token_embd.weight")
+    return BufferWidths(
+        hidden=config.hidden_size,
+        query=max(s.num_heads * max(s.key_dim, s.value_dim) for s in config.attention),
+        key=max(s.num_kv_heads * max(s.key_dim, s.value_dim) for s in config.attention),
+        num_heads=max(s.num_heads for s in config.attention),
+        rope=config.rope_dims * (2 if config.local_rope_base else 1),
+        vocab=embedding.shape[0] if embedding is not None else 0,
+        num_experts=config.num_experts,
+        num_experts_per_token=used,
+        num_moe_layers=sum(".ffn_gate_inp.weight" in name for name in file.tensors),
+        expert_hidden=max((width * count for width, count in hidden), default=0),
+        expert_hidden_blocks=max((_blocks(width) * count for width, count in hidden), default=0),
+    )
+
+
+def scratch_bytes(
+    widths: BufferWidths,
+    *,
+    batch_size: int,
+    num_positions: int,
+    rounding: Rounding,
+    num_threads: int,
+    num_outputs: int = 1,
+) -> int:
+    """Bytes of one recorded step's buffers and of its threads' tiles, never too few.
+
+    `batch_size`: tokens of a pass at most, `num_outputs`: those whose logits are wanted.
+    """
+    rows = max(batch_size, num_outputs)
+    return (
+        _arena_bytes(widths, batch_size, num_outputs)
+        + _activation_bytes(widths, rows, rounding)
+        + _expert_scratch_bytes(widths, rows)
+        + _partial_bytes(widths, num_positions)
+        + num_threads * _tile_bytes(rows)
+        + _ALLOWANCE
+    )
+
+
+def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
+    """Values that live at the same time, and the routes of all layers, which are kept."""
+    attention = 2 * w.query + 3 * w.key
+    feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
+    routes = w.num_moe_layers * w.num_experts_per_token
+    a_token = w.rope + 3 * w.hidden + max(attention, feed_forward) + routes
+    an_output = 4 * w.hidden + w.num_experts + w.num_experts_per_token + 2 * w.vocab
+    return _FLOAT_BYTES * (batch_size * a_token + num_outputs * an_output)
+
+
+def _activation_bytes(w: BufferWidths, rows: int, rounding: Rounding) -> int:
+    """Rounded inputs of matrices and of the experts' second half."""
+    levels = 2 if rounding == "int16" else 1
+    blocks = _blocks(max(w.hidden, w.query)) + w.expert_hidden_blocks
+    return rows * levels * blocks * _ACTIVATION_BYTES
+
+
+def _expert_scratch_bytes(w: BufferWidths, rows: int) -> int:
+    """Hidden rows of experts in float, and the lists that group tokens by expert."""
+    used = max(1, w.num_experts_per_token)
+    jobs = min(max(1, w.num_experts), rows * used)
+    counters = jobs * _COUNTER_BYTES * max(1, w.expert_hidden_blocks)
+    grouping = _GROUPING_BYTES + jobs * _JOB_BYTES + rows * used * _ROUTE_BYTES + counters
+    return rows * w.expert_hidden * _FLOAT_BYTES + grouping
+
+
+def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
+    """Attention over spans of positions, merged afterwards; only for a few tokens at a time."""
+    spans = -(-num_positions // _SPAN_POSITIONS)
+    values = w.query // max(1, w.num_heads) + _PARTIAL_EXTRA
+    floats = w.num_heads * (_PARTIAL_EXTRA + values)
+    return _SPLIT_TOKENS * spans * floats * _FLOAT_BYTES
+
+
+def _tile_bytes(rows: int) -> int:
+    """One thread's tiles of two levels, and the addresses of its tokens."""
+    return 2 * rows * (_TILE_BUFFERS * _TILE_ROWS * _FLOAT_BYTES + 8)
+
+
+def _blocks(width: int) -> int:
+    return -(-width // _ACTIVATION_VALUES)

@@ -1,0 +1,194 @@
+"""Plans as tables: a model of four layers, 5 MiB of trunk and 8 experts of 3 MiB each."""
+
+from dataclasses import replace
+
+import pytest
+from tier_cases import GIB, MACHINE, MIB, REQUEST, model, moe_layer
+
+from sharpi.tiers.card import RESERVE_BYTES
+from sharpi.tiers.facts import LayerFacts
+from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
+from sharpi.tiers.planner import plan_tiers
+
+TRUNK = 4 * 5 * MIB + 4 * MIB
+EMBEDDING = 4 * MIB
+KV = 4 * 4 * 64 * 1024  # four layers of four pages
+SLOT = 3 * MIB + 4096
+STAGING = 4 * SLOT  # a token's two experts, and two more
+
+
+def planned(*layers: LayerFacts, used: int = 2, **asked: object) -> TierPlan:
+    request = replace(REQUEST, **asked)  # type: ignore[arg-type]
+    return plan_tiers(model(*layers, used=used), MACHINE, request)
+
+
+def scratch() -> int:
+    return planned().bytes_in(Tier.RAM, Purpose.SCRATCH)
+
+
+def room(num_slots: int) -> int:
+    """RAM for everything but the experts, and so many slots."""
+    return TRUNK + EMBEDDING + KV + scratch() + STAGING + num_slots * SLOT
+
+
+class TestRam:
+    def test_what_fits_is_mapped(self) -> None:
+        plan = planned()
+        assert plan.is_mapped
+        assert plan.fits
+        assert plan.status is SlotStatus.OK
+        assert plan.ratio == 1.0
+        assert plan.ram_slots == (0, 0, 0, 0)
+        assert plan.num_staging == 0
+        assert plan.bytes_in(Tier.RAM, Purpose.TRUNK) == TRUNK + EMBEDDING
+        assert plan.bytes_in(Tier.RAM, Purpose.KV) == KV
+        assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 4 * 8 * 3 * MIB
+        assert plan.bytes_in(Tier.DISK) == 0
+        assert [layer.reason for layer in plan.layers] == ["all 8 experts fit RAM"] * 4
+
+    def test_default_budget_is_what_is_free_less_a_margin(self) -> None:
+        assert planned().ram_budget == 12 * GIB - 12 * GIB // 32
+        small = replace(MACHINE, free_ram=2 * GIB)
+        assert plan_tiers(model(), small, REQUEST).ram_budget == 2 * GIB - 192 * MIB
+
+    @pytest.mark.parametrize(
+        ("num_slots", "by_layer", "status", "ratio"),
+        [
+            (0, (0, 0, 0, 0), SlotStatus.BUDGET_EXHAUSTED, 0.0),
+            (3, (1, 1, 1, 0), SlotStatus.BUDGET_EXHAUSTED, 0.0),
+            (4, (1, 1, 1, 1), SlotStatus.BELOW_RECOMMENDED, 0.25),
+            (13, (4, 3, 3, 3), SlotStatus.BELOW_RECOMMENDED, 0.75),
+            (16, (4, 4, 4, 4), SlotStatus.OK, 1.0),
+            (26, (7, 7, 6, 6), SlotStatus.OK, 1.0),
+        ],
+    )
+    def test_slots_of_a_budget(
+        self, num_slots: int, by_layer: tuple[int, ...], status: SlotStatus, ratio: float
+    ) -> None:
+        plan = planned(ram=room(num_slots))
+        assert plan.ram_slots == by_layer
+        assert (plan.status, plan.ratio) == (status, ratio)
+        assert plan.bytes_in(Tier.RAM, Purpose.STAGING) == STAGING
+        assert plan.bytes_in(Tier.RAM, Purpose.SLOTS) == num_slots * SLOT
+        assert plan.bytes_in(Tier.RAM) == plan.ram_budget
+        assert plan.bytes_in(Tier.DISK) == 4 * 8 * 3 * MIB
+        assert planned(ram=room(num_slots) - 1).ram_slots != by_layer or num_slots == 0
+
+    def test_fewer_slots_than_a_token_uses_are_said(self) -> None:
+        plan = planned(ram=room(4))
+        assert "1 slots are fewer than a token's 2 experts: works in groups" in plan.notes
+        assert "works in groups" in plan.layers[0].reason
+        assert not any("groups" in note for note in planned(ram=room(8)).notes)
+
+    def test_what_cannot_fit_says_how_much_is_missing(self) -> None:
+        plan = planned(ram=room(0) - 3 * MIB)
+        assert (plan.fits, plan.shortfall) == (False, 3 * MIB)
+        assert plan.notes[0] == "does not fit: 3.0 MiB of RAM are missing; raise --ram or lower -c"
+        assert planned(ram=room(0)).fits
+
+    def test_slots_differ_in_size_from_layer_to_layer(self) -> None:
+        plan = planned(moe_layer(3 * MIB), moe_layer(6 * MIB), ram=90 * MIB)
+        assert [layer.slot_bytes for layer in plan.layers] == [3 * MIB + 4096, 6 * MIB + 4096]
+        assert plan.bytes_in(Tier.RAM, Purpose.STAGING) == 4 * (6 * MIB + 4096)
+
+    def test_never_more_recommended_than_there_are(self) -> None:
+        assert planned(used=8).layers[0].recommended_slots == 8
+
+    def test_more_ram_than_is_free_is_said(self) -> None:
+        assert planned(ram=13 * GIB).notes == ("only 12.0 GiB of RAM are free now",)
+
+
+class TestAskedSlots:
+    def test_are_made_although_the_model_fits(self) -> None:
+        plan = planned(moe_slots=3)
+        assert not plan.is_mapped
+        assert plan.ram_slots == (3, 3, 3, 3)
+        assert plan.status is SlotStatus.BELOW_RECOMMENDED
+
+    def test_are_never_more_than_experts(self) -> None:
+        plan = planned(moe_slots=100)
+        assert plan.ram_slots == (8, 8, 8, 8)
+        assert plan.notes == ()
+
+    def test_are_cut_to_the_budget_and_it_says_so(self) -> None:
+        plan = planned(moe_slots=6, ram=room(13))
+        assert plan.ram_slots == (4, 3, 3, 3)
+        assert "6 slots a layer were asked for, 3 to 4 fit" in plan.notes
+
+    def test_are_the_cards_where_it_has_room(self) -> None:
+        plan = planned(moe_slots=3, vram=2 * GIB)
+        assert plan.vram_slots == (3, 3, 3, 3)
+        assert plan.is_mapped
+
+
+class TestCard:
+    def test_all_on_the_card(self) -> None:
+        plan = planned(vram=2 * GIB)
+        assert {layer.trunk for layer in plan.layers} == {Tier.VRAM}
+        assert {layer.experts for layer in plan.layers} == {Tier.VRAM}
+        assert plan.vram_slots == (8, 8, 8, 8)
+        assert plan.bytes_in(Tier.VRAM, Purpose.TRUNK) == TRUNK
+        assert plan.bytes_in(Tier.VRAM, Purpose.KV) == KV
+        assert plan.bytes_in(Tier.RAM, Purpose.TRUNK) == EMBEDDING
+        assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 0
+
+    def test_slots_take_what_the_trunk_leaves(self) -> None:
+        vram = RESERVE_BYTES + scratch() + TRUNK + KV + STAGING + 9 * SLOT
+        plan = planned(vram=vram)
+        assert plan.vram_slots == (3, 2, 2, 2)
+        assert plan.bytes_in(Tier.VRAM) == vram
+        assert {layer.experts for layer in plan.layers} == {Tier.RAM}
+        assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 4 * 8 * 3 * MIB
+        assert plan.status is SlotStatus.BELOW_RECOMMENDED
+
+    def test_layers_stay_behind_only_when_the_trunk_does_not_fit(self) -> None:
+        vram = RESERVE_BYTES + scratch() + TRUNK + KV - 1
+        plan = planned(vram=vram)
+        assert [layer.trunk for layer in plan.layers] == [Tier.RAM, Tier.VRAM, Tier.VRAM, Tier.VRAM]
+        assert plan.vram_slots == (0, 0, 0, 0)
+        assert plan.notes == ("1 of 4 layers stay on the CPU: their trunk does not fit VRAM",)
+
+    def test_a_card_too_small_for_anything_is_left_alone(self) -> None:
+        plan = planned(vram=100 * MIB)
+        assert plan.bytes_in(Tier.VRAM) == 0
+        assert plan.is_mapped
+
+    def test_layers_that_were_asked_for(self) -> None:
+        plan = planned(vram=2 * GIB, gpu_layers=1)
+        assert [layer.trunk for layer in plan.layers] == [Tier.RAM, Tier.RAM, Tier.RAM, Tier.VRAM]
+        assert plan.vram_slots == (0, 0, 0, 8)
+        assert planned(vram=2 * GIB, gpu_layers=0).bytes_in(Tier.VRAM) == 0
+        assert planned(vram=2 * GIB, gpu_layers=99).vram_slots == (8, 8, 8, 8)
+
+    def test_experts_that_were_kept_off_the_card(self) -> None:
+        assert planned(vram=2 * GIB, cpu_moe=True).vram_slots == (0, 0, 0, 0)
+        assert planned(vram=2 * GIB, num_cpu_moe=3).vram_slots == (0, 0, 0, 8)
+
+    def test_three_tiers(self) -> None:
+        vram = RESERVE_BYTES + scratch() + TRUNK + KV + STAGING + 4 * SLOT
+        ram = EMBEDDING + scratch() + STAGING + 12 * SLOT
+        plan = planned(vram=vram, ram=ram)
+        assert (plan.vram_slots, plan.ram_slots) == ((1, 1, 1, 1), (3, 3, 3, 3))
+        assert {layer.experts for layer in plan.layers} == {Tier.DISK}
+
+
+class TestStatus:
+    def test_dense_model_is_empty(self) -> None:
+        plan = planned(LayerFacts(5 * MIB, 1024), LayerFacts(5 * MIB, 1024))
+        assert plan.status is SlotStatus.EMPTY
+        assert plan.is_mapped
+        assert plan.ratio == 1.0
+        assert plan.layers[0].experts is None
+
+    def test_dense_model_that_does_not_fit(self) -> None:
+        plan = planned(LayerFacts(50 * MIB, 1024), ram=40 * MIB)
+        assert not plan.fits
+
+    def test_dense_layers_do_not_spoil_the_status(self) -> None:
+        assert planned(LayerFacts(5 * MIB, 1024), moe_layer()).status is SlotStatus.OK
+
+    def test_experts_of_unknown_size_get_no_slots(self) -> None:
+        plan = planned(LayerFacts(5 * MIB, 1024, 8, None), moe_layer(), moe_slots=2)
+        assert plan.status is SlotStatus.UNKNOWN_EXPERT_SIZE
+        assert plan.ram_slots == (0, 2)
+        assert "do not show the size" in plan.layers[0].reason

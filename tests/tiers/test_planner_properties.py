@@ -1,0 +1,81 @@
+"""What holds for every plan: budgets are kept, and more memory is never worse."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tier_cases import BUDGETS, MACHINE, MODELS, REQUESTS
+
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.plan import Purpose, Tier, TierPlan
+from sharpi.tiers.planner import plan_tiers
+from sharpi.tiers.request import TierRequest
+
+SPEED_ORDER = [Tier.DISK, Tier.RAM, Tier.VRAM]
+examples = settings(max_examples=300, deadline=None)
+
+
+def never_worse(less: TierPlan, more: TierPlan) -> None:
+    """No layer loses a slot, a tier or a resident expert."""
+    assert more.fits >= less.fits
+    for before, after in zip(less.layers, more.layers, strict=True):
+        assert after.vram_slots >= before.vram_slots
+        assert after.num_resident >= before.num_resident
+        assert SPEED_ORDER.index(after.trunk) >= SPEED_ORDER.index(before.trunk)
+        if before.experts is not None and after.experts is not None:
+            assert SPEED_ORDER.index(after.experts) >= SPEED_ORDER.index(before.experts)
+
+
+@examples
+@given(MODELS, REQUESTS)
+def test_never_above_a_budget(model: ModelFacts, request: TierRequest) -> None:
+    plan = plan_tiers(model, MACHINE, request)
+    assert plan.bytes_in(Tier.VRAM) <= plan.vram_budget
+    assert plan.fits == (plan.bytes_in(Tier.RAM) <= plan.ram_budget)
+    if not plan.fits:
+        assert not any(plan.ram_slots)
+
+
+@examples
+@given(MODELS, REQUESTS)
+def test_slots_are_never_more_than_experts(model: ModelFacts, request: TierRequest) -> None:
+    for layer in plan_tiers(model, MACHINE, request).layers:
+        assert 0 <= layer.vram_slots <= layer.num_experts
+        assert 0 <= layer.ram_slots <= layer.num_experts
+        assert layer.recommended_slots <= layer.num_experts
+
+
+@examples
+@given(MODELS, REQUESTS, BUDGETS)
+def test_more_ram_is_never_worse(model: ModelFacts, request: TierRequest, more: int) -> None:
+    assert request.ram is not None
+    richer = replace(request, ram=request.ram + more)
+    never_worse(plan_tiers(model, MACHINE, request), plan_tiers(model, MACHINE, richer))
+
+
+@examples
+@given(MODELS, REQUESTS, BUDGETS)
+def test_more_vram_is_never_worse(model: ModelFacts, request: TierRequest, more: int) -> None:
+    richer = replace(request, vram=(request.vram or 0) + more)
+    never_worse(plan_tiers(model, MACHINE, request), plan_tiers(model, MACHINE, richer))
+
+
+@examples
+@given(MODELS, REQUESTS)
+def test_every_byte_of_the_model_has_one_home(model: ModelFacts, request: TierRequest) -> None:
+    plan = plan_tiers(model, MACHINE, request)
+    in_memory = plan.bytes_in(Tier.RAM, Purpose.TRUNK) + plan.bytes_in(Tier.VRAM, Purpose.TRUNK)
+    assert in_memory == model.trunk_bytes
+    assert plan.speed.tokens_per_second > 0
+    assert 0 <= plan.speed.hit_rate <= 1
+
+
+@examples
+@given(MODELS, REQUESTS, st.integers(0, 1 << 40))
+def test_the_free_memory_matters_only_without_a_request(
+    model: ModelFacts, request: TierRequest, free: int
+) -> None:
+    other = replace(MACHINE, free_ram=free)
+    first, second = (plan_tiers(model, each, request) for each in (MACHINE, other))
+    assert first.layers == second.layers
+    assert plan_tiers(model, other, replace(request, ram=None)).ram_budget <= free

@@ -1,0 +1,77 @@
+"""Models and machines for the planner's tests, and strategies that draw them."""
+
+from hypothesis import strategies as st
+
+from sharpi.hardware import HardwareInfo
+from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.request import TierRequest
+from sharpi.tiers.scratch import BufferWidths
+
+MIB = 1 << 20
+GIB = 1 << 30
+MACHINE = HardwareInfo(
+    physical_cores=2,
+    logical_cores=2,
+    total_ram=16 * GIB,
+    free_ram=12 * GIB,
+    instruction_set="avx2",
+)
+WIDTHS = BufferWidths(
+    hidden=64, query=64, key=32, num_heads=4, rope=16, vocab=512, num_experts=8,
+    num_experts_per_token=2, num_moe_layers=4, expert_hidden=128, expert_hidden_blocks=2,
+)  # fmt: skip
+REQUEST = TierRequest(context_size=256, batch_size=16)
+
+
+def moe_layer(expert_bytes: int = 3 * MIB, num_experts: int = 8) -> LayerFacts:
+    return LayerFacts(
+        trunk_bytes=5 * MIB,
+        kv_page_bytes=64 * 1024,
+        num_experts=num_experts,
+        expert_bytes=expert_bytes,
+        slot_bytes=expert_bytes + 4096,
+    )
+
+
+def model(*layers: LayerFacts, used: int = 2) -> ModelFacts:
+    """A model of 4 MiB of embedding and as much output; by default four layers of 8 experts."""
+    layers = layers or (moe_layer(),) * 4
+    return ModelFacts(layers, 4 * MIB, 4 * MIB, used, WIDTHS)
+
+
+def sizes(most: int) -> st.SearchStrategy[int]:
+    """Any size, and sizes of every magnitude."""
+    return st.integers(0, most) | st.integers(0, 4 * MIB)
+
+
+DENSE_LAYERS = st.builds(LayerFacts, trunk_bytes=sizes(64 * MIB), kv_page_bytes=sizes(MIB))
+MOE_LAYERS = st.builds(
+    lambda trunk, kv, experts, size: LayerFacts(
+        trunk, kv, experts, size, (size // 4096 + 3) * 4096
+    ),
+    sizes(64 * MIB),
+    sizes(MIB),
+    st.integers(1, 24),
+    sizes(16 * MIB),
+)
+MODELS = st.builds(
+    lambda layers, embedding, output, used: ModelFacts(
+        tuple(layers), embedding, output, used, WIDTHS
+    ),
+    st.lists(MOE_LAYERS | DENSE_LAYERS, min_size=1, max_size=6),
+    sizes(64 * MIB),
+    sizes(64 * MIB),
+    st.integers(1, 8),
+)
+BUDGETS = st.integers(0, 3 * GIB) | st.integers(400 * MIB, 800 * MIB) | st.integers(0, 64 * MIB)
+REQUESTS = st.builds(
+    TierRequest,
+    context_size=st.integers(1, 4096),
+    batch_size=st.integers(1, 64),
+    ram=BUDGETS,
+    vram=st.none() | BUDGETS,
+    gpu_layers=st.none() | st.integers(0, 8),
+    moe_slots=st.none() | st.integers(1, 24),
+    cpu_moe=st.booleans(),
+    num_cpu_moe=st.integers(0, 3),
+)
