@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.hardware_gpu import probe_gpus
 from sharpi.hardware_memory import probe_memory
 from sharpi.ops.library import instruction_set
 
@@ -36,8 +37,13 @@ class HardwareInfo:
     rates: Rates = Rates()
 
 
-def probe_hardware(wanted_instruction_set: str | None = None) -> HardwareInfo:
-    """Looks at the machine; raises UsageError when it lacks the wanted instruction set."""
+def probe_hardware(
+    wanted_instruction_set: str | None = None, *, with_card: bool = False
+) -> HardwareInfo:
+    """Looks at the machine; raises UsageError when it lacks the wanted instruction set.
+
+    A card's driver takes a while to answer, so it is asked only on demand.
+    """
     memory = probe_memory()
     usable = usable_cores()
     return HardwareInfo(
@@ -47,7 +53,13 @@ def probe_hardware(wanted_instruction_set: str | None = None) -> HardwareInfo:
         free_ram=memory.free,
         instruction_set=instruction_set(wanted_instruction_set),
         ram_limit=memory.limit,
+        free_vram=_free_vram() if with_card else 0,
     )
+
+
+def _free_vram() -> int:
+    driver = probe_gpus()
+    return driver.gpus[0].free_vram if driver is not None and driver.gpus else 0
 
 
 def usable_cores() -> set[int]:

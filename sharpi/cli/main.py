@@ -20,6 +20,7 @@ from sharpi.cli.grouping import GroupedCommand, takes_groups
 from sharpi.cli.inspect import inspect
 from sharpi.cli.logits import logits
 from sharpi.cli.perplexity import perplexity
+from sharpi.cli.plan import plan
 from sharpi.cli.run import run
 from sharpi.cli.terminal import complain
 from sharpi.cli.tokenize import tokenize
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (run, chat, tokenize, inspect, logits, perplexity, bench):
+for _command in (run, chat, tokenize, inspect, logits, perplexity, bench, plan):
     app.command(cls=GroupedCommand)(takes_groups(_command))
 
 

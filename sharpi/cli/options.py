@@ -22,7 +22,7 @@ _RUN = RunConfig(model=Path())
 _LARGEST = 2**31 - 1  # counts are 32-bit in the native library
 
 
-def _option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
+def option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
     """A Typer option of these names, and the variable that goes with its first long name."""
     first_long = names[names.index("--") + 2 :].split()[0].split("/")[0]
     variable = "SHARPI_" + first_long.replace("-", "_").upper()
@@ -31,7 +31,7 @@ def _option(names: str, help: str, metavar: str | None = None, **settings: Any) 
     )
 
 
-def _count(value: int | None) -> int | None:
+def count(value: int | None) -> int | None:
     if value is not None and value > _LARGEST:
         raise typer.BadParameter(f"{value} is more than {_LARGEST}.")
     return value
@@ -61,16 +61,16 @@ def _stop_strings(
 
 
 ModelOption = Annotated[
-    str | None, _option("-m --model", "The GGUF file, instead of MODEL.", "FILE")
+    str | None, option("-m --model", "The GGUF file, instead of MODEL.", "FILE")
 ]
-PromptOption = Annotated[str | None, _option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
+PromptOption = Annotated[str | None, option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
 PromptFileOption = Annotated[
     str | None,
-    _option(
+    option(
         "-f --file", "Read the prompt from FILE ('-': stdin), less one newline at its end.", "FILE"
     ),
 ]
-JsonOption = Annotated[bool, _option("--json", "Print one JSON object instead of text for people.")]
+JsonOption = Annotated[bool, option("--json", "Print one JSON object instead of text for people.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class MachineOptions:
 
     threads: Annotated[
         int | None,
-        _option(
+        option(
             "-t --threads",
             "Threads for decode.",
             "N",
@@ -92,7 +92,7 @@ class MachineOptions:
     ] = None
     threads_batch: Annotated[
         int | None,
-        _option(
+        option(
             "-tb --threads-batch",
             "Threads for prefill.",
             "N",
@@ -102,11 +102,11 @@ class MachineOptions:
         ),
     ] = None
     batch_size: Annotated[
-        int, _option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=_count)
+        int, option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=count)
     ] = _RUN.batch_size
     precision: Annotated[
         Precision,
-        _option(
+        option(
             "--precision",
             "Precision of activations. auto: int16 for small models, int8 for others; f32 serves "
             "to check against other programs.",
@@ -114,7 +114,7 @@ class MachineOptions:
     ] = _RUN.precision
     isa: Annotated[
         InstructionSet | None,
-        _option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
+        option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
     ] = None
 
     def run_config(
@@ -141,18 +141,18 @@ class ContextOptions:
 
     ctx_size: Annotated[
         int | None,
-        _option(
+        option(
             "-c --ctx-size",
             "Tokens of context.",
             "N",
             min=1,
-            callback=_count,
+            callback=count,
             show_default="the model's, at most 4096",
         ),
     ] = None
     context_shift: Annotated[
         bool,
-        _option(
+        option(
             "--context-shift/--no-context-shift",
             "When the context is full, forget its older half and go on.",
         ),
@@ -167,7 +167,7 @@ class SamplingOptions:
 
     temperature: Annotated[
         float,
-        _option(
+        option(
             "--temp --temperature",
             "Spread of the choice; 0 always takes the likeliest token.",
             "T",
@@ -176,11 +176,11 @@ class SamplingOptions:
         ),
     ] = _SAMPLING.temperature
     top_k: Annotated[
-        int, _option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=_count)
+        int, option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=count)
     ] = _SAMPLING.top_k
     top_p: Annotated[
         float,
-        _option(
+        option(
             "--top-p",
             "Keep the likeliest tokens that make up P of the probability; 1: all.",
             "P",
@@ -191,7 +191,7 @@ class SamplingOptions:
     ] = _SAMPLING.top_p
     min_p: Annotated[
         float,
-        _option(
+        option(
             "--min-p",
             "Keep tokens at least P times as likely as the likeliest; 0: all.",
             "P",
@@ -202,7 +202,7 @@ class SamplingOptions:
     ] = _SAMPLING.min_p
     repeat_penalty: Annotated[
         float,
-        _option(
+        option(
             "--repeat-penalty",
             "Make tokens seen lately less likely; 1: off.",
             "X",
@@ -211,17 +211,17 @@ class SamplingOptions:
     ] = _SAMPLING.repeat_penalty
     repeat_last_n: Annotated[
         int,
-        _option(
+        option(
             "--repeat-last-n",
             "How many tokens back the penalties look; -1: the whole context.",
             "N",
             min=-1,
-            callback=_count,
+            callback=count,
         ),
     ] = _SAMPLING.penalty_last_n
     presence_penalty: Annotated[
         float,
-        _option(
+        option(
             "--presence-penalty",
             "Taken once from a token's logit if it was seen lately; 0: off.",
             "X",
@@ -230,7 +230,7 @@ class SamplingOptions:
     ] = _SAMPLING.presence_penalty
     frequency_penalty: Annotated[
         float,
-        _option(
+        option(
             "--frequency-penalty",
             "Taken from a token's logit for each time it was seen lately; 0: off.",
             "X",
@@ -239,7 +239,7 @@ class SamplingOptions:
     ] = _SAMPLING.frequency_penalty
     seed: Annotated[
         int,
-        _option(
+        option(
             "-s --seed",
             "The same seed gives the same text; -1 draws one.",
             "N",
@@ -271,17 +271,17 @@ class LengthOptions:
 
     predict: Annotated[
         int,
-        _option(
+        option(
             "-n --predict --n-predict",
             "Tokens to generate at most; -1: until the model ends.",
             "N",
             min=-1,
-            callback=_count,
+            callback=count,
         ),
     ] = -1
     stop: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--stop",
             "End before TEXT; may be given again. The variable holds one per line, or several "
             "on one line with commas between.",
@@ -290,7 +290,7 @@ class LengthOptions:
         ),
     ] = None
     ignore_eos: Annotated[
-        bool, _option("--ignore-eos", "Never take the model's own end of text.")
+        bool, option("--ignore-eos", "Never take the model's own end of text.")
     ] = False
 
     def request(self, sampling: SamplingOptions) -> GenerationRequest:
@@ -309,13 +309,13 @@ class ConversationOptions:
 
     heading: ClassVar = "Conversation"
 
-    raw: Annotated[bool, _option("--raw", "Continue the text: no chat template.")] = False
+    raw: Annotated[bool, option("--raw", "Continue the text: no chat template.")] = False
     system: Annotated[
-        str | None, _option("-sys --system", "The system message, before the conversation.", "TEXT")
+        str | None, option("-sys --system", "The system message, before the conversation.", "TEXT")
     ] = None
     think: Annotated[
         bool | None,
-        _option(
+        option(
             "--think/--no-think",
             "Ask for reasoning, or none, of a model whose template has the choice.",
         ),
@@ -339,19 +339,17 @@ class BenchmarkOptions:
 
     n_prompt: Annotated[
         str,
-        _option(
+        option(
             "-p --n-prompt", "Tokens of the prefill tests; 0: none.", "N,...", callback=_count_list
         ),
     ] = "512"
     n_gen: Annotated[
         str,
-        _option(
-            "-n --n-gen", "Tokens of the decode tests; 0: none.", "N,...", callback=_count_list
-        ),
+        option("-n --n-gen", "Tokens of the decode tests; 0: none.", "N,...", callback=_count_list),
     ] = "128"
     n_depth: Annotated[
         str,
-        _option(
+        option(
             "-d --n-depth",
             "Tokens in the KV cache before a test begins.",
             "N,...",
@@ -359,7 +357,7 @@ class BenchmarkOptions:
         ),
     ] = "0"
     repetitions: Annotated[
-        int, _option("-r --repetitions", "Times each test is run.", "N", min=1, max=10000)
+        int, option("-r --repetitions", "Times each test is run.", "N", min=1, max=10000)
     ] = 5
 
     @staticmethod

@@ -61,9 +61,8 @@ def _layer(
 ) -> LayerPlan:
     layer = model.layers[index]
     recommended = recommended_slots(layer, model)
-    within_reach = _within_reach(index, layer, card, host)
+    vram_slots, ram_slots = card.slots.get(index, 0), host.slots.get(index, 0)
     home = _home(index, layer, card, host)
-    status = slot_status(layer, within_reach, recommended)
     return LayerPlan(
         index=index,
         trunk=Tier.VRAM if index in card.layers else Tier.RAM,
@@ -73,11 +72,17 @@ def _layer(
         num_experts=layer.num_experts,
         expert_bytes=layer.expert_bytes,
         slot_bytes=layer.slot_bytes,
-        vram_slots=card.slots.get(index, 0),
-        ram_slots=host.slots.get(index, 0),
+        vram_slots=vram_slots,
+        ram_slots=ram_slots,
         recommended_slots=recommended,
-        status=status,
-        reason=layer_reason(layer, home, within_reach, status, model.num_experts_per_token),
+        status=slot_status(layer, _within_reach(index, layer, card, host), recommended),
+        reason=layer_reason(
+            layer,
+            home,
+            vram_slots=vram_slots,
+            ram_slots=ram_slots,
+            num_used=model.num_experts_per_token,
+        ),
     )
 
 

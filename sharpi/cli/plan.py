@@ -1,0 +1,93 @@
+"""`sharpi plan`: where a model would live on this or another machine, and why. Loads nothing."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sharpi.cli.inputs import find_model
+from sharpi.cli.options import ContextOptions, JsonOption, MachineOptions, ModelOption
+from sharpi.cli.tier_options import TierOptions
+from sharpi.config import RunConfig
+
+if TYPE_CHECKING:
+    from sharpi.gguf.reader import GgufFile
+    from sharpi.hardware import HardwareInfo, Rates
+    from sharpi.tiers.plan import TierPlan
+
+
+def plan(
+    context: typer.Context,
+    tiers: TierOptions,
+    context_options: ContextOptions,
+    machine: MachineOptions,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
+    ] = None,
+    model_file: ModelOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where a model would live, and how fast that can be.
+
+    Every layer's trunk and experts with their tier (VRAM, RAM or disk), KV cache, buffers, slots
+    for experts beside the recommended number, and the speed that the measured bandwidths allow.
+    `--vram 12GiB` plans for a card that need not be there.
+    """
+    from sharpi.gguf.reader import open_gguf
+
+    path = find_model(context, model)
+    config = tiers.extend(machine.run_config(path, context_size=context_options.ctx_size))
+    with open_gguf(path) as file:
+        decided = plan_for(config, file)
+    if as_json:
+        print(json.dumps({"model": str(path)} | decided.to_dict()))
+    else:
+        from sharpi.cli.plan_table import print_plan
+
+        print_plan(path, decided)
+
+
+def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
+    """The plan, with the speeds measured of the tiers that it uses; raises SharpiError."""
+    from sharpi.engine.settings import decide
+    from sharpi.errors import UsageError
+    from sharpi.hardware import probe_hardware
+    from sharpi.model.config import read_config
+    from sharpi.tiers.facts import read_facts
+    from sharpi.tiers.planner import plan_tiers
+    from sharpi.tiers.request import tier_request
+
+    hardware = probe_hardware(config.instruction_set, with_card=config.device == "cuda")
+    if config.device == "cuda" and config.vram is None and not hardware.free_vram:
+        raise UsageError("--device cuda: no card was found; say --vram SIZE to plan for one")
+    model = read_config(file)
+    facts, settings = read_facts(file, model), decide(config, file, model, hardware)
+    request = tier_request(
+        config,
+        hardware,
+        context_size=settings.context_size,
+        batch_size=settings.batch_size,
+        rounding=settings.rounding,
+        num_threads=max(settings.num_threads, settings.num_batch_threads),
+    )
+    draft = plan_tiers(facts, hardware, request)
+    rates = _rates(draft, file, hardware, settings.num_threads)
+    return plan_tiers(facts, replace(hardware, rates=rates), request)
+
+
+def _rates(
+    draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
+) -> "Rates":
+    """What can be measured of the sources that a token is read from."""
+    from sharpi.disk import measure_disk
+    from sharpi.hardware_rates import measure_ram_read
+    from sharpi.tiers.speed import DISK_READ, RAM_READ
+
+    sources = draft.speed.bytes_per_token
+    return replace(
+        hardware.rates,
+        ram_read=measure_ram_read(num_threads) if RAM_READ in sources else None,
+        disk_read=measure_disk(file.parts[0]).bytes_per_second if DISK_READ in sources else None,
+    )

@@ -1,0 +1,104 @@
+"""The options that say where a model may live: memory budgets, layers on the card, expert slots."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import typer
+
+from sharpi.cli.options import count, option
+from sharpi.config import Device, RunConfig
+from sharpi.errors import UsageError
+from sharpi.units import parse_size
+
+_RUN_DEVICE: Device = "auto"
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+    except OverflowError:
+        raise typer.BadParameter(f"{text[:20]}... is larger than any memory") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TierOptions:
+    """Budgets and placements; what is not given is decided by the planner."""
+
+    heading: ClassVar = "Memory"
+
+    ram: Annotated[
+        int | None,
+        option(
+            "--ram",
+            "RAM for weights, KV cache and buffers, as in 12GiB or 2.5G.",
+            "SIZE",
+            parser=_size,
+            show_default="what is free, less a margin",
+        ),
+    ] = None
+    vram: Annotated[
+        int | None,
+        option(
+            "--vram",
+            "Use a card with so much memory.",
+            "SIZE",
+            parser=_size,
+            show_default="with --device cuda, what is free",
+        ),
+    ] = None
+    device: Annotated[
+        Device, option("--device", "auto: the card if --vram is given, else the CPU.")
+    ] = _RUN_DEVICE
+    gpu_layers: Annotated[
+        int | None,
+        option(
+            "-g --gpu-layers -ngl",
+            "Whole layers on the card at most.",
+            "N",
+            min=0,
+            callback=count,
+            show_default="as many as fit",
+        ),
+    ] = None
+    moe_slots: Annotated[
+        int | None,
+        option(
+            "--moe-slots --moe-expert-cache-size",
+            "Slots for experts in each layer.",
+            "N",
+            min=1,
+            callback=count,
+            show_default="as many as fit, if not all do",
+        ),
+    ] = None
+    cpu_moe: Annotated[bool, option("--cpu-moe", "Keep all experts off the card.")] = False
+    n_cpu_moe: Annotated[
+        int,
+        option(
+            "--n-cpu-moe",
+            "Keep the experts of the first N layers off the card.",
+            "N",
+            min=0,
+            callback=count,
+        ),
+    ] = 0
+
+    def extend(self, config: RunConfig) -> RunConfig:
+        """`config` with these options; raises UsageError naming two that contradict each other."""
+        if self.cpu_moe and self.n_cpu_moe:
+            raise UsageError("--cpu-moe and --n-cpu-moe both place the experts; keep one")
+        if self.device == "cpu" and (self.vram or self.gpu_layers):
+            other = "--vram" if self.vram else "--gpu-layers"
+            raise UsageError(f"--device cpu and {other} contradict each other; keep one")
+        return replace(
+            config,
+            ram=self.ram,
+            vram=self.vram,
+            device=self.device,
+            gpu_layers=self.gpu_layers,
+            moe_slots=self.moe_slots,
+            cpu_moe=self.cpu_moe,
+            num_cpu_moe=self.n_cpu_moe,
+        )

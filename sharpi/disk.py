@@ -1,0 +1,100 @@
+"""How fast a disk gives data past the page cache, with several reads in flight."""
+
+import errno
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sharpi.errors import UsageError
+
+CHUNK_BYTES = 1 << 20
+TRIAL_BYTES = 128 << 20
+SECONDS = 0.5
+READS_IN_FLIGHT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRate:
+    """`is_direct`: whether the file system let reads past its page cache."""
+
+    bytes_per_second: float
+    is_direct: bool
+
+
+def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
+    """Reads chunks of a file, or of one written for it into a folder, in random order.
+
+    Raises UsageError where there is nothing to read or no room to write.
+    """
+    try:
+        if path.is_dir():
+            with _trial_file(path) as trial:
+                return _read(trial, seconds)
+        return _read(path, seconds)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the disk cannot be measured ({error.strerror}); name a readable file or a"
+            " folder with room"
+        ) from None
+
+
+@contextmanager
+def _trial_file(folder: Path) -> Iterator[Path]:
+    """A file of random bytes that is really on the disk; gone afterwards."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".sharpi-disk-") as file:
+        random = np.random.default_rng()
+        for _ in range(TRIAL_BYTES // CHUNK_BYTES):
+            file.write(random.bytes(CHUNK_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+        yield Path(file.name)
+
+
+def _read(path: Path, seconds: float) -> DiskRate:
+    file, is_direct = _open(path)
+    try:
+        size = os.fstat(file).st_size
+        if not size:
+            raise UsageError(f"{path}: the file is empty, so there is nothing to measure")
+        if not is_direct:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        return DiskRate(_timed_reads(file, size, seconds), is_direct)
+    finally:
+        os.close(file)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """The file, past the page cache where the file system allows it."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECT), True
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.open(path, os.O_RDONLY), False
+
+
+def _timed_reads(file: int, size: int, seconds: float) -> float:
+    """Bytes a second of reads until time is up or every chunk was read once."""
+    order = np.random.default_rng(1).permutation(-(-size // CHUNK_BYTES))
+    chunks = iter((order * CHUNK_BYTES).tolist())
+    start = time.perf_counter()
+    end = start + seconds
+
+    def worker(_: int) -> int:
+        total = 0
+        with mmap.mmap(-1, CHUNK_BYTES) as buffer:  # page-aligned, as direct reads want it
+            while time.perf_counter() < end and (offset := next(chunks, None)) is not None:
+                total += os.preadv(file, [buffer], offset)
+        return total
+
+    with ThreadPoolExecutor(READS_IN_FLIGHT) as pool:
+        total = sum(pool.map(worker, range(READS_IN_FLIGHT)))
+    return total / (time.perf_counter() - start)

@@ -1,0 +1,78 @@
+"""NVIDIA cards as their driver's management library (NVML) shows them; no CUDA is started."""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
+from dataclasses import dataclass
+from typing import Any
+
+_LIBRARY = "libnvidia-ml.so.1"
+_TEXT_BYTES = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card; sizes in bytes. `compute_capability` as in "9.0"."""
+
+    name: str
+    total_vram: int
+    free_vram: int
+    compute_capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDriver:
+    """The driver and its cards. `cuda_version`: the newest CUDA that it runs."""
+
+    version: str
+    cuda_version: str
+    gpus: tuple[Gpu, ...]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
+
+
+def probe_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> GpuDriver | None:
+    """The driver with its cards; None where there is no driver, or none that answers."""
+    try:
+        library = load(_LIBRARY)
+    except OSError:
+        return None
+    if library.nvmlInit_v2():
+        return None
+    try:
+        return _driver(library)
+    finally:
+        library.nvmlShutdown()
+
+
+def _driver(library: Any) -> GpuDriver:
+    count, cuda = c_uint(), c_int()
+    library.nvmlDeviceGetCount_v2(byref(count))
+    library.nvmlSystemGetCudaDriverVersion(byref(cuda))
+    return GpuDriver(
+        version=_text(library.nvmlSystemGetDriverVersion),
+        cuda_version=f"{cuda.value // 1000}.{cuda.value % 1000 // 10}",
+        gpus=tuple(_gpu(library, index) for index in range(count.value)),
+    )
+
+
+def _gpu(library: Any, index: int) -> Gpu:
+    device, memory, major, minor = c_void_p(), _Memory(), c_int(), c_int()
+    library.nvmlDeviceGetHandleByIndex_v2(c_uint(index), byref(device))
+    library.nvmlDeviceGetMemoryInfo(device, byref(memory))
+    library.nvmlDeviceGetCudaComputeCapability(device, byref(major), byref(minor))
+    return Gpu(
+        name=_text(lambda *room: library.nvmlDeviceGetName(device, *room)),
+        total_vram=memory.total,
+        free_vram=memory.free,
+        compute_capability=f"{major.value}.{minor.value}",
+    )
+
+
+def _text(call: Callable[[Any, c_uint], int]) -> str:
+    """What a function writes into a buffer of a given length."""
+    buffer = create_string_buffer(_TEXT_BYTES)
+    call(ctypes.cast(buffer, c_char_p), c_uint(_TEXT_BYTES))
+    return buffer.value.decode(errors="replace")

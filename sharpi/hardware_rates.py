@@ -1,0 +1,41 @@
+"""Measures how fast this machine's memory is read and copied."""
+
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.machine_limits import read_bytes_per_second
+
+SAMPLE_BYTES = 256 << 20  # well beyond caches
+TRIES = 3
+
+
+def measure_ram_read(num_threads: int) -> float:
+    """Bytes a second that so many threads read, best of a few tries."""
+    return read_bytes_per_second([_touched(SAMPLE_BYTES)], num_threads)
+
+
+def measure_ram_copy(num_threads: int) -> float:
+    """Bytes a second that so many threads copy, each byte counted once, best of a few tries."""
+    half = SAMPLE_BYTES // 2
+    source, target = _touched(half), _touched(half)
+    parts = list(
+        zip(np.array_split(target, num_threads), np.array_split(source, num_threads), strict=True)
+    )
+    with ThreadPoolExecutor(num_threads) as pool:
+        return half / min(_copy_seconds(pool, parts) for _ in range(TRIES))
+
+
+def _copy_seconds(
+    pool: ThreadPoolExecutor, parts: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]
+) -> float:
+    start = perf_counter()
+    list(pool.map(lambda part: np.copyto(*part), parts))
+    return perf_counter() - start
+
+
+def _touched(count: int) -> npt.NDArray[np.uint8]:
+    """Memory whose pages are all there."""
+    return np.ones(count, np.uint8)
