@@ -4,10 +4,13 @@ import ctypes
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_NVIDIA = "0x10de"  # PCI vendor id
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,11 @@ class GpuDriver:
 
 class _Memory(ctypes.Structure):
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
+
+
+def has_card(devices: Path = _PCI_DEVICES) -> bool:
+    """Whether an NVIDIA device is plugged in, with or without a driver."""
+    return any(path.read_text().strip() == _NVIDIA for path in devices.glob("*/vendor"))
 
 
 def probe_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> GpuDriver | None:

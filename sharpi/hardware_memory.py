@@ -109,8 +109,8 @@ def _limited(folders: Iterator[Path], files: _Files) -> Iterator[_Group]:
 
 def _used(folder: Path, files: _Files) -> int:
     usage = _number(folder / files.usage) or 0
-    stat = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat"))
-    return max(0, usage - sum(int(stat.get(name, 0)) for name in files.cache))
+    fields = (line.split() for line in _lines(folder / "memory.stat"))
+    return max(0, usage - sum(int(f[1]) for f in fields if len(f) == 2 and f[0] in files.cache))
 
 
 def _number(path: Path) -> int | None:

@@ -16,6 +16,7 @@ from sharpi import __version__
 from sharpi.cli import exit_codes
 from sharpi.cli.bench import bench
 from sharpi.cli.chat import chat
+from sharpi.cli.doctor import doctor
 from sharpi.cli.grouping import GroupedCommand, takes_groups
 from sharpi.cli.inspect import inspect
 from sharpi.cli.logits import logits
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (run, chat, tokenize, inspect, logits, perplexity, bench, plan):
+for _command in (run, chat, tokenize, inspect, logits, perplexity, bench, plan, doctor):
     app.command(cls=GroupedCommand)(takes_groups(_command))
 
 

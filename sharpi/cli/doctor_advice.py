@@ -1,0 +1,80 @@
+"""What a machine lacks for what, and the command that changes it."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from sharpi.hardware_gpu import GpuDriver
+from sharpi.hardware_report import HardwareReport
+
+_HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something missing: `needed_for` and `command` are for people."""
+
+    missing: str
+    needed_for: str
+    command: str
+
+    def to_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.missing}, needed for {self.needed_for}: {self.command}"
+
+
+_DRIVER = Advice(
+    "NVIDIA driver", "running on the card", "sudo ubuntu-drivers install, or as your system has it"
+)
+_CARD = Advice(
+    "NVIDIA card", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows its worth"
+)
+
+
+def advise(report: HardwareReport) -> list[Advice]:
+    """One piece of advice for each thing missing, the most urgent first."""
+    return [*_kernels(report), *_cards(report), *_memory(report), *_disk(report), *_plots(report)]
+
+
+def _kernels(report: HardwareReport) -> Iterator[Advice]:
+    if report.kernels_fault:
+        yield Advice("CPU kernels", "running any model", "make run, or pip install .")
+
+
+def _cards(report: HardwareReport) -> Iterator[Advice]:
+    if report.gpu_driver is None or not report.gpu_driver.gpus:
+        yield _DRIVER if report.has_card else _CARD
+        return
+    absent = [name for name in ("torch", "cupy") if not report.packages[name]]
+    if absent:
+        command = f"pip install '.[{_extra(report.gpu_driver)}]'"
+        yield Advice(" and ".join(absent), "running on a card", command)
+
+
+def _extra(driver: GpuDriver) -> str:
+    """The set of packages whose CUDA this driver runs."""
+    return "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
+
+
+def _memory(report: HardwareReport) -> Iterator[Advice]:
+    if report.transparent_huge_pages == "never":
+        yield Advice("huge pages", "fast slots and buffers", _HUGE_PAGES_ON)
+
+
+def _disk(report: HardwareReport) -> Iterator[Advice]:
+    disk = report.disk
+    if disk.fault:
+        yield Advice("disk rate", "planning models larger than RAM", "sharpi doctor FOLDER")
+    elif not disk.is_direct:
+        yield Advice(
+            f"direct reads on {disk.path}",
+            "models larger than RAM",
+            "mv the model to a local disk with ext4, xfs or btrfs",
+        )
+
+
+def _plots(report: HardwareReport) -> Iterator[Advice]:
+    if not report.packages["matplotlib"]:
+        yield Advice("matplotlib", "statistics as PNG", "pip install matplotlib")

@@ -1,0 +1,130 @@
+"""HardwareReport: everything `sharpi doctor` looks at, with what can be measured measured."""
+
+import mmap
+import shutil
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sharpi.disk import measure_disk
+from sharpi.errors import SharpiError, UsageError
+from sharpi.hardware import count_physical, usable_cores
+from sharpi.hardware_gpu import GpuDriver, has_card, probe_gpus
+from sharpi.hardware_memory import MemoryInfo, probe_memory
+from sharpi.hardware_rates import measure_ram_copy, measure_ram_read
+from sharpi.ops.library import INSTRUCTION_SETS, instruction_set
+
+# What is imported only for one purpose, by the names that it is installed under.
+_OPTIONAL_PACKAGES = {
+    "torch": ("torch",),
+    "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+    "matplotlib": ("matplotlib",),
+}
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReport:
+    """The disk of a folder or file; `fault` says why it could not be measured."""
+
+    path: str
+    free_bytes: int
+    bytes_per_second: float | None
+    is_direct: bool | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareReport:
+    """The whole machine; rates in bytes a second, None where they could not be measured.
+
+    `kernels_fault` says why the native library does not work. `transparent_huge_pages`: always,
+    madvise, never, or None where the kernel has none. `has_card`: an NVIDIA device is plugged in,
+    with or without a driver. `packages`: versions of optional packages.
+    """
+
+    physical_cores: int
+    logical_cores: int
+    instruction_sets: tuple[str, ...]
+    kernels_fault: str | None
+    memory: MemoryInfo
+    page_size: int
+    transparent_huge_pages: str | None
+    ram_read_bytes_per_second: float | None
+    ram_copy_bytes_per_second: float
+    disk: DiskReport
+    has_card: bool
+    gpu_driver: GpuDriver | None
+    packages: dict[str, str | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def examine(path: Path) -> HardwareReport:
+    """Looks at everything, and measures the disk of `path`; raises UsageError without that."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder; name one whose disk is to be measured")
+    usable = usable_cores()
+    num_cores = count_physical(usable)
+    fault = _kernels_fault()
+    return HardwareReport(
+        physical_cores=num_cores,
+        logical_cores=len(usable),
+        instruction_sets=() if fault else tuple(filter(_runs, INSTRUCTION_SETS)),
+        kernels_fault=fault,
+        memory=probe_memory(),
+        page_size=mmap.PAGESIZE,
+        transparent_huge_pages=_transparent_huge_pages(_HUGE_PAGES),
+        ram_read_bytes_per_second=None if fault else measure_ram_read(num_cores),
+        ram_copy_bytes_per_second=measure_ram_copy(num_cores),
+        disk=_disk(path),
+        has_card=has_card(),
+        gpu_driver=probe_gpus(),
+        packages={name: _version(names) for name, names in _OPTIONAL_PACKAGES.items()},
+    )
+
+
+def _kernels_fault() -> str | None:
+    try:
+        instruction_set()
+    except SharpiError as error:
+        return str(error)
+    return None
+
+
+def _runs(name: str) -> bool:
+    try:
+        return bool(instruction_set(name))
+    except UsageError:
+        return False
+
+
+def _disk(path: Path) -> DiskReport:
+    free = shutil.disk_usage(path).free
+    try:
+        rate = measure_disk(path)
+    except UsageError as error:
+        return DiskReport(str(path), free, None, None, str(error))
+    return DiskReport(str(path), free, rate.bytes_per_second, rate.is_direct, None)
+
+
+def _transparent_huge_pages(path: Path) -> str | None:
+    """The setting in force, which the kernel writes in brackets."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return None
+    return text.partition("[")[2].partition("]")[0] or None
+
+
+def _version(names: tuple[str, ...]) -> str | None:
+    """The version of the first of these that is installed; imports nothing."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,56 @@
+"""Expected speeds by hand: bytes of a token over the rates of where they lie."""
+
+from dataclasses import replace
+
+import pytest
+from tier_cases import GIB, MACHINE, MIB, REQUEST, model
+
+from sharpi.hardware import Rates
+from sharpi.tiers.plan import Speed
+from sharpi.tiers.planner import plan_tiers
+
+RATES = Rates(ram_read=10e9, disk_read=1e9, vram_read=100e9, bus=5e9)
+TRUNK = 24 * MIB  # four layers of 5 MiB, 4 MiB of output
+EXPERTS = 4 * 2 * 3 * MIB  # two experts of 3 MiB in each layer
+
+
+def speed(rates: Rates = RATES, **asked: object) -> Speed:
+    request = replace(REQUEST, **asked)  # type: ignore[arg-type]
+    return plan_tiers(model(), replace(MACHINE, rates=rates), request).speed
+
+
+def test_everything_in_ram() -> None:
+    found = speed()
+    assert found.bytes_per_token == {"RAM read": TRUNK + EXPERTS}
+    assert found.tokens_per_second == pytest.approx(10e9 / (TRUNK + EXPERTS))
+    assert (found.bound, found.hit_rate) == ("RAM read", 1.0)
+    assert found.assumptions == ("an expert is found in a slot as often as experts have slots",)
+
+
+def test_a_quarter_in_slots() -> None:
+    found = speed(moe_slots=2)
+    missed = EXPERTS * 3 // 4
+    assert found.bytes_per_token == {"RAM read": TRUNK + EXPERTS, "disk read": missed}
+    seconds = (TRUNK + EXPERTS) / 10e9 + missed / 1e9
+    assert found.tokens_per_second == pytest.approx(1 / seconds)
+    assert (found.bound, found.hit_rate) == ("disk read", 0.25)
+
+
+def test_everything_on_the_card() -> None:
+    found = speed(vram=2 * GIB)
+    assert found.bytes_per_token == {"VRAM read": TRUNK + EXPERTS}
+    assert found.bound == "VRAM read"
+
+
+@pytest.mark.parametrize(("bus", "bound"), [(5e9, "RAM read"), (12e9, "bus")])
+def test_misses_of_the_card_go_the_faster_way(bus: float, bound: str) -> None:
+    found = speed(replace(RATES, bus=bus), vram=2 * GIB, moe_slots=2)
+    assert found.bytes_per_token[bound] == EXPERTS * 3 // 4
+    assert found.bytes_per_token["VRAM read"] == TRUNK + EXPERTS // 4
+    assert found.bound == bound
+
+
+def test_what_was_not_measured_is_said() -> None:
+    found = speed(Rates(ram_read=10e9), moe_slots=2)
+    assert "disk read of 1.5 GB/s: not measured" in found.assumptions
+    assert not any("RAM read" in each for each in found.assumptions)
