@@ -41,7 +41,7 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     wanted = _wanted_layers(model, request)
     fitting = _fitting_layers(model, kv, wanted, ledger.left - RESERVE_BYTES - scratch)
     if fitting is None:
-        return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(request, wanted, 0))
+        return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
     ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the card")
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
     trunk = model.output_bytes + sum(model.layers[i].trunk_bytes for i in fitting)
@@ -49,7 +49,7 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     kv_bytes = sum(kv[i] for i in fitting)
     ledger.take(Purpose.KV, kv_bytes, f"{request.context_size} positions beside their layers")
     slots = _take_slots(model, request, fitting if len(fitting) == wanted else [], ledger)
-    notes = _left_out_notes(request, wanted, len(fitting))
+    notes = _left_out_notes(wanted, len(fitting))
     return CardPlan(frozenset(fitting), slots, True, ledger, notes)
 
 
@@ -86,7 +86,7 @@ def _take_slots(
     return slots
 
 
-def _left_out_notes(request: TierRequest, wanted: int, on_card: int) -> tuple[str, ...]:
+def _left_out_notes(wanted: int, on_card: int) -> tuple[str, ...]:
     if on_card == wanted:
         return ()
     return (

@@ -4,6 +4,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from sharpi.errors import UsageError
+from sharpi.units import format_bytes
+
 
 class Tier(StrEnum):
     """Kinds of memory, the fastest first."""
@@ -126,6 +129,15 @@ class TierPlan:
     def fits(self) -> bool:
         """Whether the model can run within the budgets."""
         return self.shortfall == 0
+
+    def require_fit(self) -> None:
+        """Raises UsageError, which says what is missing, for a plan that does not fit."""
+        if not self.fits:
+            needed, budget = map(format_bytes, (self.bytes_in(Tier.RAM), self.ram_budget))
+            raise UsageError(
+                f"the model needs {needed} of RAM at least, {format_bytes(self.shortfall)} more"
+                f" than the {budget} there are for it; raise --ram, or lower -c or -b"
+            )
 
     @property
     def is_mapped(self) -> bool:

@@ -6,12 +6,12 @@ from sharpi.tiers.card import CardPlan, plan_card
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan, plan_host
 from sharpi.tiers.layer_reason import layer_reason
+from sharpi.tiers.notes import plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.scratch import scratch_bytes
 from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
-from sharpi.units import format_bytes
 
 LEAST_MARGIN = 192 << 20  # the interpreter's growth, the tokenizer, whatever else wakes up
 MARGIN_SHARE = 32  # one part in so many of what is free
@@ -36,7 +36,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         lines=(*card.ledger.lines, *host.ledger.lines, *_disk_lines(layers)),
         layers=layers,
         speed=expected_speed(model, layers, card.has_output, hardware.rates),
-        notes=(*card.notes, *_notes(model, hardware, request, host, layers)),
+        notes=(*card.notes, *plan_notes(model, hardware, request, host, layers)),
     )
 
 
@@ -53,6 +53,7 @@ def _scratch(model: ModelFacts, request: TierRequest) -> int:
         num_positions=request.context_size,
         rounding=request.rounding,
         num_threads=request.num_threads,
+        num_outputs=request.num_outputs,
     )
 
 
@@ -112,33 +113,3 @@ def _disk_lines(layers: tuple[LayerPlan, ...]) -> list[PlanLine]:
     size = sum(layer.num_experts * (layer.expert_bytes or 0) for layer in homes)
     reason = f"home of the experts of {len(homes)} layers: read from the file when missed"
     return [PlanLine(Tier.DISK, Purpose.EXPERTS, size, reason)] if homes else []
-
-
-def _notes(
-    model: ModelFacts,
-    hardware: HardwareInfo,
-    request: TierRequest,
-    host: HostPlan,
-    layers: tuple[LayerPlan, ...],
-) -> list[str]:
-    notes = []
-    used = model.num_experts_per_token
-    if host.ledger.left < 0:
-        missing = format_bytes(-host.ledger.left)
-        notes.append(f"does not fit: {missing} of RAM are missing; raise --ram or lower -c")
-    if request.ram is not None and request.ram > hardware.free_ram:
-        notes.append(f"only {format_bytes(hardware.free_ram)} of RAM are free now")
-    if host.home is Tier.DISK and host.slots and min(host.slots.values()) < used:
-        fewest = min(host.slots.values())
-        notes.append(f"{fewest} slots are fewer than a token's {used} experts: works in groups")
-    if request.moe_slots is not None:
-        notes.extend(_fewer_than_asked(request.moe_slots, layers))
-    return notes
-
-
-def _fewer_than_asked(asked: int, layers: tuple[LayerPlan, ...]) -> list[str]:
-    slots = [max(each.vram_slots, each.ram_slots) for each in layers if each.num_experts]
-    possible = [min(asked, each.num_experts) for each in layers if each.num_experts]
-    if slots and slots != possible:
-        return [f"{asked} slots a layer were asked for, {min(slots)} to {max(slots)} fit"]
-    return []

@@ -21,6 +21,7 @@ class TierRequest:
     batch_size: int = 512
     rounding: Rounding = "int8"
     num_threads: int = 1
+    num_outputs: int = 1
     ram: int | None = None
     vram: int | None = None
     gpu_layers: int | None = None
@@ -37,13 +38,18 @@ def tier_request(
     batch_size: int,
     rounding: Rounding,
     num_threads: int,
+    num_outputs: int = 1,
 ) -> TierRequest:
-    """The user's wishes beside what the engine decided; `num_threads` counts the pool's."""
+    """The user's wishes beside what the engine decided.
+
+    `num_threads` counts the pool's, `num_outputs` the tokens of a pass whose logits are wanted.
+    """
     return TierRequest(
         context_size=context_size,
         batch_size=batch_size,
         rounding=rounding,
         num_threads=num_threads,
+        num_outputs=num_outputs,
         ram=config.ram,
         vram=_vram(config, hardware),
         gpu_layers=config.gpu_layers,

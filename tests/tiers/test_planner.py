@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model, moe_layer
 
+from sharpi.errors import UsageError
 from sharpi.tiers.card import RESERVE_BYTES
 from sharpi.tiers.facts import LayerFacts
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
@@ -83,8 +84,10 @@ class TestRam:
     def test_what_cannot_fit_says_how_much_is_missing(self) -> None:
         plan = planned(ram=room(0) - 3 * MIB)
         assert (plan.fits, plan.shortfall) == (False, 3 * MIB)
-        assert plan.notes[0] == "does not fit: 3.0 MiB of RAM are missing; raise --ram or lower -c"
-        assert planned(ram=room(0)).fits
+        assert plan.notes[0].startswith("does not fit: 3.0 MiB of RAM are missing; raise --ram")
+        with pytest.raises(UsageError, match=r"needs .* of RAM at least, 3\.0 MiB more .*--ram"):
+            plan.require_fit()
+        planned(ram=room(0)).require_fit()
 
     def test_slots_differ_in_size_from_layer_to_layer(self) -> None:
         plan = planned(moe_layer(3 * MIB), moe_layer(6 * MIB), ram=90 * MIB)

@@ -1,0 +1,46 @@
+"""What the user asked and the engine decided, as one request."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tier_cases import GIB, MACHINE
+
+from sharpi.config import Device, RunConfig
+from sharpi.tiers.request import TierRequest, tier_request
+
+CONFIG = RunConfig(model=Path("m.gguf"))
+WITH_CARD = replace(MACHINE, free_vram=10 * GIB)
+
+
+def asked(config: RunConfig) -> TierRequest:
+    return tier_request(
+        config, WITH_CARD, context_size=99, batch_size=7, rounding="int16", num_threads=3
+    )
+
+
+def test_defaults_leave_the_choice_to_the_planner() -> None:
+    assert asked(CONFIG) == TierRequest(99, 7, "int16", 3)
+
+
+def test_everything_is_handed_on() -> None:
+    config = replace(CONFIG, ram=5, gpu_layers=2, moe_slots=4, cpu_moe=True, num_cpu_moe=1)
+    expected = TierRequest(
+        99, 7, "int16", 3, ram=5, gpu_layers=2, moe_slots=4, cpu_moe=True, num_cpu_moe=1
+    )
+    assert asked(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "vram", "expected"),
+    [
+        ("auto", None, None),
+        ("auto", GIB, GIB),
+        ("cpu", None, None),
+        ("cpu", GIB, None),
+        ("cuda", None, 10 * GIB),
+        ("cuda", GIB, GIB),
+    ],
+)
+def test_memory_of_the_card(device: Device, vram: int | None, expected: int | None) -> None:
+    assert asked(replace(CONFIG, device=device, vram=vram)).vram == expected
