@@ -1,25 +1,28 @@
 """Measures how fast this machine's memory is read and copied."""
 
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.hardware_memory import probe_memory
 from sharpi.ops.machine_limits import read_bytes_per_second
 
 SAMPLE_BYTES = 256 << 20  # well beyond caches
+LARGEST_SHARE = 4  # one part in so many of what is free: a tight limit would end the process
 TRIES = 3
 
 
 def measure_ram_read(num_threads: int) -> float:
     """Bytes a second that so many threads read, best of a few tries."""
-    return read_bytes_per_second([_touched(SAMPLE_BYTES)], num_threads)
+    return read_bytes_per_second([_touched(_sample_bytes())], num_threads)
 
 
 def measure_ram_copy(num_threads: int) -> float:
     """Bytes a second that so many threads copy, each byte counted once, best of a few tries."""
-    half = SAMPLE_BYTES // 2
+    half = _sample_bytes() // 2
     source, target = _touched(half), _touched(half)
     parts = list(
         zip(np.array_split(target, num_threads), np.array_split(source, num_threads), strict=True)
@@ -34,6 +37,10 @@ def _copy_seconds(
     start = perf_counter()
     list(pool.map(lambda part: np.copyto(*part), parts))
     return perf_counter() - start
+
+
+def _sample_bytes() -> int:
+    return max(mmap.PAGESIZE, min(SAMPLE_BYTES, probe_memory().free // LARGEST_SHARE))
 
 
 def _touched(count: int) -> npt.NDArray[np.uint8]:
