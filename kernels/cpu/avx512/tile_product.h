@@ -1,12 +1,13 @@
 // The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
 //
-// One token or many, this is the only way, so that a token's result has the same bits. A type is an
+// One token or many, sums are made in one order, so that a token's result has the same bits. A type is an
 // Unpack with kKind, kBlockColumns, kBlockBytes and
-//   static void unpack(Rows blocks, int num_parts, TileHalf&): 16 rows x 32 * num_parts columns
+//   static void unpack(Rows blocks, int num_parts, Out&): 16 rows x 32 * num_parts columns
 #pragma once
 #include <algorithm>
 #include <utility>
 
+#include "direct_product.h"
 #include "tile.h"
 #include "transpose.h"
 
@@ -45,16 +46,13 @@ void multiply_all(const Tile& tile, int num_parts, const Product& p, int block, 
   });
 }
 
+// Many tokens: each tile is unpacked once for all of them.
 template <class Unpack>
-void tile_product(const Product& p) {
+void many_tokens(const Product& p, int parts) {
   constexpr int kAtOnce = tokens_at_once(Unpack::kKind);
-  constexpr size_t kBytes = 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;  // of 256 columns
-  static_assert(kBytes <= kMaxColumnBytes);
-  const int parts = p.num_columns / 32;
-  read_unannounced(p);
+  constexpr size_t kBytes = bytes_of_256<Unpack>();
   ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes,
                                parts * (kHalves + count_calls(p.num_tokens, kAtOnce)));
-  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   Tile tile;
   PaddedRows padded;
   for (int block = 0, left = parts; left > 0; block++, left -= kParts) {
@@ -66,6 +64,24 @@ void tile_product(const Product& p) {
     multiply_all<Unpack::kKind>(tile, num_parts, p, block, ahead,
                                 std::make_integer_sequence<int, kAtOnce>());
   }
+}
+
+// Few: they meet the weights as these are unpacked.
+template <class Unpack>
+void few_tokens(const Product& p, int parts) {
+  constexpr decltype(&multiply_direct<Unpack, 1>) kSizes[kDirectTokens] = {
+      multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
+  const ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes, parts * kHalves);
+  kSizes[p.num_tokens - 1]({p.rows, p.row_bytes}, parts, p.tokens, p.out, ahead);
+}
+
+template <class Unpack>
+void tile_product(const Product& p) {
+  static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
+  read_unannounced(p);
+  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
+  const bool few = p.num_tokens <= kDirectTokens && p.num_rows == kTileRows;
+  (few ? few_tokens<Unpack> : many_tokens<Unpack>)(p, p.num_columns / 32);
 }
 
 }  // namespace

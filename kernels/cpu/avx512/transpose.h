@@ -5,14 +5,20 @@
 namespace sharpi::avx512 {
 namespace {
 
-// Rows of blocks, `stride` bytes apart. Functions here take the first 16.
+// Rows of blocks, `stride` bytes apart. Functions here take the first 16: as four bases, three steps
+// and a displacement their addresses are operands of the loads, and need no registers of their own.
 struct Rows {
   const uint8_t* first;
   size_t stride;
+  ptrdiff_t offset = 0;
 
-  const uint8_t* at(int row) const { return first + row * stride; }
-  Rows from(int row) const { return {at(row), stride}; }
-  Rows operator+(size_t bytes) const { return {first + bytes, stride}; }
+  [[gnu::always_inline]] const uint8_t* at(int row) const {
+    const uint8_t* base = first + (row & ~3) * stride;
+    asm("" : "+r"(base));  // else the compiler keeps 16 addresses, most of them in memory
+    return base + (row & 3) * stride + offset;
+  }
+  Rows from(int row) const { return {first + row * stride, stride, offset}; }
+  Rows operator+(size_t bytes) const { return {first, stride, offset + ptrdiff_t(bytes)}; }
 };
 
 // Within each 128-bit lane: four rows of four dwords -> out[j]: dword j of rows 0..3.

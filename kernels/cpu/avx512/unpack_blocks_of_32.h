@@ -36,15 +36,16 @@ struct UnpackBlocksOf32 {
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, TileHalf& out) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {
 #pragma GCC unroll 1
-    for (int g = 0; g < num_parts; g++, blocks.first += kBlockBytes) {
-      Ints w[8];
-      Type::values(blocks, w);
-      out.weights(g, w);
+    for (int g = 0; g < num_parts; g++, blocks = blocks + kBlockBytes) {
       const Ints start = gather4(blocks);
       out.scale(g, Type::scale(start));
       if (kKind.has_offsets) out.offset(g, high_half(start));
+      Ints w[8];
+      Type::values(blocks, w);
+      out.weights(g, w);
     }
   }
 };

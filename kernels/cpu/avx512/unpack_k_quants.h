@@ -12,28 +12,30 @@ namespace sharpi::avx512 {
 namespace {
 
 // d * scale of every group; scales[i]: bytes of groups 4i..4i+3.
-template <int kGroups>
-inline void put_scales(Floats d, const Ints scales[], TileHalf& out) {
+template <int kGroups, class Out>
+[[gnu::always_inline]] inline void put_scales(Floats d, const Ints scales[], Out& out) {
   for (int g = 0; g < kGroups; g++)
     out.scale(g, _mm512_mul_ps(d, to_float(byte_of(scales[g / 4], g % 4))));
 }
-template <int kGroups>
-inline void put_signed_scales(Floats d, const Ints scales[], TileHalf& out) {
+template <int kGroups, class Out>
+[[gnu::always_inline]] inline void put_signed_scales(Floats d, const Ints scales[], Out& out) {
   for (int g = 0; g < kGroups; g++) {
     const Ints top = _mm512_slli_epi32(scales[g / 4], 24 - 8 * (g % 4));
     out.scale(g, _mm512_mul_ps(d, to_float(_mm512_srai_epi32(top, 24))));
   }
 }
 // -dmin * min of every group.
-template <int kGroups>
-inline void put_mins(Floats dmin, const Ints mins[], TileHalf& out) {
+template <int kGroups, class Out>
+[[gnu::always_inline]] inline void put_mins(Floats dmin, const Ints mins[], Out& out) {
   const Floats minus = _mm512_sub_ps(_mm512_setzero_ps(), dmin);
   for (int g = 0; g < kGroups; g++)
     out.offset(g, _mm512_mul_ps(minus, to_float(byte_of(mins[g / 4], g % 4))));
 }
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with.
-inline void unpack_six_bit_scales(Rows blocks, TileHalf& out) {
+// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. The weights of odd groups come
+// out `odd_factor` times as large as they are.
+template <class Out>
+[[gnu::always_inline]] inline void unpack_six_bit_scales(Rows blocks, float odd_factor, Out& out) {
   Ints x[4];
   transpose16(blocks, x);
   const auto pack = [](Ints low, Ints high) {
@@ -41,7 +43,9 @@ inline void unpack_six_bit_scales(Rows blocks, TileHalf& out) {
   };
   const Ints scales[2] = {bit_and(x[1], bytes(63)), pack(x[3], x[1])};
   const Ints mins[2] = {bit_and(x[2], bytes(63)), pack(_mm512_srli_epi16(x[3], 4), x[2])};
-  put_scales<8>(low_half(x[0]), scales, out);
+  const Floats d = low_half(x[0]), odd_d = _mm512_mul_ps(d, _mm512_set1_ps(1 / odd_factor));
+  for (int g = 0; g < 8; g++)
+    out.scale(g, _mm512_mul_ps(g % 2 ? odd_d : d, to_float(byte_of(scales[g / 4], g % 4))));
   put_mins<8>(high_half(x[0]), mins, out);
 }
 
@@ -49,12 +53,13 @@ struct UnpackQ4_K {
   static constexpr TileKind kKind{32, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ4_K);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
-    unpack_six_bit_scales(blocks, out);
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    unpack_six_bit_scales(blocks, 16, out);  // high nibbles stay where they are: no shift, the same bits
     for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high
       Ints x[8], low[8], high[8];
       transpose32(blocks + (offsetof(BlockQ4_K, qs) + 32 * pair), x);
-      for (int k = 0; k < 8; k++) low[k] = low_nibbles(x[k]), high[k] = high_nibbles(x[k]);
+      for (int k = 0; k < 8; k++) low[k] = low_nibbles(x[k]), high[k] = bit_and(x[k], bytes(0xf0));
       out.weights(2 * pair, low);
       out.weights(2 * pair + 1, high);
     }
@@ -65,8 +70,9 @@ struct UnpackQ5_K {
   static constexpr TileKind kKind{32, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ5_K);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
-    unpack_six_bit_scales(blocks, out);
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    unpack_six_bit_scales(blocks, 1, out);
     Ints fifth[8];  // bit g: group g's
     transpose32(blocks + offsetof(BlockQ5_K, qh), fifth);
 #pragma GCC unroll 4
@@ -88,7 +94,8 @@ struct UnpackQ6_K {
   static constexpr TileKind kKind{16, false, 32};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ6_K);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
     const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));

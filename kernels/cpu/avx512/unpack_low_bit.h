@@ -9,7 +9,8 @@ struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints packed[4], scales[4], mins[4];
     transpose16(blocks + offsetof(BlockQ2_K, scales), packed);
     for (int i = 0; i < 4; i++) {
@@ -35,7 +36,8 @@ struct UnpackQ3_K {
   static constexpr TileKind kKind{16, false, 4};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ3_K);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     unpack_scales(blocks, out);
     Ints third[8];  // bit i: columns 32i..32i+31
     transpose32(blocks + offsetof(BlockQ3_K, hmask), third);
@@ -55,7 +57,8 @@ struct UnpackQ3_K {
 
  private:
   // 16 scales of 6 bits, less 32. The 16 bytes that end with d begin two bytes before them.
-  static void unpack_scales(Rows blocks, TileHalf& out) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_scales(Rows blocks, Out& out) {
     Ints x[4], s[3], scales[4];
     transpose16(blocks + (offsetof(BlockQ3_K, scales) - 2), x);
     for (int i = 0; i < 3; i++)

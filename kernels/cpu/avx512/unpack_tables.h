@@ -51,7 +51,8 @@ struct UnpackIQ4_XS {
   static constexpr TileKind kKind{32, false, 127};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
 
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, TileHalf& out) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
     const Floats d = low_half(start);
     for (int g = 0; g < 8; g++) {
