@@ -1,0 +1,170 @@
+// The swaps of learned.h.
+#include "learned.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+constexpr double kRate = 0.15;
+constexpr float kSteering = 0.0005f;
+constexpr int kLayersAhead = 2, kLastLayers = 4;
+
+float step_size(size_t num_sources, int k) {
+  double energy = 0;
+  for (int i = 0; i < k; i++) energy += 1.0 / (double(i + 1) * (i + 1));
+  return float(kRate / (double(num_sources) * energy));
+}
+
+}  // namespace
+
+Learned::Learned(const PolicySettings& settings)
+    : SlotPolicy(settings),
+      sources_(choose_sources(settings)),
+      scored_(settings.num_layers),
+      batch_(settings.num_layers) {
+  const float rate = step_size(sources_.size(), settings.experts_per_token);
+  for (int layer = 0; layer < settings.num_layers; layer++)
+    maps_.emplace_back(int(sources_.size()), settings.num_experts, rate);
+  for (int rank = 0; rank < settings.experts_per_token; rank++)
+    rank_weights_.push_back(1.f / float(rank + 1));
+  for (Token& token : tokens_) token.experts.resize(settings.num_layers);
+}
+
+std::vector<Learned::Source> Learned::choose_sources(const PolicySettings& settings) {
+  std::vector<Source> sources = {{false, 0, 0}, {false, -1, 0}, {false, 1, 0}};
+  for (int i = kLastLayers; i > 0; i--) sources.push_back({true, settings.num_layers - i, 0});
+  if (settings.kind == PolicyKind::Learned)
+    for (int i = 0; i < 3; i++) sources.push_back({false, -kLayersAhead - i, 1});
+  return sources;
+}
+
+void Learned::reset_sequence() {
+  std::fill(scored_.begin(), scored_.end(), 0);
+  for (Token& token : tokens_) token.is_known = false;
+}
+
+void Learned::touched(int layer, const int32_t* experts, int count) {
+  const int k = std::min(count, settings_.experts_per_token);
+  tokens_[kNext].experts[layer].assign(experts, experts + k);
+}
+
+void Learned::touched_batch(int layer, const int32_t* routes, int tokens, int k) {
+  batch_[layer].assign(routes, routes + size_t(tokens) * k);
+}
+
+void Learned::gather(int layer, Age age) {
+  inputs_.clear();
+  for (size_t s = 0; s < sources_.size(); s++) {
+    const int from = sources_[s].layer + (sources_[s].is_absolute ? 0 : layer);
+    if (from < 0 || from >= settings_.num_layers) continue;
+    const std::vector<int32_t>& experts = tokens_[age + sources_[s].of_next_token].experts[from];
+    for (size_t rank = 0; rank < experts.size(); rank++)
+      inputs_.push_back({int(s) * settings_.num_experts + experts[rank], rank_weights_[rank]});
+  }
+}
+
+// Scores layer `layer` after the present token, having learned what the score after the one before
+// should have been.
+void Learned::step(int layer) {
+  LearnedMap& map = maps_[layer];
+  gather(layer, kPresent);
+  map.score(inputs_);
+  if (scored_[layer]) {
+    const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
+    gather(layer, kBefore);
+    map.learn(inputs_, used.data(), int(used.size()));
+  }
+  map.keep();
+  scored_[layer] = 1;
+}
+
+bool Learned::is_used(int layer, int expert) const {
+  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
+  return std::find(used.begin(), used.end(), expert) != used.end();
+}
+
+int Learned::best_outside(int layer) const {
+  const float* scores = maps_[layer].scores();
+  const bool retains = settings_.kind == PolicyKind::LearnedRetain;
+  int best = -1;
+  for (int e = 0; e < settings_.num_experts; e++)
+    if (!resident(layer, e) && (best < 0 || scores[e] > scores[best]) &&
+        (!retains || is_used(layer, e)))
+      best = e;
+  return best;
+}
+
+int Learned::victim(int layer) const {
+  const float* scores = maps_[layer].scores();
+  return least(layer, [&](int e) { return scores[e]; });
+}
+
+void Learned::swap(int layer, std::vector<Swap>& swaps) {
+  const float* scores = maps_[layer].scores();
+  for (int i = 0; i < settings_.experts_per_token; i++) {
+    const int enters = best_outside(layer), leaves = victim(layer);
+    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) return;
+    insert(layer, enters, leaves, !is_used(layer, enters), swaps);
+  }
+}
+
+// Two layers ahead: the token's route here is the last that the map of the layer after next waits
+// for.
+void Learned::after_use(int layer, std::vector<Swap>& swaps) {
+  const int ahead = layer + kLayersAhead;
+  if (settings_.kind != PolicyKind::Learned || ahead >= settings_.num_layers ||
+      !tokens_[kPresent].is_known)
+    return;
+  step(ahead);
+  swap(ahead, swaps);
+}
+
+// The token that was under way becomes the present one.
+void Learned::roll() {
+  std::swap(tokens_[kBefore], tokens_[kPresent]);
+  std::swap(tokens_[kPresent], tokens_[kNext]);
+  tokens_[kPresent].is_known = true;
+}
+
+void Learned::end_step(std::vector<Swap>* swaps) {
+  roll();
+  const int num_layers = settings_.num_layers;
+  const int until =
+      settings_.kind == PolicyKind::Learned ? std::min(kLayersAhead, num_layers) : num_layers;
+  for (int layer = 0; layer < until; layer++) {
+    step(layer);
+    if (swaps) swap(layer, *swaps);
+  }
+}
+
+void Learned::token_ended(std::vector<Swap>& swaps) {
+  const bool was_batch = !batch_.back().empty();
+  if (was_batch) replay_batch();
+  else end_step(&swaps);
+  if (!was_batch) steer();
+  loads_seen_ = total_loads();
+}
+
+// The batch's last tokens one by one, as if each had been decoded; nothing is swapped.
+void Learned::replay_batch() {
+  const size_t k = settings_.experts_per_token, tokens = batch_.back().size() / k;
+  for (size_t t = 0; t < tokens; t++) {
+    for (int layer = 0; layer < settings_.num_layers; layer++) {
+      const int32_t* route = batch_[layer].data() + t * k;
+      tokens_[kNext].experts[layer].assign(route, route + k);
+      const int ahead = layer + kLayersAhead;
+      const bool steps = settings_.kind == PolicyKind::Learned && ahead < settings_.num_layers;
+      if (steps && tokens_[kPresent].is_known) step(ahead);
+    }
+    end_step(nullptr);
+  }
+  for (std::vector<int32_t>& routes : batch_) routes.clear();
+}
+
+void Learned::steer() {
+  const float excess = float(total_loads() - loads_seen_) - settings_.load_budget;
+  margin_ = std::max(0.f, margin_ + kSteering * excess);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,66 @@
+// A policy that learns online which experts come next, and swaps where that gains more than a
+// margin.
+//
+// The margin is steered so that loads meet a budget. Three variants, by what may be loaded and when
+// it is decided: retain (this token's misses, at its end), prefetch at the token's end, prefetch
+// two layers ahead.
+#pragma once
+#include "learned_map.h"
+#include "policy.h"
+
+namespace sharpi {
+
+class Learned : public SlotPolicy {
+ public:
+  explicit Learned(const PolicySettings& settings);
+  void reset_sequence() override;
+
+ protected:
+  void touched(int layer, const int32_t* experts, int count) override;
+  void touched_batch(int layer, const int32_t* routes, int tokens, int k) override;
+  float worth(int layer, int expert) const override {
+    return float(slots(layer).access_count(expert));
+  }
+  int victim(int layer) const override;
+  bool admits(int, int, int) const override { return false; }
+  void after_use(int layer, std::vector<Swap>& swaps) override;
+  void token_ended(std::vector<Swap>& swaps) override;
+
+ private:
+  // A layer whose experts say something: absolute or relative to the one predicted, of this token
+  // or of the next.
+  struct Source {
+    bool is_absolute;
+    int layer;
+    int of_next_token;
+  };
+  // The experts of one token, by layer.
+  struct Token {
+    bool is_known = false;
+    std::vector<std::vector<int32_t>> experts;
+  };
+  enum Age { kBefore, kPresent, kNext, kNumAges };
+
+  static std::vector<Source> choose_sources(const PolicySettings& settings);
+  void gather(int layer, Age age);
+  void step(int layer);
+  void swap(int layer, std::vector<Swap>& swaps);
+  bool is_used(int layer, int expert) const;
+  int best_outside(int layer) const;
+  void roll();
+  void end_step(std::vector<Swap>* swaps);
+  void replay_batch();
+  void steer();
+
+  std::vector<Source> sources_;
+  std::vector<LearnedMap> maps_;
+  std::vector<uint8_t> scored_;  // per layer: whether there is a score to learn from
+  std::vector<float> rank_weights_;
+  Token tokens_[kNumAges];
+  std::vector<std::vector<int32_t>> batch_;  // per layer, the routes of a batch's last tokens
+  std::vector<MapInput> inputs_;
+  float margin_ = 0.15f;
+  int64_t loads_seen_ = 0;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,139 @@
+// What every policy does alike: look-ups and their counts, free slots, pins, batches.
+#include "policy.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace sharpi {
+
+SlotPolicy::SlotPolicy(const PolicySettings& settings)
+    : settings_(settings),
+      counts_(settings.num_layers),
+      early_(settings.num_layers, std::vector<uint8_t>(settings.num_experts)) {
+  for (int layer = 0; layer < settings.num_layers; layer++) {
+    layers_.emplace_back(settings.num_experts,
+                         std::min(settings.slots[layer], settings.num_experts));
+    if (!settings.pinned.empty()) pin(layer, settings.pinned[layer], nullptr);
+  }
+}
+
+void SlotPolicy::start(std::vector<Swap>& swaps) {
+  for (int layer = 0; layer < settings_.num_layers; layer++)
+    for (int e = 0; e < settings_.num_experts; e++)
+      if (layers_[layer].pinned(e) && !resident(layer, e)) insert(layer, e, -1, false, swaps);
+}
+
+void SlotPolicy::use(int layer, const int32_t* experts, int count, std::vector<Swap>& swaps) {
+  LayerSlots& slots = layers_[layer];
+  LayerCounts& counts = counts_[layer];
+  slots.begin_use();
+  missed_.clear();
+  for (int i = 0; i < count; i++) {
+    const int32_t e = experts[i];
+    slots.use(e);
+    slots.count(e, 1);
+    if (!slots.resident(e)) {
+      missed_.push_back(e);
+      continue;
+    }
+    counts.hits++, total_hits_++;
+    counts.early_hits += early_[layer][e];
+    early_[layer][e] = 0;
+  }
+  counts.accesses += count, total_accesses_ += count;
+  touched(layer, experts, count);
+  for (int32_t e : missed_) place(layer, e, swaps);
+  after_use(layer, swaps);
+}
+
+void SlotPolicy::place(int layer, int expert, std::vector<Swap>& swaps) {
+  if (layers_[layer].has_free()) {
+    if (may_take_free(layer, expert)) insert(layer, expert, -1, false, swaps);
+    return;
+  }
+  const int leaves = victim(layer);
+  if (leaves >= 0 && (layers_[layer].pinned(expert) || admits(layer, expert, leaves)))
+    insert(layer, expert, leaves, false, swaps);
+}
+
+void SlotPolicy::insert(int layer, int expert, int victim, bool early, std::vector<Swap>& swaps) {
+  if (victim >= 0) {
+    layers_[layer].replace(expert, victim);
+    early_[layer][victim] = 0;
+    evicted(layer, victim);
+  } else {
+    layers_[layer].insert(expert);
+  }
+  inserted(layer, expert);
+  early_[layer][expert] = early;
+  counts_[layer].loads++, total_loads_++;
+  counts_[layer].early_loads += early;
+  swaps.push_back({layer, expert, victim});
+}
+
+void SlotPolicy::use_batch(int layer, const int32_t* routes, int tokens, int k,
+                           std::vector<Swap>& swaps) {
+  LayerSlots& slots = layers_[layer];
+  slots.begin_use();
+  std::vector<int32_t> experts(routes, routes + size_t(tokens) * k);
+  for (int32_t e : experts) slots.use(e), slots.count(e, 1);
+  std::sort(experts.begin(), experts.end());
+  experts.erase(std::unique(experts.begin(), experts.end()), experts.end());
+  for (int32_t e : experts) {
+    const bool hit = slots.resident(e);
+    counts_[layer].accesses++, total_accesses_++;
+    counts_[layer].hits += hit, total_hits_ += hit;
+    if (hit) counts_[layer].early_hits += early_[layer][e], early_[layer][e] = 0;
+  }
+  const int last = std::min(tokens, kBatchMemory);
+  touched_batch(layer, routes + size_t(tokens - last) * k, last, k);
+  fill_from_batch(layer, experts, swaps);
+}
+
+void SlotPolicy::fill_from_batch(int layer, std::vector<int32_t>& experts,
+                                 std::vector<Swap>& swaps) {
+  std::stable_sort(experts.begin(), experts.end(),
+                   [&](int a, int b) { return worth(layer, a) > worth(layer, b); });
+  for (int32_t e : experts) {
+    if (!layers_[layer].has_free()) return;
+    if (!resident(layer, e) && may_take_free(layer, e)) insert(layer, e, -1, false, swaps);
+  }
+}
+
+void SlotPolicy::end_token(std::vector<Swap>& swaps) {
+  for (LayerSlots& slots : layers_) slots.end_use();
+  token_ended(swaps);
+  const bool is_due = total_accesses_ >= settings_.warm_pin_after && accesses_before_pin_ < 0;
+  if (settings_.warm_pin > 0 && is_due) warm_pin(swaps);
+}
+
+void SlotPolicy::warm_pin(std::vector<Swap>& swaps) {
+  accesses_before_pin_ = total_accesses_, hits_before_pin_ = total_hits_;
+  std::vector<int32_t> order(settings_.num_experts);
+  for (int layer = 0; layer < settings_.num_layers; layer++) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return access_count(layer, a) > access_count(layer, b); });
+    order.resize(std::min(settings_.warm_pin, settings_.num_experts));
+    pin(layer, order, &swaps);
+    order.resize(settings_.num_experts);
+  }
+}
+
+// Pins in the order given, up to half of the slots (all of them where the list is the whole
+// policy); loads what is not resident where there are `swaps`.
+void SlotPolicy::pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps) {
+  LayerSlots& slots = layers_[layer];
+  int room = settings_.kind == PolicyKind::Static ? slots.num_slots() : slots.num_slots() / 2;
+  for (int e = 0; e < settings_.num_experts; e++) room -= slots.pinned(e);
+  for (int32_t e : experts) {
+    if (room <= 0) return;
+    if (slots.pinned(e)) continue;
+    slots.pin(e), room--;
+    if (!swaps) continue;
+    if (slots.resident(e)) was_pinned(layer, e);
+    else place(layer, e, *swaps);
+  }
+}
+
+}  // namespace sharpi

@@ -1,0 +1,134 @@
+// Which experts have a slot: the state all policies share, and the interface the expert store
+// drives.
+//
+// A policy decides, it moves nothing: every change is a Swap for its caller to carry out, and the
+// policy's own state is already the state after it. sharpi/experts/policy.py defines the same
+// decisions; tests replay traces through both.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "policy_slots.h"
+
+namespace sharpi {
+
+// `expert` becomes resident in its layer; `victim` leaves, or is -1 when a free slot is taken.
+struct Swap {
+  int32_t layer, expert, victim;
+};
+
+// The order is that of POLICY_KINDS in sharpi/experts/policy_settings.py.
+enum class PolicyKind : int32_t {
+  Slru,
+  Learned,
+  LearnedTokenEnd,
+  LearnedRetain,
+  Lru,
+  Lfru,
+  Lfu,
+  Static
+};
+
+struct PolicySettings {
+  PolicyKind kind = PolicyKind::Slru;
+  int num_layers = 0, num_experts = 0, experts_per_token = 0;
+  std::vector<int> slots;                    // per layer; 0 where a layer has none
+  std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
+  bool admission = false;      // slru: a miss takes a slot only if it is used more than the victim
+  float load_budget = 0;       // learned: expert loads a token
+  int warm_pin = 0;            // experts a layer pins by itself; 0 is off
+  int64_t warm_pin_after = 0;  // accesses of all layers before it does
+};
+
+// Early loads are those of experts that the token had not missed; an early hit is the first use of
+// one.
+struct LayerCounts {
+  int64_t accesses = 0, hits = 0, loads = 0, early_loads = 0, early_hits = 0;
+};
+
+class SlotPolicy {
+ public:
+  explicit SlotPolicy(const PolicySettings& settings);
+  virtual ~SlotPolicy() = default;
+
+  // Loads of pinned experts, before the first token. Without this call they take their slots when
+  // first used.
+  void start(std::vector<Swap>& swaps);
+  // The experts that a token uses in a layer, best first, distinct. All are looked up before
+  // anything changes; a victim is never one of them. A swap may be for another layer, and is then a
+  // prefetch.
+  void use(int layer, const int32_t* experts, int count, std::vector<Swap>& swaps);
+  // The routes of a batch, (tokens, k), in the order of its tokens. Each distinct expert is one
+  // access; the batch takes free slots, those used most at its end first, and evicts nothing.
+  void use_batch(int layer, const int32_t* routes, int tokens, int k, std::vector<Swap>& swaps);
+  // After the last layer of a token or batch: swaps that waited for it.
+  void end_token(std::vector<Swap>& swaps);
+  // A new, unrelated text: forgets the previous token, keeps what was learned.
+  virtual void reset_sequence() {}
+
+  const PolicySettings& settings() const { return settings_; }
+  bool resident(int layer, int expert) const { return layers_[layer].resident(expert); }
+  bool pinned(int layer, int expert) const { return layers_[layer].pinned(expert); }
+  const LayerCounts& counts(int layer) const { return counts_[layer]; }
+  int64_t access_count(int layer, int expert) const { return layers_[layer].access_count(expert); }
+  // Accesses and hits up to the warm pin; both -1 until it happened.
+  int64_t accesses_before_pin() const { return accesses_before_pin_; }
+  int64_t hits_before_pin() const { return hits_before_pin_; }
+
+ protected:
+  // The token's experts were looked up and counted; nothing is swapped yet.
+  virtual void touched(int layer, const int32_t* experts, int count) = 0;
+  // What a batch teaches. `routes` are its last tokens, at most kBatchMemory.
+  virtual void touched_batch(int layer, const int32_t* routes, int tokens, int k) = 0;
+  // Which of two experts of a batch to keep: the higher.
+  virtual float worth(int layer, int expert) const = 0;
+  // The expert to evict, none of the slots being free, or -1.
+  virtual int victim(int layer) const = 0;
+  virtual bool admits(int layer, int expert, int victim) const = 0;
+  virtual bool may_take_free(int, int) const { return true; }
+  virtual void inserted(int, int) {}
+  virtual void evicted(int, int) {}
+  virtual void was_pinned(int, int) {}
+  virtual void after_use(int, std::vector<Swap>&) {}
+  virtual void token_ended(std::vector<Swap>&) {}
+
+  void insert(int layer, int expert, int victim, bool early, std::vector<Swap>& swaps);
+  const LayerSlots& slots(int layer) const { return layers_[layer]; }
+  int64_t total_loads() const { return total_loads_; }
+
+  // The least resident expert by `key`, then the older, then the lower id, of those that may leave;
+  // -1: none.
+  template <class Key>
+  int least(int layer, Key key) const {
+    const LayerSlots& l = layers_[layer];
+    int best = -1;
+    float best_key = 0;
+    for (int32_t e : l.residents()) {
+      if (l.pinned(e) || l.in_use(e)) continue;
+      const float k = key(e);
+      if (best < 0 || k < best_key || (k == best_key && l.before(e, best))) best = e, best_key = k;
+    }
+    return best;
+  }
+
+  static constexpr int kBatchMemory = 64;
+  PolicySettings settings_;
+  std::vector<LayerSlots> layers_;
+
+ private:
+  void place(int layer, int expert, std::vector<Swap>& swaps);
+  void fill_from_batch(int layer, std::vector<int32_t>& experts, std::vector<Swap>& swaps);
+  void pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps);
+  void warm_pin(std::vector<Swap>& swaps);
+
+  std::vector<LayerCounts> counts_;
+  std::vector<std::vector<uint8_t>> early_;  // loaded before use, not used since
+  std::vector<int32_t> missed_;
+  int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0;
+  int64_t accesses_before_pin_ = -1, hits_before_pin_ = -1;
+};
+
+std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings);
+
+}  // namespace sharpi

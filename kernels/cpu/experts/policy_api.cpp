@@ -1,0 +1,128 @@
+// The C surface of the slot policies. Nothing here throws; failures come back as null or a negative
+// number.
+#include <cstring>
+#include <new>
+
+#include "policy.h"
+#include "policy_replay.h"
+
+#ifndef SHARPI_API
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+#endif
+
+using namespace sharpi;
+
+namespace {
+
+// The same fields as NativeSettings in sharpi/experts/native_policy.py.
+struct PolicyParams {
+  int32_t kind, num_layers, num_experts, experts_per_token;
+  int32_t admission, warm_pin;
+  int64_t warm_pin_after;
+  float load_budget;
+  int32_t reserved;
+  const int32_t* slots;       // (layers)
+  const int32_t* num_pinned;  // (layers)
+  const int32_t* pinned;      // the layers' ids one after the other
+};
+
+PolicySettings read(const PolicyParams& p) {
+  PolicySettings s;
+  s.kind = PolicyKind(p.kind);
+  s.num_layers = p.num_layers, s.num_experts = p.num_experts,
+  s.experts_per_token = p.experts_per_token;
+  s.slots.assign(p.slots, p.slots + p.num_layers);
+  const int32_t* ids = p.pinned;
+  for (int layer = 0; layer < p.num_layers; ids += p.num_pinned[layer++])
+    s.pinned.emplace_back(ids, ids + p.num_pinned[layer]);
+  s.admission = p.admission != 0, s.load_budget = p.load_budget;
+  s.warm_pin = p.warm_pin, s.warm_pin_after = p.warm_pin_after;
+  return s;
+}
+
+// The number of swaps; they are in `out`, or lost where there are more than fit.
+int copy(const std::vector<Swap>& swaps, Swap* out, int capacity) {
+  if (int(swaps.size()) > capacity) return -1;
+  if (!swaps.empty()) memcpy(out, swaps.data(), swaps.size() * sizeof(Swap));
+  return int(swaps.size());
+}
+
+SlotPolicy& policy(void* handle) { return *static_cast<SlotPolicy*>(handle); }
+
+}  // namespace
+
+// Null for a struct of another size, an unknown kind, or when memory is short.
+SHARPI_API void* sharpi_policy_create(const PolicyParams* params, size_t bytes) {
+  if (bytes != sizeof(PolicyParams)) return nullptr;
+  try {
+    return make_policy(read(*params)).release();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+SHARPI_API void sharpi_policy_destroy(void* handle) { delete static_cast<SlotPolicy*>(handle); }
+
+// The next four return the number of swaps written to `out`, or -1 when there were more than
+// `capacity`.
+SHARPI_API int sharpi_policy_start(void* handle, Swap* out, int capacity) {
+  std::vector<Swap> swaps;
+  policy(handle).start(swaps);
+  return copy(swaps, out, capacity);
+}
+SHARPI_API int sharpi_policy_use(void* handle, int layer, const int32_t* experts, int count,
+                                 Swap* out, int capacity) {
+  std::vector<Swap> swaps;
+  policy(handle).use(layer, experts, count, swaps);
+  return copy(swaps, out, capacity);
+}
+SHARPI_API int sharpi_policy_use_batch(void* handle, int layer, const int32_t* routes, int tokens,
+                                       int k, Swap* out, int capacity) {
+  std::vector<Swap> swaps;
+  policy(handle).use_batch(layer, routes, tokens, k, swaps);
+  return copy(swaps, out, capacity);
+}
+SHARPI_API int sharpi_policy_end_token(void* handle, Swap* out, int capacity) {
+  std::vector<Swap> swaps;
+  policy(handle).end_token(swaps);
+  return copy(swaps, out, capacity);
+}
+
+SHARPI_API void sharpi_policy_reset_sequence(void* handle) { policy(handle).reset_sequence(); }
+
+// Each of `resident`, `pinned` and `accesses` is (layers, experts).
+SHARPI_API void sharpi_policy_experts(void* handle, uint8_t* resident, uint8_t* pinned,
+                                      int64_t* accesses) {
+  const PolicySettings& s = policy(handle).settings();
+  for (int layer = 0, i = 0; layer < s.num_layers; layer++)
+    for (int e = 0; e < s.num_experts; e++, i++) {
+      resident[i] = policy(handle).resident(layer, e);
+      pinned[i] = policy(handle).pinned(layer, e);
+      accesses[i] = policy(handle).access_count(layer, e);
+    }
+}
+// `counts` is (layers), `before_pin` accesses and hits up to the warm pin.
+SHARPI_API void sharpi_policy_counts(void* handle, LayerCounts* counts, int64_t* before_pin) {
+  for (int layer = 0; layer < policy(handle).settings().num_layers; layer++)
+    counts[layer] = policy(handle).counts(layer);
+  before_pin[0] = policy(handle).accesses_before_pin();
+  before_pin[1] = policy(handle).hits_before_pin();
+}
+
+// The number of swaps, or -1 when memory is short.
+SHARPI_API int64_t sharpi_policy_replay(void* handle, const Trace* trace) {
+  try {
+    return replay(policy(handle), *trace);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+}
+// `counts` is (layers); 0, or -1 when memory is short.
+SHARPI_API int sharpi_optimum_replay(const Trace* trace, const int32_t* slots,
+                                     LayerCounts* counts) {
+  try {
+    replay_optimum(*trace, slots, counts);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return 0;
+}

@@ -1,0 +1,26 @@
+// The policy of a kind.
+#include "learned.h"
+#include "policy_ranked.h"
+#include "slru.h"
+
+namespace sharpi {
+
+std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings) {
+  switch (settings.kind) {
+    case PolicyKind::Slru:
+      return std::make_unique<Slru>(settings);
+    case PolicyKind::Learned:
+    case PolicyKind::LearnedTokenEnd:
+    case PolicyKind::LearnedRetain:
+      return std::make_unique<Learned>(settings);
+    case PolicyKind::Lru:
+    case PolicyKind::Lfru:
+    case PolicyKind::Lfu:
+      return std::make_unique<Ranked>(settings);
+    case PolicyKind::Static:
+      return std::make_unique<Static>(settings);
+  }
+  return nullptr;
+}
+
+}  // namespace sharpi
