@@ -1,0 +1,163 @@
+"""A policy that learns online which experts come next, and swaps where that gains over a margin.
+
+The margin is steered so that loads meet a budget. Three variants, by what may be loaded and when it
+is decided: retain (this token's misses, at its end), prefetch at the token's end, and prefetch two
+layers ahead.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.learned_map import LearnedMap, MapInput
+from sharpi.experts.policy import SlotPolicy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
+
+_RATE = 0.15
+_STEERING = np.float32(0.0005)
+_FIRST_MARGIN = np.float32(0.15)
+_LAYERS_AHEAD, _LAST_LAYERS = 2, 4
+
+Route = dict[int, list[int]]  # a token's experts by layer, best first
+
+
+class _Source(NamedTuple):
+    """A layer whose experts say something, absolute or relative to the one predicted."""
+
+    is_absolute: bool
+    layer: int
+    is_of_next_token: bool
+
+
+class Learned(SlotPolicy):
+    """The reference of kernels/cpu/experts/learned.h."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        super().__init__(settings)
+        self._decides_ahead = settings.kind is PolicyKind.LEARNED
+        self._sources = _sources(settings.num_layers, self._decides_ahead)
+        k = settings.experts_per_token
+        energy = sum(1.0 / (rank * rank) for rank in range(1, k + 1))
+        rate = np.float32(_RATE / (len(self._sources) * energy))
+        self._rank_weights = np.float32(1) / np.arange(1, k + 1, dtype=np.float32)
+        self._maps = [
+            LearnedMap(len(self._sources), settings.num_experts, rate) for _ in settings.slots
+        ]
+        self._margin = _FIRST_MARGIN
+        self._loads_seen = 0
+        self._batch: dict[int, list[list[int]]] = {}  # by layer, the routes of its last tokens
+        self._next: Route = {}
+        self.reset_sequence()
+
+    def reset_sequence(self) -> None:
+        self._scored: set[int] = set()  # layers with a score to learn from
+        self._before: Route = {}
+        self._present: Route | None = None
+
+    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        self._next[layer] = list(experts)[: self.settings.experts_per_token]
+
+    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+        self._batch[layer] = routes.tolist()
+
+    def _worth(self, layer: int, expert: int) -> float:
+        return float(self.layers[layer].access_count[expert])
+
+    def _victim(self, layer: int) -> int:
+        scores = self._maps[layer].scores
+        return self.layers[layer].least(lambda expert: scores[expert])
+
+    def _admits(self, layer: int, expert: int, victim: int) -> bool:
+        return False
+
+    def _after_use(self, layer: int) -> list[Swap]:
+        return self._swap(layer + _LAYERS_AHEAD) if self._step_ahead(layer) else []
+
+    def _step_ahead(self, layer: int) -> bool:
+        """A layer's route is the last that the map of the layer after next waits for."""
+        ahead = layer + _LAYERS_AHEAD
+        is_due = self._decides_ahead and ahead < len(self._maps) and self._present is not None
+        if is_due:
+            self._step(ahead)
+        return is_due
+
+    def _token_ended(self) -> list[Swap]:
+        if self._batch:
+            self._replay_batch()
+            swaps = []
+        else:
+            swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
+            excess = np.float32(self._total("loads") - self._loads_seen)
+            excess -= np.float32(self.settings.load_budget)
+            self._margin = max(np.float32(0), self._margin + _STEERING * excess)
+        self._loads_seen = self._total("loads")
+        return swaps
+
+    def _replay_batch(self) -> None:
+        """The batch's last tokens one by one, as if each had been decoded; nothing is swapped."""
+        for token in range(len(self._batch[0])):
+            for layer in range(len(self._maps)):
+                self._next[layer] = self._batch[layer][token]
+                self._step_ahead(layer)
+            self._end_step()
+        self._batch = {}
+
+    def _end_step(self) -> range:
+        """The token under way becomes the present one; returns the layers that are now scored."""
+        self._before, self._present, self._next = self._present or {}, self._next, {}
+        num_layers = len(self._maps)
+        layers = range(min(_LAYERS_AHEAD, num_layers) if self._decides_ahead else num_layers)
+        for layer in layers:
+            self._step(layer)
+        return layers
+
+    def _step(self, layer: int) -> None:
+        """Scores a layer after the present token, having learned from the score before."""
+        assert self._present is not None
+        learned = self._maps[layer]
+        learned.score(self._inputs(layer, self._present, self._next))
+        if layer in self._scored:
+            before = self._inputs(layer, self._before, self._present)
+            learned.learn(before, self._present[layer])
+        learned.keep()
+        self._scored.add(layer)
+
+    def _inputs(self, layer: int, token: Route, next_token: Route) -> list[MapInput]:
+        return [
+            MapInput(index * self.settings.num_experts + expert, weight)
+            for index, source in enumerate(self._sources)
+            for expert, weight in zip(
+                (next_token if source.is_of_next_token else token).get(
+                    source.layer + (0 if source.is_absolute else layer), []
+                ),
+                self._rank_weights,
+                strict=False,
+            )
+        ]
+
+    def _swap(self, layer: int) -> list[Swap]:
+        assert self._present is not None
+        scores, used, swaps = self._maps[layer].scores, self._present[layer], list[Swap]()
+        for _ in range(self.settings.experts_per_token):
+            enters, leaves = self._best_outside(layer, used), self._victim(layer)
+            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin:
+                break
+            swaps.append(self._insert(layer, enters, leaves, early=enters not in used))
+        return swaps
+
+    def _best_outside(self, layer: int, used: Sequence[int]) -> int:
+        scores, resident = self._maps[layer].scores, self.layers[layer].resident
+        may_enter = ~resident
+        if self.settings.kind is PolicyKind.LEARNED_RETAIN:
+            may_enter &= np.isin(np.arange(len(resident)), used)
+        outside = np.flatnonzero(may_enter)
+        return int(outside[np.argmax(scores[outside])]) if len(outside) else -1
+
+
+def _sources(num_layers: int, decides_ahead: bool) -> list[_Source]:
+    near = [_Source(False, layer, False) for layer in (0, -1, 1)]
+    last = [_Source(True, num_layers - i, False) for i in range(_LAST_LAYERS, 0, -1)]
+    ahead = [_Source(False, -_LAYERS_AHEAD - i, True) for i in range(3)]
+    return near + last + (ahead if decides_ahead else [])

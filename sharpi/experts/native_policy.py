@@ -1,0 +1,209 @@
+"""The slot policies of kernels/cpu/experts, as the engine and the simulator use them."""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
+from sharpi.ops.library import load_library
+
+
+class NativeSettings(Structure):
+    """`PolicyParams` of kernels/cpu/experts/policy_api.cpp."""
+
+    _fields_ = (
+        ("kind", c_int32),
+        ("num_layers", c_int32),
+        ("num_experts", c_int32),
+        ("experts_per_token", c_int32),
+        ("admission", c_int32),
+        ("warm_pin", c_int32),
+        ("warm_pin_after", c_int64),
+        ("load_budget", c_float),
+        ("reserved", c_int32),
+        ("slots", POINTER(c_int32)),
+        ("num_pinned", POINTER(c_int32)),
+        ("pinned", POINTER(c_int32)),
+    )
+
+
+class NativeTrace(Structure):
+    """`Trace` of kernels/cpu/experts/policy_replay.h."""
+
+    _fields_ = (
+        ("routes", c_void_p),
+        ("tokens", c_int64),
+        ("num_layers", c_int32),
+        ("num_experts", c_int32),
+        ("k", c_int32),
+        ("lengths", c_void_p),
+        ("num_lengths", c_int64),
+    )
+
+
+class ExpertStates(NamedTuple):
+    """Per layer and expert: whether resident, whether pinned, and how often used."""
+
+    resident: NDArray[np.bool_]
+    pinned: NDArray[np.bool_]
+    accesses: NDArray[np.int64]
+
+
+class NativePolicy:
+    """A policy with the methods of `SlotPolicy`, and a whole trace in one call."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self.settings = settings
+        self._library = policy_library()
+        native = _native(settings)
+        size = ctypes.sizeof(native)
+        self._handle = self._library.sharpi_policy_create(ctypes.byref(native), size)
+        if not self._handle:
+            raise MemoryError(f"no memory for the slot policy {settings.kind.name.lower()}")
+        room = sum(settings.slots) + settings.num_layers * settings.experts_per_token
+        self._swaps = np.empty((room, 3), np.int32)
+
+    @property
+    def handle(self) -> int:
+        """The native object, for the expert store; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the slot policy is closed")
+        return int(self._handle)
+
+    def close(self) -> None:
+        """Frees the native object; a second call does nothing."""
+        if self._handle is not None:
+            self._library.sharpi_policy_destroy(self._handle)
+            self._handle = None
+
+    def start(self) -> list[Swap]:
+        """Loads pinned experts before the first token."""
+        return self._made(self._library.sharpi_policy_start(self.handle, *self._out()))
+
+    def use(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> list[Swap]:
+        """The distinct experts that a token uses in a layer, best first."""
+        ids = np.ascontiguousarray(experts, np.int32)
+        arguments = (self.handle, layer, ids.ctypes.data, len(ids))
+        return self._made(self._library.sharpi_policy_use(*arguments, *self._out()))
+
+    def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
+        """A batch's routes in a layer, (tokens, k)."""
+        ids = np.ascontiguousarray(routes, np.int32)
+        arguments = (self.handle, layer, ids.ctypes.data, *ids.shape)
+        return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out()))
+
+    def end_token(self) -> list[Swap]:
+        """After the last layer of a token or batch: swaps that waited for it."""
+        return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
+
+    def reset_sequence(self) -> None:
+        """A new, unrelated text."""
+        self._library.sharpi_policy_reset_sequence(self.handle)
+
+    def replay(self, routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> int:
+        """Every token of (tokens, layers, k), texts of these lengths apart; the number of swaps."""
+        trace = native_trace(routes, lengths, self.settings.num_experts)
+        made = int(self._library.sharpi_policy_replay(self.handle, ctypes.byref(trace)))
+        if made < 0:
+            raise MemoryError("no memory to replay the trace")
+        return made
+
+    def states(self) -> ExpertStates:
+        """What every expert's state is, (layers, experts) each."""
+        shape = (self.settings.num_layers, self.settings.num_experts)
+        resident, pinned = np.empty(shape, np.bool_), np.empty(shape, np.bool_)
+        accesses = np.empty(shape, np.int64)
+        addresses = (resident.ctypes.data, pinned.ctypes.data, accesses.ctypes.data)
+        self._library.sharpi_policy_experts(self.handle, *addresses)
+        return ExpertStates(resident, pinned, accesses)
+
+    def resident(self, layer: int, expert: int) -> bool:
+        return bool(self.states().resident[layer, expert])
+
+    def counts(self, layer: int) -> Counts:
+        return self.all_counts()[layer]
+
+    def all_counts(self) -> list[Counts]:
+        """The counts of every layer."""
+        return self._read_counts()[0]
+
+    @property
+    def before_pin(self) -> tuple[int, int] | None:
+        """Accesses and hits up to the warm pin, once it happened."""
+        accesses, hits = self._read_counts()[1]
+        return None if accesses < 0 else (accesses, hits)
+
+    def _read_counts(self) -> tuple[list[Counts], tuple[int, int]]:
+        counts = np.empty((self.settings.num_layers, len(Counts._fields)), np.int64)
+        before = np.empty(2, np.int64)
+        self._library.sharpi_policy_counts(self.handle, counts.ctypes.data, before.ctypes.data)
+        return [Counts(*row) for row in counts.tolist()], (int(before[0]), int(before[1]))
+
+    def _out(self) -> tuple[int, int]:
+        return self._swaps.ctypes.data, len(self._swaps)
+
+    def _made(self, count: int) -> list[Swap]:
+        assert count >= 0, "more swaps than a token can cause"
+        return [Swap(*row) for row in self._swaps[:count].tolist()]
+
+
+def native_trace(
+    routes: NDArray[np.int32], lengths: NDArray[np.int64], num_experts: int
+) -> NativeTrace:
+    """Views of both arrays, which have to outlive it: (tokens, layers, k) and (texts)."""
+    assert routes.flags.c_contiguous
+    assert lengths.flags.c_contiguous
+    tokens, num_layers, k = routes.shape
+    addresses = routes.ctypes.data, lengths.ctypes.data
+    return NativeTrace(addresses[0], tokens, num_layers, num_experts, k, addresses[1], len(lengths))
+
+
+@cache
+def policy_library() -> ctypes.CDLL:
+    """The native library with the policies' functions typed."""
+    library = load_library()
+    swaps = [c_void_p, c_int]
+    signatures = {
+        "sharpi_policy_create": (c_void_p, [POINTER(NativeSettings), c_size_t]),
+        "sharpi_policy_destroy": (None, [c_void_p]),
+        "sharpi_policy_start": (c_int, [c_void_p, *swaps]),
+        "sharpi_policy_use": (c_int, [c_void_p, c_int, c_void_p, c_int, *swaps]),
+        "sharpi_policy_use_batch": (c_int, [c_void_p, c_int, c_void_p, c_int, c_int, *swaps]),
+        "sharpi_policy_end_token": (c_int, [c_void_p, *swaps]),
+        "sharpi_policy_reset_sequence": (None, [c_void_p]),
+        "sharpi_policy_experts": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
+        "sharpi_policy_counts": (None, [c_void_p, c_void_p, c_void_p]),
+        "sharpi_policy_replay": (c_int64, [c_void_p, POINTER(NativeTrace)]),
+        "sharpi_optimum_replay": (c_int, [POINTER(NativeTrace), c_void_p, c_void_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _native(settings: PolicySettings) -> NativeSettings:
+    pins = [settings.pins(layer) for layer in range(settings.num_layers)]
+    return NativeSettings(
+        settings.kind,
+        settings.num_layers,
+        settings.num_experts,
+        settings.experts_per_token,
+        settings.admission,
+        settings.warm_pin,
+        settings.warm_pin_after,
+        settings.load_budget,
+        0,
+        _int32s(settings.slots),
+        _int32s([len(ids) for ids in pins]),
+        _int32s([expert for ids in pins for expert in ids]),
+    )
+
+
+def _int32s(values: Sequence[int]) -> "ctypes.Array[c_int32]":
+    return (c_int32 * max(1, len(values)))(*values)

@@ -1,0 +1,181 @@
+"""Which experts have a slot: what all policies share. The definition that the native ones follow.
+
+A policy decides, it moves nothing: every change is a Swap for its caller to carry out, and the
+policy's own state is already the state after it.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
+from sharpi.experts.policy_slots import LayerSlots
+
+BATCH_MEMORY = 64  # the last tokens of a batch teach a policy, not those before
+
+
+class SlotPolicy(ABC):
+    """Look-ups, free slots, pins and batches; a subclass chooses victims and admits misses."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self.settings = settings
+        self.layers = [LayerSlots(settings.num_experts, slots) for slots in settings.slots]
+        self.accesses_before_pin = self.hits_before_pin = -1
+        self._tallies: list[Counter[str]] = [Counter() for _ in settings.slots]
+        self._early: set[tuple[int, int]] = set()  # loaded before use, not used since
+        for layer in range(settings.num_layers):
+            for expert in self._chosen_pins(layer, settings.pins(layer)):
+                self.layers[layer].pinned[expert] = True
+
+    def start(self) -> list[Swap]:
+        """Loads pinned experts before the first token; otherwise they come when first used."""
+        return [
+            self._insert(layer, int(expert), -1)
+            for layer, slots in enumerate(self.layers)
+            for expert in np.flatnonzero(slots.pinned & ~slots.resident)
+        ]
+
+    def use(self, layer: int, experts: Sequence[int]) -> list[Swap]:
+        """The distinct experts that a token uses in a layer, best first; a victim is none of them.
+
+        All are looked up before anything changes. A swap may be for another layer: a prefetch.
+        """
+        slots = self.layers[layer]
+        slots.begin_use(experts)
+        missed = [expert for expert in experts if not self._look_up(layer, expert)]
+        self._touched(layer, experts)
+        swaps = [swap for expert in missed for swap in self._place(layer, expert)]
+        return swaps + self._after_use(layer)
+
+    def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
+        """A batch's routes, (tokens, k): each distinct expert is one access; nothing is evicted.
+
+        Free slots are taken by those that are worth most at the batch's end.
+        """
+        slots = self.layers[layer]
+        slots.begin_use(routes.reshape(-1).tolist())
+        experts = np.unique(routes).tolist()
+        for expert in experts:
+            self._look_up(layer, expert)
+        self._touched_batch(layer, routes[-BATCH_MEMORY:])
+        swaps: list[Swap] = []
+        for expert in sorted(experts, key=lambda e: -self._worth(layer, e)):
+            takes = slots.has_free and self._may_take_free(layer, expert)
+            if takes and not slots.resident[expert]:
+                swaps.append(self._insert(layer, expert, -1))
+        return swaps
+
+    def end_token(self) -> list[Swap]:
+        """After the last layer of a token or batch: swaps that waited for it."""
+        for slots in self.layers:
+            slots.is_active = False
+        swaps = self._token_ended()
+        accesses, hits = self._total("accesses"), self._total("hits")
+        is_due = accesses >= self.settings.warm_pin_after and self.accesses_before_pin < 0
+        if self.settings.warm_pin > 0 and is_due:
+            self.accesses_before_pin, self.hits_before_pin = accesses, hits
+            swaps += [swap for layer in range(len(self.layers)) for swap in self._warm_pin(layer)]
+        return swaps
+
+    def reset_sequence(self) -> None:  # noqa: B027 (most policies have nothing to forget)
+        """A new, unrelated text: forgets the previous token, keeps what was learned."""
+
+    def resident(self, layer: int, expert: int) -> bool:
+        return bool(self.layers[layer].resident[expert])
+
+    def counts(self, layer: int) -> Counts:
+        return Counts(**self._tallies[layer])
+
+    @abstractmethod
+    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        """The token's experts were looked up and counted; nothing is swapped yet."""
+
+    @abstractmethod
+    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+        """What the last tokens of a batch teach."""
+
+    @abstractmethod
+    def _worth(self, layer: int, expert: int) -> float:
+        """Which experts of a batch to keep: the higher."""
+
+    @abstractmethod
+    def _victim(self, layer: int) -> int:
+        """The expert to evict, none of the slots being free, or -1."""
+
+    def _admits(self, layer: int, expert: int, victim: int) -> bool:
+        return True
+
+    def _may_take_free(self, layer: int, expert: int) -> bool:
+        return True
+
+    def _inserted(self, layer: int, expert: int) -> None:  # noqa: B027
+        """An expert took a slot."""
+
+    def _evicted(self, layer: int, expert: int) -> None:  # noqa: B027
+        """An expert lost its slot."""
+
+    def _was_pinned(self, layer: int, expert: int) -> None:  # noqa: B027
+        """A resident expert was pinned."""
+
+    def _after_use(self, layer: int) -> list[Swap]:
+        return []
+
+    def _token_ended(self) -> list[Swap]:
+        return []
+
+    def _insert(self, layer: int, expert: int, victim: int, *, early: bool = False) -> Swap:
+        slots, tally = self.layers[layer], self._tallies[layer]
+        if victim >= 0:
+            slots.resident[victim] = False
+            self._early.discard((layer, victim))
+        slots.resident[expert] = True
+        if victim >= 0:
+            self._evicted(layer, victim)
+        self._inserted(layer, expert)
+        tally["loads"] += 1
+        if early:
+            self._early.add((layer, expert))
+            tally["early_loads"] += 1
+        return Swap(layer, expert, victim)
+
+    def _total(self, what: str) -> int:
+        return sum(tally[what] for tally in self._tallies)
+
+    def _look_up(self, layer: int, expert: int) -> bool:
+        tally, is_hit = self._tallies[layer], self.resident(layer, expert)
+        tally["accesses"] += 1
+        tally["hits"] += is_hit
+        if (layer, expert) in self._early:
+            self._early.remove((layer, expert))
+            tally["early_hits"] += 1
+        return is_hit
+
+    def _place(self, layer: int, expert: int) -> Iterable[Swap]:
+        slots = self.layers[layer]
+        if slots.has_free:
+            return [self._insert(layer, expert, -1)] if self._may_take_free(layer, expert) else []
+        victim = self._victim(layer)
+        is_let_in = bool(slots.pinned[expert]) or self._admits(layer, expert, victim)
+        return [self._insert(layer, expert, victim)] if victim >= 0 and is_let_in else []
+
+    def _chosen_pins(self, layer: int, experts: Iterable[int]) -> list[int]:
+        """The ids of those given that there is room to pin."""
+        slots = self.layers[layer]
+        is_all = self.settings.kind is PolicyKind.STATIC
+        room = (slots.num_slots if is_all else slots.num_slots // 2) - int(slots.pinned.sum())
+        unpinned = [expert for expert in dict.fromkeys(experts) if not slots.pinned[expert]]
+        return unpinned[: max(0, room)]
+
+    def _warm_pin(self, layer: int) -> Iterable[Swap]:
+        slots, swaps = self.layers[layer], list[Swap]()
+        most_used = np.argsort(-slots.access_count, kind="stable")[: self.settings.warm_pin]
+        for expert in self._chosen_pins(layer, most_used.tolist()):
+            slots.pinned[expert] = True
+            if slots.resident[expert]:
+                self._was_pinned(layer, expert)
+            else:
+                swaps += self._place(layer, expert)
+        return swaps

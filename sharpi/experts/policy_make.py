@@ -1,0 +1,16 @@
+"""The reference policy of a kind."""
+
+from sharpi.experts.learned import Learned
+from sharpi.experts.policy import SlotPolicy
+from sharpi.experts.policy_ranked import Ranked, Static
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.slru import Slru
+
+
+def make_policy(settings: PolicySettings) -> SlotPolicy:
+    """A policy in Python: readable, slow, and the one that the native ones are tested against."""
+    if settings.kind.is_learned:
+        return Learned(settings)
+    if settings.kind is PolicyKind.SLRU:
+        return Slru(settings)
+    return Static(settings) if settings.kind is PolicyKind.STATIC else Ranked(settings)

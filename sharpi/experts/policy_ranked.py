@@ -1,0 +1,56 @@
+"""The plain policies, kept for comparison, and the fixed set that never changes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.policy import SlotPolicy
+from sharpi.experts.policy_settings import PolicyKind
+
+
+class Ranked(SlotPolicy):
+    """Each ranks experts by one number.
+
+    lru: the oldest leaves. lfu: the one used least, ever. lfru: that of fewest uses for its age.
+    """
+
+    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        """Recency and counts are kept for every policy."""
+
+    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+        """Recency and counts are kept for every policy."""
+
+    def _worth(self, layer: int, expert: int) -> float:
+        return float(self.layers[layer].access_count[expert])
+
+    def _victim(self, layer: int) -> int:
+        return self.layers[layer].least(lambda expert: self._key(layer, expert))
+
+    def _key(self, layer: int, expert: int) -> np.float32:
+        if self.settings.kind is PolicyKind.LRU:
+            return np.float32(0)
+        slots = self.layers[layer]
+        uses = np.float32(slots.access_count[expert])
+        if self.settings.kind is PolicyKind.LFU:
+            return uses
+        return np.float32(uses / np.float32(1 + slots.clock - slots.last_used[expert]))
+
+
+class Static(SlotPolicy):
+    """The pinned experts are the whole set; free slots stay free."""
+
+    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        """Nothing that is used changes the set."""
+
+    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+        """Nothing that is used changes the set."""
+
+    def _worth(self, layer: int, expert: int) -> float:
+        return float(self.layers[layer].pinned[expert])
+
+    def _victim(self, layer: int) -> int:
+        return -1
+
+    def _may_take_free(self, layer: int, expert: int) -> bool:
+        return bool(self.layers[layer].pinned[expert])

@@ -1,0 +1,94 @@
+"""What a slot policy is told, and what it answers with; the same for the native one and the reference."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from sharpi.errors import UsageError
+
+
+class PolicyKind(IntEnum):
+    """The policies; the numbers are those of `PolicyKind` in kernels/cpu/experts/policy.h."""
+
+    SLRU = 0
+    LEARNED = 1
+    LEARNED_TOKEN_END = 2
+    LEARNED_RETAIN = 3
+    LRU = 4
+    LFRU = 5
+    LFU = 6
+    STATIC = 7
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether it learns online which experts come next."""
+        return self in (
+            PolicyKind.LEARNED,
+            PolicyKind.LEARNED_TOKEN_END,
+            PolicyKind.LEARNED_RETAIN,
+        )
+
+
+POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
+
+
+def policy_kind(name: str) -> PolicyKind:
+    """The policy that a user names; raises UsageError."""
+    if name not in POLICIES:
+        raise UsageError(f"there is no policy '{name}'; choose one of {', '.join(POLICIES)}")
+    return POLICIES[name]
+
+
+class Swap(NamedTuple):
+    """`expert` becomes resident in its layer; `victim` leaves, or is -1 when a free slot is taken."""
+
+    layer: int
+    expert: int
+    victim: int
+
+
+class Counts(NamedTuple):
+    """A layer's look-ups and loads.
+
+    Early loads are those of experts that the token had not missed, early hits their first uses.
+    """
+
+    accesses: int = 0
+    hits: int = 0
+    loads: int = 0
+    early_loads: int = 0
+    early_hits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """One model's slots and how they are to be used.
+
+    `slots` and `pinned` have an entry per layer; of the ids in `pinned` at most half of the slots'
+    number are pinned, the first ones (for static, whose whole set they are, as many as slots).
+    `load_budget` is in expert loads a token. After `warm_pin_after` accesses of all layers together
+    the `warm_pin` most used experts of each layer are pinned; 0 is off.
+    """
+
+    kind: PolicyKind
+    num_experts: int
+    experts_per_token: int
+    slots: tuple[int, ...]
+    pinned: tuple[tuple[int, ...], ...] = ()
+    admission: bool = False
+    load_budget: float = 0.0
+    warm_pin: int = 0
+    warm_pin_after: int = 0
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.slots)
+
+    def pins(self, layer: int) -> tuple[int, ...]:
+        """The ids to pin in a layer, in the order of their claim."""
+        return self.pinned[layer] if self.pinned else ()
+
+
+def default_load_budget(num_layers: int, experts_per_token: int) -> float:
+    """Expert loads a token where nothing was measured: about a tenth of a token's look-ups."""
+    return float(max(1, -(-num_layers * experts_per_token // 10)))

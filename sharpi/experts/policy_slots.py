@@ -1,0 +1,40 @@
+"""One layer's slots: who is resident, pinned or in use, and how recently and often it was used."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+
+class LayerSlots:
+    """The reference of kernels/cpu/experts/policy_slots.h, over all experts of a layer."""
+
+    def __init__(self, num_experts: int, num_slots: int) -> None:
+        self.num_slots = min(num_slots, num_experts)
+        self.clock = 0  # uses of this layer
+        self.is_active = False  # a token's experts are in use until it ends
+        self.resident = np.zeros(num_experts, bool)
+        self.pinned = np.zeros(num_experts, bool)
+        self.last_used = np.full(num_experts, -1)
+        self.stamp = np.full(num_experts, -1)  # the order of recency; demotion renews it too
+        self.access_count = np.zeros(num_experts, np.int64)
+
+    @property
+    def has_free(self) -> bool:
+        return int(self.resident.sum()) < self.num_slots
+
+    def begin_use(self, experts: Sequence[int]) -> None:
+        """A token or batch uses these experts (repeats are counted, not harmful)."""
+        self.clock += 1
+        self.is_active = True
+        for expert in experts:
+            self.last_used[expert] = self.stamp[expert] = self.clock
+            self.access_count[expert] += 1
+
+    def in_use(self, expert: int) -> bool:
+        return self.is_active and bool(self.last_used[expert] == self.clock)
+
+    def least(self, key: Callable[[int], np.float32]) -> int:
+        """The expert to leave: least by `key`, then older, then of lower id; -1 where none may."""
+        free = (each for each in np.flatnonzero(self.resident & ~self.pinned))
+        leaving = [int(expert) for expert in free if not self.in_use(int(expert))]
+        return min(leaving, key=lambda e: (key(e), self.stamp[e], e), default=-1)

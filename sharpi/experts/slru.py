@@ -1,0 +1,75 @@
+"""Segmented LRU whose victim is the expert used least of late, protected ones counting for more.
+
+A quarter of the slots is probationary: new experts enter there, a hit promotes them. A full
+protected segment gives its oldest unpinned expert back to the probationary one.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.frequency import DecayedFrequency
+from sharpi.experts.policy import SlotPolicy
+from sharpi.experts.policy_settings import PolicySettings
+
+_PROTECTION = np.float32(1.1)  # what a use of a protected expert counts
+
+
+class Slru(SlotPolicy):
+    """The reference of kernels/cpu/experts/slru.h."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        super().__init__(settings)
+        shape = (settings.num_layers, settings.num_experts)
+        self._protected = np.zeros(shape, bool)
+        self._frequency = [DecayedFrequency(settings.num_experts) for _ in settings.slots]
+
+    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        self._frequency[layer].use(experts)
+        for expert in experts:
+            if self.resident(layer, expert):
+                self._promote(layer, expert)
+
+    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+        for route in routes.tolist():
+            self._frequency[layer].use(route)
+
+    def _worth(self, layer: int, expert: int) -> float:
+        return float(self._frequency[layer].counts[expert])
+
+    def _promote(self, layer: int, expert: int) -> None:
+        is_protected, num_slots = self._protected[layer], self.layers[layer].num_slots
+        if is_protected[expert]:
+            return
+        is_protected[expert] = True
+        if is_protected.sum() > num_slots - max(1, num_slots // 4):
+            self._demote_oldest(layer, expert)
+
+    def _demote_oldest(self, layer: int, newcomer: int) -> None:
+        slots, is_protected = self.layers[layer], self._protected[layer]
+        unpinned = np.flatnonzero(is_protected & ~slots.pinned).tolist()
+        others = [expert for expert in unpinned if expert != newcomer]
+        if others:
+            oldest = min(others, key=lambda e: (slots.stamp[e], e))
+            is_protected[oldest] = False
+            slots.stamp[oldest] = slots.clock
+
+    def _victim(self, layer: int) -> int:
+        counts, is_protected = self._frequency[layer].counts, self._protected[layer]
+        weighted = np.where(is_protected, _PROTECTION * counts, counts)
+        return self.layers[layer].least(lambda expert: weighted[expert])
+
+    def _admits(self, layer: int, expert: int, victim: int) -> bool:
+        counts = self._frequency[layer].counts
+        return not self.settings.admission or bool(counts[expert] > counts[victim])
+
+    def _inserted(self, layer: int, expert: int) -> None:
+        if self.layers[layer].pinned[expert]:
+            self._promote(layer, expert)
+
+    def _evicted(self, layer: int, expert: int) -> None:
+        self._protected[layer, expert] = False
+
+    def _was_pinned(self, layer: int, expert: int) -> None:
+        self._promote(layer, expert)

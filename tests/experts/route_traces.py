@@ -1,0 +1,21 @@
+"""Random routes as models take them: skewed, and a token much like the one before."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def skewed_routes(
+    tokens: int, layers: int, experts: int, k: int, *, seed: int = 0
+) -> NDArray[np.int32]:
+    """(tokens, layers, k), distinct within a row; popularity drifts, a third is kept each token."""
+    random = np.random.default_rng(seed)
+    liking = random.normal(0, 1.5, (layers, experts))
+    routes = np.empty((tokens, layers, k), np.int32)
+    previous = np.zeros((layers, experts))
+    for token in range(tokens):
+        liking += random.normal(0, 0.1, liking.shape)
+        scores = liking + random.gumbel(size=liking.shape) + previous
+        routes[token] = np.argsort(-scores, axis=1)[:, :k]
+        previous = np.zeros((layers, experts))
+        np.put_along_axis(previous, routes[token], 1.5, axis=1)
+    return routes

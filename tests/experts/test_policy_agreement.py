@@ -1,0 +1,101 @@
+"""The native policies decide what the reference decides, swap by swap."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from route_traces import skewed_routes
+
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.policy import SlotPolicy
+from sharpi.experts.policy_make import make_policy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+
+pytestmark = pytest.mark.native
+LAYERS, EXPERTS, K = 5, 16, 3
+
+
+def settings(kind: PolicyKind, **changes: object) -> PolicySettings:
+    pinned = tuple((layer, 7, 3) for layer in range(LAYERS)) if kind is PolicyKind.STATIC else ()
+    plain = PolicySettings(kind, EXPERTS, K, (4, 1, 6, 16, 5), pinned=pinned, load_budget=2)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def assert_same_state(native: NativePolicy, reference: SlotPolicy) -> None:
+    states = native.states()
+    for layer, slots in enumerate(reference.layers):
+        np.testing.assert_array_equal(states.resident[layer], slots.resident)
+        np.testing.assert_array_equal(states.pinned[layer], slots.pinned)
+        np.testing.assert_array_equal(states.accesses[layer], slots.access_count)
+        assert native.counts(layer) == reference.counts(layer)
+
+
+def run_both(chosen: PolicySettings, routes: NDArray[np.int32]) -> SlotPolicy:
+    """Feeds both the same tokens, a new text now and then; every swap has to agree."""
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    assert native.start() == reference.start()
+    for token, layers in enumerate(routes):
+        if token % 301 == 300:
+            native.reset_sequence()
+            reference.reset_sequence()
+        for layer, route in enumerate(layers.tolist()):
+            assert native.use(layer, route) == reference.use(layer, route), (token, layer)
+        assert native.end_token() == reference.end_token(), token
+    assert_same_state(native, reference)
+    native.close()
+    return reference
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+def test_two_thousand_tokens(kind: PolicyKind) -> None:
+    reference = run_both(settings(kind), skewed_routes(2000, LAYERS, EXPERTS, K))
+    hits = [reference.counts(layer).hits for layer in range(LAYERS)]
+    assert min(hits) > 0 or kind is PolicyKind.STATIC
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"admission": True},
+        {"pinned": tuple((2, 9, 9, 4, 11) for _ in range(LAYERS))},
+        {"warm_pin": 2, "warm_pin_after": 900},
+        {"warm_pin": 50, "warm_pin_after": 0, "pinned": ((1,),) * LAYERS},
+    ],
+)
+@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED, PolicyKind.LFRU])
+def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> None:
+    run_both(settings(kind, **changes), skewed_routes(500, LAYERS, EXPERTS, K, seed=1))
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+def test_batches_between_tokens(kind: PolicyKind) -> None:
+    chosen = settings(kind)
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    routes = skewed_routes(400, LAYERS, EXPERTS, K, seed=2)
+    for begin, end in [(0, 70), (70, 100), (100, 101), (101, 103), (103, 300)]:
+        for layer in range(LAYERS):
+            batch = routes[begin:end, layer]
+            assert native.use_batch(layer, batch) == reference.use_batch(layer, batch)
+        assert native.end_token() == reference.end_token()
+        for token in range(300, 340):
+            for layer, route in enumerate(routes[token].tolist()):
+                assert native.use(layer, route) == reference.use(layer, route)
+            assert native.end_token() == reference.end_token()
+    assert_same_state(native, reference)
+
+
+def test_replay_is_the_calls_one_by_one() -> None:
+    chosen = settings(PolicyKind.LEARNED)
+    routes = skewed_routes(200, LAYERS, EXPERTS, K, seed=3)
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    swaps = len(reference.start())
+    for token, layers in enumerate(routes):
+        if token in (0, 150):
+            reference.reset_sequence()
+        swaps += sum(
+            len(reference.use(layer, route)) for layer, route in enumerate(layers.tolist())
+        )
+        swaps += len(reference.end_token())
+    assert native.replay(routes, np.array([150, 50])) == swaps
+    assert_same_state(native, reference)
