@@ -1,5 +1,6 @@
 """Opens GGUF models: one file or a split set, mapped read-only and never copied."""
 
+import contextlib
 import mmap
 import stat
 from collections.abc import Mapping
@@ -142,5 +143,14 @@ def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
         raise file_fault(path, "the file is empty")
     with path.open("rb") as file:
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        _prefer_huge_pages(whole)
         head_bytes = min(len(whole), MAX_HEAD_BYTES)
         return mmap.mmap(file.fileno(), head_bytes, access=mmap.ACCESS_READ), whole
+
+
+def _prefer_huge_pages(whole: mmap.mmap) -> None:
+    """Lets the kernel cache what is not cached yet in 2 MiB pages: random experts then cost no TLB
+    misses. Linux 6.16 does so on ext4; older kernels and other systems do without."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            whole.madvise(mmap.MADV_HUGEPAGE)
