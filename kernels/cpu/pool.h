@@ -21,17 +21,18 @@ class Pool {
 
  private:
   // One thread's part. `range` is begin << 32 | end: the owner takes from the front, thieves from the back. `round` counts
-  // the runs the thread is called to, so that threads a run does not need sleep on.
+  // the runs the thread is called to, so that threads a run does not need sleep on. `spins` is the thread's own.
   struct alignas(64) Share {
     std::atomic<uint64_t> range{0};
     std::atomic<uint32_t> round{0};
+    int spins = 1000;
   };
 
   void serve(int thread);
   void call(int thread);
   void walk(int thread);
   void run_share(const Stage& stage, int thread);
-  void barrier(const Stage& next);
+  void barrier(const Stage& next, int thread);
   void deal(int num_tasks);
   bool take(int thread, int* task, int* next);
   bool steal(int victim, int* task);
