@@ -25,6 +25,10 @@ class UnsupportedModelError(SharpiError):
     """The file is sound, but asks for something sharpi does not have."""
 
 
+class TraceFileError(SharpiError):
+    """The file is not a trace of routes, or what it holds contradicts itself."""
+
+
 class TemplateError(SharpiError):
     """The chat template failed, refused the messages, or tried to leave its sandbox."""
 

@@ -10,7 +10,7 @@ _LARGEST = np.float32(1 << 20)
 
 
 class DecayedFrequency:
-    """Nothing is touched to decay: the weight of a new use grows instead, and only ratios matter."""
+    """Nothing is touched to decay: a new use weighs more instead, and only ratios matter."""
 
     def __init__(self, num_experts: int) -> None:
         self.counts = np.zeros(num_experts, np.float32)

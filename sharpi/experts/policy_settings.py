@@ -1,4 +1,4 @@
-"""What a slot policy is told, and what it answers with; the same for the native one and the reference."""
+"""What a slot policy is told and what it answers with, native or not."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -40,7 +40,7 @@ def policy_kind(name: str) -> PolicyKind:
 
 
 class Swap(NamedTuple):
-    """`expert` becomes resident in its layer; `victim` leaves, or is -1 when a free slot is taken."""
+    """`expert` becomes resident in its layer; `victim` leaves, or is -1: a free slot is taken."""
 
     layer: int
     expert: int

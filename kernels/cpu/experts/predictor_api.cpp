@@ -1,0 +1,72 @@
+// The C surface of the predictors. Nothing here throws; null means that memory is short or the kind
+// unknown.
+#include <algorithm>
+#include <new>
+
+#include "policy_replay.h"
+#include "predictor.h"
+
+#ifndef SHARPI_API
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+#endif
+
+using namespace sharpi;
+
+namespace {
+
+Predictor& predictor(void* handle) { return *static_cast<Predictor*>(handle); }
+
+// What predictions were worth: how many experts were guessed, used, and both.
+struct Guesses {
+  int64_t guessed = 0, used = 0, right = 0;
+};
+
+void replay(Predictor& p, const Trace& trace, int budget, Guesses& guesses) {
+  std::vector<int32_t> guess(budget);
+  int64_t token = 0;
+  for (int64_t i = 0; i < trace.num_lengths; i++) {
+    p.reset_sequence();
+    for (const int64_t end = token + trace.lengths[i]; token < end; token++)
+      for (int layer = 0; layer < trace.num_layers; layer++) {
+        const int32_t* route = trace.route(token, layer);
+        const int count = p.predict(layer, budget, guess.data());
+        guesses.guessed += count, guesses.used += trace.k;
+        for (int g = 0; g < count; g++)
+          guesses.right += std::find(route, route + trace.k, guess[g]) != route + trace.k;
+        p.observe(layer, route, trace.k);
+      }
+  }
+}
+
+}  // namespace
+
+SHARPI_API void* sharpi_predictor_create(int kind, int num_layers, int num_experts) {
+  if (kind < 0 || kind > int(PredictorKind::Both)) return nullptr;
+  try {
+    return new Predictor(PredictorKind(kind), num_layers, num_experts);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+SHARPI_API void sharpi_predictor_destroy(void* handle) { delete static_cast<Predictor*>(handle); }
+SHARPI_API void sharpi_predictor_observe(void* handle, int layer, const int32_t* experts,
+                                         int count) {
+  predictor(handle).observe(layer, experts, count);
+}
+// Room for `budget` ids in `experts`; returns how many there are.
+SHARPI_API int sharpi_predictor_predict(void* handle, int layer, int budget, int32_t* experts) {
+  return predictor(handle).predict(layer, budget, experts);
+}
+SHARPI_API void sharpi_predictor_reset_sequence(void* handle) {
+  predictor(handle).reset_sequence();
+}
+// `guesses`: how many experts were guessed, used, and both; 0, or -1 when memory is short.
+SHARPI_API int sharpi_predictor_replay(void* handle, const Trace* trace, int budget,
+                                       Guesses* guesses) {
+  try {
+    replay(predictor(handle), *trace, budget, *guesses);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return 0;
+}

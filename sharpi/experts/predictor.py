@@ -1,0 +1,74 @@
+"""Guesses which experts a layer uses next, from routes alone: the definition of the native ones.
+
+Hints: they never change output. `last-token` repeats the layer's last route; `last-layer` counts
+which experts follow those of the layer below; `both` adds what follows the layer's last route.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+PREDICTORS = ("last-token", "last-layer", "both")  # numbered as PredictorKind in predictor.h
+
+_MOST_SEEN = np.float32(256)
+_TOKEN_WEIGHT = np.float32(0.25)  # of the route a token ago, beside that of the layer below
+
+
+class FollowCounts:
+    """How often each expert was seen after each other one; the latest text counts most."""
+
+    def __init__(self, num_experts: int) -> None:
+        self._seen = np.zeros(num_experts, np.float32)
+        self._counts = np.zeros((num_experts, num_experts), np.float32)
+
+    def observe(self, before: Sequence[int], experts: Sequence[int]) -> None:
+        """The distinct `experts` came after those of `before`."""
+        for expert in before:
+            self._counts[expert, list(experts)] += np.float32(1)
+            self._seen[expert] += np.float32(1)
+            if self._seen[expert] >= _MOST_SEEN:
+                self._seen[expert] *= np.float32(0.5)
+                self._counts[expert] *= np.float32(0.5)
+
+    def score(self, before: Sequence[int], weight: np.float32, scores: NDArray[np.float32]) -> None:
+        """Adds `weight` times each expert's share after each of `before`, best counting most."""
+        for rank, expert in enumerate(before, start=1):
+            if self._seen[expert]:
+                scale = weight / np.float32(rank) / self._seen[expert]
+                scores += scale * self._counts[expert]
+
+
+class Predictor:
+    """The reference of kernels/cpu/experts/predictor.h."""
+
+    def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
+        self._num_experts = num_experts
+        self._routes: list[list[int]] = [[] for _ in range(num_layers)]  # of each layer's last use
+        by_layer, by_token = (name != PREDICTORS[0]), (name == PREDICTORS[2])
+        self._after_layer = [FollowCounts(num_experts) for _ in range(num_layers * by_layer)]
+        self._after_token = [FollowCounts(num_experts) for _ in range(num_layers * by_token)]
+
+    def observe(self, layer: int, experts: Sequence[int]) -> None:
+        """The experts that the present token uses in a layer, best first."""
+        if self._after_layer:
+            self._after_layer[layer].observe(self._routes[layer - 1], experts)
+        if self._after_token:
+            self._after_token[layer].observe(self._routes[layer], experts)
+        self._routes[layer] = list(experts)
+
+    def predict(self, layer: int, budget: int) -> list[int]:
+        """At most `budget` distinct experts for the next use of a layer, likeliest first."""
+        if not self._after_layer:
+            return self._routes[layer][:budget]
+        scores = np.zeros(self._num_experts, np.float32)
+        # The first layer's are guessed from the last one's, a token ago.
+        self._after_layer[layer].score(self._routes[layer - 1], np.float32(1), scores)
+        if self._after_token:
+            self._after_token[layer].score(self._routes[layer], _TOKEN_WEIGHT, scores)
+        order = np.argsort(-scores, kind="stable")[:budget]
+        return [int(expert) for expert in order if scores[expert] > 0]
+
+    def reset_sequence(self) -> None:
+        """A new, unrelated text: forgets the routes, keeps the counts."""
+        self._routes = [[] for _ in self._routes]

@@ -1,0 +1,97 @@
+"""The predictors of kernels/cpu/experts, as the engine and the simulator use them."""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.errors import UsageError
+from sharpi.experts.native_policy import NativeTrace, native_trace
+from sharpi.experts.predictor import PREDICTORS
+from sharpi.ops.library import load_library
+
+
+class Guesses(Structure):
+    """How many experts were guessed, used, and both."""
+
+    _fields_ = (("guessed", c_int64), ("used", c_int64), ("right", c_int64))
+
+
+class NativePredictor:
+    """A predictor with the methods of `Predictor`, and a whole trace in one call."""
+
+    def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
+        if name not in PREDICTORS:
+            raise UsageError(
+                f"there is no predictor '{name}'; choose one of {', '.join(PREDICTORS)}"
+            )
+        self._num_experts = num_experts
+        self._library = predictor_library()
+        kind = PREDICTORS.index(name)
+        self._handle = self._library.sharpi_predictor_create(kind, num_layers, num_experts)
+        if not self._handle:
+            raise MemoryError(f"no memory for the predictor {name}")
+        self._guess = np.empty(num_experts, np.int32)
+
+    @property
+    def handle(self) -> int:
+        """The native object; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the predictor is closed")
+        return int(self._handle)
+
+    def close(self) -> None:
+        """Frees the native object; a second call does nothing."""
+        if self._handle is not None:
+            self._library.sharpi_predictor_destroy(self._handle)
+            self._handle = None
+
+    def observe(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
+        """The experts that the present token uses in a layer, best first."""
+        ids = np.ascontiguousarray(experts, np.int32)
+        self._library.sharpi_predictor_observe(self.handle, layer, ids.ctypes.data, len(ids))
+
+    def predict(self, layer: int, budget: int) -> list[int]:
+        """At most `budget` distinct experts for the next use of a layer, likeliest first."""
+        room = min(budget, self._num_experts)
+        arguments = (self.handle, layer, room, self._guess.ctypes.data)
+        count = self._library.sharpi_predictor_predict(*arguments)
+        return [int(expert) for expert in self._guess[:count]]
+
+    def reset_sequence(self) -> None:
+        """A new, unrelated text: forgets the routes, keeps the counts."""
+        self._library.sharpi_predictor_reset_sequence(self.handle)
+
+    def replay(self, routes: NDArray[np.int32], lengths: NDArray[np.int64], budget: int) -> Guesses:
+        """Guesses `budget` experts before every layer of (tokens, layers, k), and counts."""
+        trace, guesses = native_trace(routes, lengths, self._num_experts), Guesses()
+        status = self._library.sharpi_predictor_replay(
+            self.handle, ctypes.byref(trace), min(budget, self._num_experts), ctypes.byref(guesses)
+        )
+        if status < 0:
+            raise MemoryError("no memory to replay the trace")
+        return guesses
+
+
+@cache
+def predictor_library() -> ctypes.CDLL:
+    """The native library with the predictors' functions typed."""
+    library = load_library()
+    signatures = {
+        "sharpi_predictor_create": (c_void_p, [c_int, c_int, c_int]),
+        "sharpi_predictor_destroy": (None, [c_void_p]),
+        "sharpi_predictor_observe": (None, [c_void_p, c_int, c_void_p, c_int]),
+        "sharpi_predictor_predict": (c_int, [c_void_p, c_int, c_int, c_void_p]),
+        "sharpi_predictor_reset_sequence": (None, [c_void_p]),
+        "sharpi_predictor_replay": (
+            c_int,
+            [c_void_p, POINTER(NativeTrace), c_int, POINTER(Guesses)],
+        ),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,47 @@
+"""What the predictors are worth on a trace."""
+
+import time
+from dataclasses import dataclass
+
+from sharpi.experts.predictor import PREDICTORS
+from sharpi.experts.predictor_native import NativePredictor
+from sharpi.experts.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorRow:
+    """Recall: of the experts used, the share guessed. Precision: of those guessed, the share used.
+
+    Tokens before which nothing can be guessed, the first of each text, count in the recall.
+    """
+
+    predictor: str
+    guesses: int
+    recall: float
+    precision: float
+    microseconds_per_token: float
+
+
+def measure_predictors(trace: Trace) -> list[PredictorRow]:
+    """Every predictor with as many guesses as experts are used, and with twice as many."""
+    k = trace.experts_per_token
+    budgets = sorted({k, min(2 * k, trace.num_experts)})
+    return [measure(trace, name, budget) for budget in budgets for name in PREDICTORS]
+
+
+def measure(trace: Trace, name: str, budget: int) -> PredictorRow:
+    """One predictor guessing `budget` experts before every layer of every token."""
+    predictor = NativePredictor(name, trace.num_layers, trace.num_experts)
+    try:
+        begin = time.perf_counter()
+        guesses = predictor.replay(trace.routes, trace.lengths, budget)
+        seconds = time.perf_counter() - begin
+    finally:
+        predictor.close()
+    return PredictorRow(
+        predictor=name,
+        guesses=budget,
+        recall=guesses.right / guesses.used,
+        precision=guesses.right / max(1, guesses.guessed),
+        microseconds_per_token=1e6 * seconds / trace.num_tokens,
+    )

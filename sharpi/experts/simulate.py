@@ -1,0 +1,130 @@
+"""Replaying a trace through policies: what each would have found in its slots, and loaded."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.optimum import replay_optimum
+from sharpi.experts.policy_settings import (
+    POLICIES,
+    Counts,
+    PolicyKind,
+    PolicySettings,
+    default_load_budget,
+    policy_kind,
+)
+from sharpi.experts.trace import Trace
+
+OPTIMUM = "optimum"
+SIMULATED = (*POLICIES, OPTIMUM)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What is the same for every policy of a comparison.
+
+    `load_budget` is in expert loads a token, None the default. `resident` holds ids per layer, the
+    set of the static policy; where it is empty, that is the first ones.
+    """
+
+    admission: bool = False
+    load_budget: float | None = None
+    resident: tuple[tuple[int, ...], ...] = ()
+    warm_pin: int = 0
+    warm_pin_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRow:
+    """One policy with one number of slots a layer.
+
+    `hit_rate` 0 to 1. `reads_per_token`: all misses and the experts loaded before they were missed,
+    which is what a disk has to read, a miss that gets no slot included. `bytes_per_token`: of
+    the loads, None where the trace does not say how large an expert is.
+    """
+
+    policy: str
+    slots: int
+    admission: bool
+    hit_rate: float
+    loads_per_token: float
+    early_loads_per_token: float
+    early_hits_per_token: float
+    reads_per_token: float
+    bytes_per_token: float | None
+    microseconds_per_token: float
+
+
+def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> SimulationRow:
+    """Replays all of the trace; raises UsageError for an unknown policy."""
+    begin = time.perf_counter()
+    if policy == OPTIMUM:
+        per_layer = (slots,) * trace.num_layers
+        counts = replay_optimum(trace.routes, trace.lengths, trace.num_experts, per_layer)
+    else:
+        counts = _replay(trace, policy_settings(trace, policy, slots, simulation))
+    seconds = time.perf_counter() - begin
+    admission = simulation.admission and policy == "slru"
+    return _row(trace, policy, slots, admission, counts, seconds)
+
+
+def policy_settings(
+    trace: Trace, policy: str, slots: int, simulation: Simulation
+) -> PolicySettings:
+    """The settings of one replay, every layer with as many slots."""
+    kind = policy_kind(policy)
+    budget = simulation.load_budget
+    if budget is None:
+        budget = default_load_budget(trace.num_layers, trace.experts_per_token)
+    everyone = (tuple(range(trace.num_experts)),) * trace.num_layers
+    return PolicySettings(
+        kind,
+        trace.num_experts,
+        trace.experts_per_token,
+        (slots,) * trace.num_layers,
+        pinned=(simulation.resident or everyone) if kind is PolicyKind.STATIC else (),
+        admission=simulation.admission,
+        load_budget=budget,
+        warm_pin=simulation.warm_pin,
+        warm_pin_after=simulation.warm_pin_after,
+    )
+
+
+def _replay(trace: Trace, settings: PolicySettings) -> list[Counts]:
+    policy = NativePolicy(settings)
+    try:
+        policy.replay(trace.routes, trace.lengths)
+        return policy.all_counts()
+    finally:
+        policy.close()
+
+
+def _row(
+    trace: Trace,
+    policy: str,
+    slots: int,
+    admission: bool,
+    counts: Sequence[Counts],
+    seconds: float,
+) -> SimulationRow:
+    per_layer = np.array(counts, np.int64)  # (layers, fields of Counts)
+    total = Counts(*per_layer.sum(axis=0).tolist())
+    tokens = trace.num_tokens
+    loaded = None
+    if trace.expert_bytes is not None:
+        loaded = float(per_layer[:, Counts._fields.index("loads")] @ trace.expert_bytes) / tokens
+    return SimulationRow(
+        policy=policy,
+        slots=slots,
+        admission=admission,
+        hit_rate=total.hits / total.accesses,
+        loads_per_token=total.loads / tokens,
+        early_loads_per_token=total.early_loads / tokens,
+        early_hits_per_token=total.early_hits / tokens,
+        reads_per_token=(total.accesses - total.hits + total.early_loads) / tokens,
+        bytes_per_token=loaded,
+        microseconds_per_token=1e6 * seconds / tokens,
+    )

@@ -1,0 +1,126 @@
+"""Recorded routes: which experts each token used in each layer, read from an .npz and checked.
+
+`experts` (tokens, layers, k) is what has to be there; `lengths` are those of the generations, in
+tokens. trace_writer.py writes the same form.
+"""
+
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.errors import TraceFileError
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Routes of decoded tokens, best expert first.
+
+    routes (tokens, layers, k); lengths (generations), their sum the tokens; expert_bytes (layers)
+    or None where the file does not say.
+    """
+
+    routes: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    num_experts: int
+    expert_bytes: NDArray[np.int64] | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.routes.shape[0])
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.routes.shape[1])
+
+    @property
+    def experts_per_token(self) -> int:
+        return int(self.routes.shape[2])
+
+    def first(self, tokens: int) -> "Trace":
+        """The trace's start, at most `tokens` long."""
+        ends = np.minimum(np.cumsum(self.lengths), tokens)
+        lengths = np.diff(ends, prepend=0)
+        return replace(self, routes=self.routes[:tokens], lengths=lengths[lengths > 0])
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file; raises TraceFileError, naming the file and what is wrong with it."""
+    try:
+        arrays = np.load(path, allow_pickle=False)
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise TraceFileError(f"{path}: not an .npz file but a single array")
+        with arrays:
+            return _trace(path, {name: arrays[name] for name in arrays if name in _READ})
+    except OSError as error:
+        raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise TraceFileError(
+            f"{path}: not an .npz file of routes; --moe-trace records one"
+        ) from error
+
+
+_READ = ("experts", "lengths", "num_experts", "expert_bytes")
+
+
+def _trace(path: Path, arrays: dict[str, NDArray[Any]]) -> Trace:
+    if "experts" not in arrays:
+        raise TraceFileError(f"{path}: has no array 'experts' of (tokens, layers, k)")
+    experts = arrays["experts"]
+    if experts.ndim != 3 or 0 in experts.shape or experts.dtype.kind not in "iu":
+        raise TraceFileError(
+            f"{path}: 'experts' is {experts.dtype} of {experts.shape};"
+            " whole numbers of (tokens, layers, k) are wanted"
+        )
+    num_experts = _num_experts(path, arrays, experts)
+    routes = np.ascontiguousarray(experts, np.int32)
+    _check_distinct(path, routes)
+    lengths = _lengths(path, arrays.get("lengths"), len(routes))
+    return Trace(routes, lengths, num_experts, _expert_bytes(path, arrays, routes.shape[1]))
+
+
+def _num_experts(path: Path, arrays: dict[str, NDArray[Any]], experts: NDArray[Any]) -> int:
+    lowest, highest = int(experts.min()), int(experts.max())
+    if "num_experts" not in arrays:
+        number = highest + 1
+    elif arrays["num_experts"].size == 1 and arrays["num_experts"].dtype.kind in "iu":
+        number = int(arrays["num_experts"].reshape(-1)[0])
+    else:
+        raise TraceFileError(f"{path}: 'num_experts' is not one whole number")
+    if lowest < 0 or highest >= number or number > 1 << 16:
+        raise TraceFileError(
+            f"{path}: expert ids from {lowest} to {highest} in a trace of {number} experts"
+        )
+    return number
+
+
+def _check_distinct(path: Path, routes: NDArray[np.int32]) -> None:
+    in_order = np.sort(routes, axis=2)
+    repeats = (in_order[:, :, 1:] == in_order[:, :, :-1]).any(axis=(1, 2))
+    if repeats.any():
+        raise TraceFileError(
+            f"{path}: token {int(repeats.argmax())} uses an expert of a layer twice"
+        )
+
+
+def _lengths(path: Path, lengths: NDArray[Any] | None, tokens: int) -> NDArray[np.int64]:
+    if lengths is None:
+        return np.array([tokens], np.int64)
+    is_sound = lengths.ndim == 1 and lengths.dtype.kind in "iu" and (lengths >= 0).all()
+    if not is_sound or int(lengths.sum()) != tokens:
+        raise TraceFileError(f"{path}: 'lengths' do not add up to the {tokens} tokens of 'experts'")
+    return np.ascontiguousarray(lengths, np.int64)
+
+
+def _expert_bytes(
+    path: Path, arrays: dict[str, NDArray[Any]], num_layers: int
+) -> NDArray[np.int64] | None:
+    if "expert_bytes" not in arrays:
+        return None
+    given = arrays["expert_bytes"]
+    if given.dtype.kind not in "iu" or given.size not in (1, num_layers):
+        raise TraceFileError(f"{path}: 'expert_bytes' are not one number or one a layer")
+    return np.broadcast_to(given.reshape(-1), (num_layers,)).astype(np.int64)

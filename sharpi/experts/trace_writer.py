@@ -1,0 +1,102 @@
+"""Recording routes while a model runs, into the .npz that trace.py reads."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.errors import TraceFileError
+
+
+class TraceWriter:
+    """Collects the routes of generations and writes them all on `close`, whole or not at all.
+
+    Beside `experts`, `lengths`, `num_experts` and `expert_bytes` the file gets what the caller has:
+    `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens), and the
+    prompts' `prompt_experts` and `prompt_lengths`. What is not given for every token is left out.
+    """
+
+    def __init__(self, path: Path, num_experts: int, expert_bytes: Sequence[int] = ()) -> None:
+        self.path = path
+        self._fixed = {"num_experts": np.array(num_experts)}
+        if expert_bytes:
+            self._fixed["expert_bytes"] = np.array(expert_bytes, np.int64)
+        self._id_type = np.uint8 if num_experts <= 256 else np.uint16
+        self._lengths: list[int] = []
+        self._prompt_lengths: list[int] = []
+        self._columns: dict[str, list[NDArray[np.generic]]] = {}
+
+    def begin(self, prompt_routes: NDArray[np.integer] | None = None) -> None:
+        """A generation starts, after a prompt of these routes, (tokens, layers, k)."""
+        self._lengths.append(0)
+        self._prompt_lengths.append(0 if prompt_routes is None else len(prompt_routes))
+        if prompt_routes is not None:
+            rows = prompt_routes.astype(self._id_type)
+            self._columns.setdefault("prompt_experts", []).extend(rows)
+
+    def append(
+        self,
+        routes: NDArray[np.integer],
+        *,
+        probabilities: NDArray[np.floating] | None = None,
+        token_id: int | None = None,
+        load_seconds: float | None = None,
+    ) -> None:
+        """One decoded token: routes (layers, k), router probabilities (layers, experts)."""
+        if not self._lengths:
+            self.begin()
+        self._lengths[-1] += 1
+        self._add("experts", routes, self._id_type)
+        self._add("probabilities", probabilities, np.float16)
+        self._add("token_ids", token_id, np.int32)
+        self._add("load_seconds", load_seconds, np.float32)
+
+    def _add(self, column: str, value: object, kind: type[np.generic]) -> None:
+        if value is not None:
+            self._columns.setdefault(column, []).append(np.array(value, kind))
+
+    def close(self) -> None:
+        """Writes the file; nothing at all where no token was recorded. Raises TraceFileError."""
+        tokens = sum(self._lengths)
+        if not tokens:
+            return
+        complete = {
+            name: np.stack(rows)
+            for name, rows in self._columns.items()
+            if len(rows) == tokens or name == "prompt_experts"
+        }
+        lengths = {"lengths": np.array(self._lengths, np.int64)}
+        if "prompt_experts" in complete:
+            lengths["prompt_lengths"] = np.array(self._prompt_lengths, np.int64)
+        self._save(self._fixed | complete | lengths)
+        self._lengths.clear()
+
+    def _save(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+        try:
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
+                try:
+                    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+                    file.close()
+                    os.replace(file.name, self.path)
+                except BaseException:
+                    os.unlink(file.name)
+                    raise
+        except OSError as error:
+            raise TraceFileError(
+                f"{self.path}: the trace cannot be written: {error.strerror or error}"
+            ) from error
+
+    def __enter__(self) -> "TraceWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

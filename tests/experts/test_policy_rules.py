@@ -1,0 +1,186 @@
+"""The rules that slot policies keep, seen from outside, and slru against a naive model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from route_traces import skewed_routes
+
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings
+
+pytestmark = pytest.mark.native
+EXPERTS, K = 9, 3
+
+tokens_of_one_layer = st.lists(
+    st.lists(st.integers(0, EXPERTS - 1), min_size=1, max_size=K, unique=True), max_size=60
+)
+
+
+def one_layer(kind: PolicyKind, slots: int, **changes: object) -> PolicySettings:
+    return replace(PolicySettings(kind, EXPERTS, K, (slots,)), **changes)  # type: ignore[arg-type]
+
+
+class NaiveSlru:
+    """Plain lists and explicit decay: segments from oldest to newest."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots, self.room = slots, slots - max(1, slots // 4)
+        self.probationary: list[int] = []
+        self.protected: list[int] = []
+        self.frequency = dict.fromkeys(range(EXPERTS), 0.0)
+
+    def use(self, experts: list[int]) -> None:
+        hits = [e for e in experts if e in self.probationary + self.protected]
+        self.frequency = {
+            e: 0.5 ** (1 / 16) * n + (e in experts) for e, n in self.frequency.items()
+        }
+        for e in sorted(set(hits) & set(self.protected)):
+            self.protected.append(self.protected.pop(self.protected.index(e)))
+        for e in [e for e in hits if e in self.probationary]:
+            self.probationary.remove(e)
+            # The expert itself stays while any other one may be demoted in its place.
+            self.protected.append(e)
+            if len(self.protected) > self.room and len(self.protected) > 1:
+                self.probationary.append(self.oldest(e, experts))
+        for e in [e for e in experts if e not in hits]:
+            self.enter(e, experts)
+
+    def oldest(self, newcomer: int, experts: list[int]) -> int:
+        others = [e for e in self.protected if e != newcomer]
+        unused = [e for e in others if e not in experts]
+        leaves = unused[0] if unused else min(others)
+        self.protected.remove(leaves)
+        return leaves
+
+    def enter(self, expert: int, in_use: list[int]) -> None:
+        resident = self.probationary + self.protected
+        if len(resident) == self.slots:
+            idle = [e for e in resident if e not in in_use]
+            if not idle:
+                return
+            victim = min(
+                idle, key=lambda e: self.frequency[e] * (1.1 if e in self.protected else 1)
+            )
+            (self.protected if victim in self.protected else self.probationary).remove(victim)
+        self.probationary.append(expert)
+
+
+@given(st.integers(1, EXPERTS), st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_slru_agrees_with_a_naive_model(slots: int, seed: int) -> None:
+    naive, native = NaiveSlru(slots), NativePolicy(one_layer(PolicyKind.SLRU, slots))
+    for token in skewed_routes(60, 1, EXPERTS, K, seed=seed)[:, 0].tolist():
+        naive.use(token)
+        native.use(0, token)
+        native.end_token()
+        resident = np.flatnonzero(native.states().resident[0]).tolist()
+        assert resident == sorted(naive.probationary + naive.protected)
+
+
+@given(st.sampled_from(PolicyKind), st.integers(1, EXPERTS), tokens_of_one_layer)
+@settings(max_examples=150, deadline=None)
+def test_swaps_are_sound_and_never_evict_an_expert_in_use(
+    kind: PolicyKind, slots: int, tokens: list[list[int]]
+) -> None:
+    policy = NativePolicy(one_layer(kind, slots, pinned=((1, 5),), load_budget=2.0))
+    resident = {swap.expert for swap in policy.start()}
+    for experts in tokens:
+        hits = policy.counts(0).hits
+        expected = len(resident & set(experts))
+        swaps = policy.use(0, experts)
+        assert policy.counts(0).hits - hits == expected
+        assert not {swap.victim for swap in swaps} & set(experts)
+        for swap in swaps + policy.end_token():
+            assert swap.expert not in resident
+            assert swap.victim == -1 or swap.victim in resident
+            resident = (resident - {swap.victim}) | {swap.expert}
+            assert len(resident) <= slots
+        assert set(np.flatnonzero(policy.states().resident[0]).tolist()) == resident
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PolicyKind if kind is not PolicyKind.STATIC])
+def test_pins_stay_and_take_half_of_the_slots_at_most(kind: PolicyKind) -> None:
+    pinned = ((8, 2, 0, 5),)
+    policy = NativePolicy(one_layer(kind, 4, pinned=pinned, load_budget=3.0))
+    assert {swap.expert for swap in policy.start()} == {8, 2}
+    for token in skewed_routes(300, 1, EXPERTS, K, seed=4)[:, 0]:
+        policy.use(0, token)
+        policy.end_token()
+        assert policy.resident(0, 8)
+        assert policy.resident(0, 2)
+
+
+def test_pins_without_a_start_enter_when_used() -> None:
+    policy = NativePolicy(one_layer(PolicyKind.SLRU, 2, pinned=((8,),), admission=True))
+    for token in [[0, 1], [0, 1], [0], [8]]:
+        policy.use(0, token)
+        policy.end_token()
+    assert policy.resident(0, 8)
+
+
+def test_warm_pin_takes_the_most_used_and_remembers_the_rate_before() -> None:
+    chosen = one_layer(PolicyKind.LRU, 4, warm_pin=2, warm_pin_after=12)
+    policy = NativePolicy(chosen)
+    for token in [[3, 6, 0], [3, 6, 1], [3, 6, 2]]:
+        policy.use(0, token)
+        policy.end_token()
+    assert policy.before_pin is None
+    policy.use(0, [4, 5, 7])
+    swaps = policy.end_token()
+    assert policy.before_pin == (12, 4)
+    assert np.flatnonzero(policy.states().pinned[0]).tolist() == [3, 6]
+    assert policy.resident(0, 3)
+    assert policy.resident(0, 6)
+    assert {swap.expert for swap in swaps} <= {3, 6}
+
+
+def test_no_warm_pin_means_none() -> None:
+    policy = NativePolicy(one_layer(PolicyKind.SLRU, 4, warm_pin=0, warm_pin_after=0))
+    for token in skewed_routes(50, 1, EXPERTS, K)[:, 0]:
+        policy.use(0, token)
+        policy.end_token()
+    assert policy.before_pin is None
+    assert not policy.states().pinned.any()
+
+
+def test_static_keeps_its_set_and_loads_nothing_else() -> None:
+    policy = NativePolicy(one_layer(PolicyKind.STATIC, 3, pinned=((4, 1, 7, 2),)))
+    assert [swap.expert for swap in policy.start()] == [1, 4, 7]
+    assert policy.use(0, [0, 1, 2]) == []
+    assert policy.end_token() == []
+    assert policy.counts(0) == Counts(accesses=3, hits=1, loads=3)
+
+
+def test_admission_leaves_the_slot_to_the_expert_used_more() -> None:
+    def loads(admission: bool) -> list[int]:
+        policy = NativePolicy(one_layer(PolicyKind.SLRU, 2, admission=admission))
+        for token in [[0, 1], [0, 1], [0, 1]]:
+            policy.use(0, token)
+            policy.end_token()
+        return [swap.expert for swap in policy.use(0, [5])]
+
+    assert loads(admission=True) == []
+    assert loads(admission=False) == [5]
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END])
+def test_learned_loads_before_use_and_keeps_to_its_budget(kind: PolicyKind) -> None:
+    routes = skewed_routes(3000, 6, 16, 2, seed=5)
+    policy = NativePolicy(PolicySettings(kind, 16, 2, (4,) * 6, load_budget=1.0))
+    policy.replay(routes, np.array([len(routes)]))
+    counts = [Counts(*column) for column in policy.all_counts()]
+    loads = sum(count.loads for count in counts) / len(routes)
+    assert abs(loads - 1) < 0.2
+    assert sum(count.early_hits for count in counts) > 200
+
+
+def test_a_batch_evicts_nothing_and_keeps_what_its_end_uses() -> None:
+    policy = NativePolicy(one_layer(PolicyKind.SLRU, 3))
+    batch = np.array([[0, 1, 2]] * 30 + [[3, 4, 5]] * 20)
+    assert {swap.expert for swap in policy.use_batch(0, batch)} == {3, 4, 5}
+    policy.end_token()
+    assert policy.use_batch(0, batch[:10]) == []
+    assert policy.counts(0) == Counts(accesses=9, hits=0, loads=3)

@@ -1,0 +1,112 @@
+"""Traces: what is recorded is what is read, and files that are none are refused in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from route_traces import skewed_routes
+
+from sharpi.errors import TraceFileError
+from sharpi.experts.trace import read_trace
+from sharpi.experts.trace_writer import TraceWriter
+
+ROUTES = skewed_routes(7, 3, 10, 2)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    with TraceWriter(path, 10, expert_bytes=(100, 200, 300)) as writer:
+        writer.begin(ROUTES[:2])
+        for token in ROUTES[2:5]:
+            writer.append(token, token_id=4, probabilities=np.full((3, 10), 0.1))
+        writer.begin()
+        for token in ROUTES[5:]:
+            writer.append(token, token_id=5, load_seconds=0.25)
+    trace = read_trace(path)
+    np.testing.assert_array_equal(trace.routes, ROUTES[2:])
+    assert trace.lengths.tolist() == [3, 2]
+    assert trace.num_experts == 10
+    assert trace.expert_bytes is not None
+    assert trace.expert_bytes.tolist() == [100, 200, 300]
+    with np.load(path) as arrays:
+        assert arrays["token_ids"].tolist() == [4, 4, 4, 5, 5]
+        assert arrays["prompt_lengths"].tolist() == [2, 0]
+        np.testing.assert_array_equal(arrays["prompt_experts"], ROUTES[:2])
+        assert "probabilities" not in arrays  # not known for every token
+    assert [each.name for each in tmp_path.iterdir()] == ["trace.npz"]
+
+
+def test_nothing_recorded_writes_nothing_and_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    path.write_text("older")
+    TraceWriter(path, 10).close()
+    assert path.read_text() == "older"
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "nowhere" / "trace.npz", 10)
+    writer.append(ROUTES[0])
+    with pytest.raises(TraceFileError, match="cannot be written: No such file"):
+        writer.close()
+
+
+def test_the_first_tokens(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", experts=ROUTES, lengths=[3, 0, 4])
+    start = read_trace(tmp_path / "t.npz").first(5)
+    assert (start.num_tokens, start.lengths.tolist()) == (5, [3, 2])
+
+
+Arrays = dict[str, object]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"routes": ROUTES}, "no array 'experts'"),
+        ({"experts": ROUTES[0]}, r"'experts' is int32 of \(3, 2\)"),
+        ({"experts": ROUTES[:0]}, r"\(0, 3, 2\)"),
+        ({"experts": ROUTES.astype(float)}, "float64"),
+        ({"experts": ROUTES - ROUTES.min() - 1}, "expert ids from -1"),
+        ({"experts": ROUTES, "num_experts": 5}, "in a trace of 5 experts"),
+        ({"experts": ROUTES, "num_experts": [1, 2]}, "not one whole number"),
+        ({"experts": ROUTES * 0}, "token 0 uses an expert of a layer twice"),
+        ({"experts": ROUTES, "lengths": [3, 3]}, "do not add up to the 7 tokens"),
+        ({"experts": ROUTES, "lengths": [8, -1]}, "do not add up"),
+        ({"experts": ROUTES, "expert_bytes": [1, 2]}, "one number or one a layer"),
+        ({"experts": np.array([None])}, "not an .npz file of routes"),
+    ],
+)
+def test_contradictions(tmp_path: Path, arrays: Arrays, complaint: str) -> None:
+    path = tmp_path / "trace.npz"
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    with pytest.raises(TraceFileError, match=complaint) as error:
+        read_trace(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def write_text(path: Path) -> None:
+    path.write_text("no trace")
+
+
+def write_single_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, ROUTES)
+
+
+def write_half(path: Path) -> None:
+    np.savez(path, experts=ROUTES)
+    path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.parametrize("write", [write_text, write_single_array, write_half, Path.touch])
+def test_files_of_another_kind(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path / "trace.npz")
+    with pytest.raises(TraceFileError, match=r"not an .npz file"):
+        read_trace(tmp_path / "trace.npz")
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(TraceFileError, match="No such file"):
+        read_trace(tmp_path / "none.npz")
