@@ -7,8 +7,8 @@ Keys are those of the GGUF specification, `<architecture>.` in front.
 import math
 from dataclasses import dataclass
 
-from sharpi.errors import ModelFileError
-from sharpi.gguf.fault import file_fault
+from sharpi.errors import ModelFileError, UnsupportedModelError
+from sharpi.gguf.fault import file_fault, printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.rope import RopeScaling, read_scaling
@@ -53,7 +53,14 @@ class ModelConfig:
 def read_config(file: GgufFile) -> ModelConfig:
     """The configuration; raises UnsupportedModelError or ModelFileError naming the key at fault."""
     architecture = file.metadata.get_str("general.architecture")
-    return _Keys(file.metadata, load_spec(architecture), architecture).config()
+    return _Keys(file.metadata, _spec(file, architecture), architecture).config()
+
+
+def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
+    try:
+        return load_spec(architecture)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(printable(f"{file.path}: {error}")) from None
 
 
 class _Keys:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.fault import file_fault, printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.ops.interface import FloatArray, RopeTable
 
@@ -43,7 +43,9 @@ def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
     kind = metadata.get_str(f"{prefix}.type", "linear" if factor else "none")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(
-            f"{prefix}.type is {kind!r}; sharpi knows none, linear and yarn"
+            printable(
+                f"{metadata.path}: {prefix}.type is {kind!r}; sharpi knows none, linear and yarn"
+            )
         )
     if kind == "none" or factor == 0:
         return RopeScaling()

@@ -12,6 +12,7 @@ from fake_engine import FakeEngine
 from sharpi import __version__
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = ("run", "chat", "tokenize", "inspect", "plan", "doctor", "logits", "perplexity", "bench")
 HEAVY = ("torch", "cupy", "numpy", "gguf", "tokenizers", "jinja2", "rich")
 
 
@@ -35,7 +36,7 @@ def test_version(sharpi: CommandLine) -> None:
 def test_help_lists_the_commands(sharpi: CommandLine, flag: str) -> None:
     result = sharpi(flag)
     assert result.exit_code == 0
-    for name in ("run", "chat", "tokenize", "inspect", "logits", "perplexity", "--version"):
+    for name in (*COMMANDS, "--version"):
         assert f"  {name} " in result.out
 
 
@@ -45,7 +46,7 @@ def test_no_command_shows_help_and_fails(sharpi: CommandLine) -> None:
     assert "Commands:" in result.err
 
 
-@pytest.mark.parametrize("command", ["run", "chat", "tokenize", "inspect", "logits", "perplexity"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_one_line_summary(sharpi: CommandLine, command: str) -> None:
     assert sharpi(command, "--help").exit_code == 0
     row = next(line for line in sharpi("--help").out.splitlines() if f"  {command} " in line)
