@@ -1,0 +1,111 @@
+// Reads experts from disk, several reads in flight: those that are waited for first, then those
+// that may be.
+//
+// A few threads that block in pread keep a disk as busy as io_uring does (3.1 GB/s of 1 MiB reads
+// either way, at 0.02 CPU seconds a gigabyte) and run where io_uring is forbidden.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "direct_reader_file.h"
+
+namespace sharpi {
+
+enum class LoadState : uint32_t { Absent, Loading, Ready, Failed };
+
+// What one expert's reads end in. All but the atomics is guarded by the reader's lock.
+struct Load {
+  std::atomic<LoadState> state{LoadState::Absent};
+  int pending = 0;          // reads that are queued or in flight
+  int fault = kReadFine;    // of the read that failed first
+  bool is_dropped = false;  // some reads will not happen: it ends absent
+  bool is_prefetch = false;
+  std::atomic<int64_t> bytes_read{0};  // since it was made
+};
+
+// A range of a file, aligned to 4096 as its destination is.
+struct FileRange {
+  int32_t file;
+  uint64_t offset;
+  size_t bytes;
+  uint8_t* to;
+};
+
+// One expert to read.
+struct LoadOrder {
+  Load* load;
+  std::vector<FileRange> ranges;
+  size_t bytes() const;
+};
+
+struct ReaderSettings {
+  std::vector<std::string> files;
+  bool direct = true;
+  int reads_in_flight = 4;
+  size_t max_prefetch_bytes = 0;  // queued at most
+};
+
+struct ReaderCounts {
+  int64_t dropped_prefetches = 0;  // experts, for want of room in the queue
+  int64_t failed_prefetches = 0;   // experts
+};
+
+class DirectReader {
+ public:
+  // Throws std::system_error naming the file.
+  explicit DirectReader(const ReaderSettings& settings);
+  ~DirectReader();
+
+  // Starts reads that somebody waits for.
+  void demand(const LoadOrder& order);
+  // Queues reads that begin when nothing else is queued. Beyond the bound the oldest batch is
+  // dropped.
+  void prefetch(const std::vector<LoadOrder>& batch);
+  // Somebody waits for a prefetch now. False where part of it was dropped: cancel and demand it.
+  bool promote(Load& load);
+  // Takes back what has not begun and waits for what has; the load is absent then.
+  void cancel(Load& load);
+
+  bool is_direct() const;
+  ReaderCounts counts() const;
+  // A sentence about the last read that failed; empty when none did.
+  std::string last_fault() const;
+
+ private:
+  struct Read {
+    Load* load;
+    FileRange range;
+  };
+  using Batch = std::deque<Read>;
+
+  void begin(Load& load, bool is_prefetch);
+  void append(std::deque<Read>& queue, const LoadOrder& order);
+  void drop_oldest();
+  int take_back(std::deque<Read>& queue, const Load& load);
+  void serve();
+  bool has_work() const { return !demanded_.empty() || !batches_.empty(); }
+  Read take();
+  void finish(const Read& read, int fault);
+  void settle(Load& load);
+
+  std::vector<std::unique_ptr<DirectFile>> files_;
+  const size_t max_prefetch_bytes_;
+  mutable std::mutex lock_;
+  std::condition_variable work_, settled_;
+  std::deque<Read> demanded_;
+  std::deque<Batch> batches_;  // never an empty one
+  size_t prefetch_bytes_ = 0;  // in batches_
+  ReaderCounts counts_;
+  std::string last_fault_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,285 @@
+#include "expert_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace sharpi {
+namespace {
+
+constexpr int kSpins = 200;  // about 10 us; the readers want the processor, too
+
+void pause_thread() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+std::vector<std::unique_ptr<StoreLayer>> make_layers(const std::vector<LayerLayout>& layouts) {
+  std::vector<std::unique_ptr<StoreLayer>> layers;
+  for (size_t i = 0; i < layouts.size(); i++)
+    layers.push_back(std::make_unique<StoreLayer>(layouts[i], int(i)));
+  return layers;
+}
+
+LoadState state_of(const Entry& entry) { return entry.state.load(std::memory_order_acquire); }
+
+}  // namespace
+
+ExpertStore::ExpertStore(const StoreSettings& settings, SlotPolicy& policy)
+    : layers_(make_layers(settings.layers)),
+      buffers_(layers_, settings.num_spares),
+      policy_(policy),
+      counts_(layers_.size()),
+      stalls_(layers_.size()),
+      reader_(settings.reader) {}
+
+void ExpertStore::start() {
+  std::lock_guard guard(lock_);
+  swaps_.clear();
+  policy_.start(swaps_);
+  for (const Swap& swap : swaps_) {
+    give_slot(swap);
+    demand(entry(swap.layer, swap.expert));
+  }
+}
+
+void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k) {
+  std::lock_guard guard(lock_);
+  swaps_.clear();
+  if (tokens == 1) policy_.use(layer, routes, k, swaps_);
+  else policy_.use_batch(layer, routes, tokens, k, swaps_);
+  distinct_.assign(routes, routes + size_t(tokens) * k);
+  std::sort(distinct_.begin(), distinct_.end());
+  distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
+  apply(swaps_, layer);
+  for (int32_t expert : distinct_) lease(entry(layer, expert));
+  start_waiting();
+}
+
+// Slots change hands at once. What another layer gets is read when nothing else is.
+void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
+  std::vector<Entry*> early;
+  for (const Swap& swap : swaps) {
+    give_slot(swap);
+    Entry& e = entry(swap.layer, swap.expert);
+    const bool used_now = swap.layer == layer_in_use &&
+                          std::binary_search(distinct_.begin(), distinct_.end(), swap.expert);
+    const bool is_new = std::find(early.begin(), early.end(), &e) == early.end();
+    if (!used_now && is_new) early.push_back(&e);
+  }
+  std::erase_if(early, [](Entry* e) { return !e->buffer || state_of(*e) != LoadState::Absent; });
+  prefetch(early);
+}
+
+void ExpertStore::give_slot(const Swap& swap) {
+  if (swap.victim >= 0) {
+    Entry& victim = entry(swap.layer, swap.victim);
+    Buffer* slot = victim.buffer;
+    vacate(victim);
+    buffers_.give_slot(swap.layer, slot);
+  }
+  Entry& e = entry(swap.layer, swap.expert);
+  Buffer* slot = buffers_.take_slot(swap.layer);
+  if (e.buffer) move_into(e, slot);
+  else layers_[swap.layer]->seat(e, *slot);
+}
+
+// The expert lies in a spare, or is being read into it. Where the spare is no larger than a slot of
+// the layer it becomes one; else the bytes move.
+void ExpertStore::move_into(Entry& entry, Buffer* slot) {
+  StoreLayer& layer = *layers_[entry.layer];
+  Buffer* spare = entry.buffer;
+  if (spare->bytes == slot->bytes) {
+    buffers_.exchange(spare, slot);
+    return;
+  }
+  if (state_of(entry) == LoadState::Loading) {
+    reader_.promote(entry);
+    entry.state.wait(LoadState::Loading, std::memory_order_acquire);
+  }
+  memcpy(slot->data, spare->data, layer.slot_bytes());
+  layer.unseat(entry);
+  layer.seat(entry, *slot);
+}
+
+void ExpertStore::lease(Entry& entry) {
+  StoreCounts& counts = counts_[entry.layer];
+  counts.accesses++;
+  entry.is_leased = true;
+  const bool was_early = std::exchange(entry.is_early, false);
+  const LoadState state = state_of(entry);
+  const bool is_late = state == LoadState::Loading && reader_.promote(entry);
+  counts.hits += state == LoadState::Ready;
+  counts.late += is_late;
+  if (state == LoadState::Ready || is_late) {
+    counts.prefetch_used += was_early;
+  } else if (entry.buffer) {
+    if (state == LoadState::Loading) reader_.cancel(entry);  // a prefetch dropped in part
+    demand(entry);
+  } else {
+    entry.is_waiting = true;
+    entry.state.store(LoadState::Loading, std::memory_order_relaxed);
+    waiting_.push_back(&entry);
+  }
+}
+
+void ExpertStore::demand(Entry& entry) {
+  counts_[entry.layer].loads++;
+  reader_.demand(layers_[entry.layer]->order(entry));
+}
+
+void ExpertStore::start_waiting() {
+  while (!waiting_.empty()) {
+    Buffer* spare = take_spare();
+    if (!spare) return;
+    Entry& e = *waiting_.front();
+    waiting_.pop_front();
+    e.is_waiting = false;
+    layers_[e.layer]->seat(e, *spare);
+    demand(e);
+  }
+}
+
+Buffer* ExpertStore::take_free_spare(int reserve) {
+  Buffer* found = nullptr;
+  int num_free = 0;
+  for (Buffer* buffer : buffers_.spares())
+    if (!buffer->holder) found = buffer, num_free++;
+  return num_free > reserve ? found : nullptr;
+}
+
+// A free one, or that of a guess which nobody needs now: rather one that has not come.
+Buffer* ExpertStore::take_spare() {
+  if (Buffer* buffer = take_free_spare(0)) return buffer;
+  Buffer* found = nullptr;
+  for (Buffer* buffer : buffers_.spares()) {
+    if (buffer->holder->is_leased) continue;
+    if (!found || state_of(*buffer->holder) == LoadState::Absent) found = buffer;
+  }
+  if (found) vacate(*found->holder);
+  return found;
+}
+
+void ExpertStore::release(int layer, int expert) {
+  std::lock_guard guard(lock_);
+  unlease(entry(layer, expert));
+  start_waiting();
+}
+
+void ExpertStore::release(int layer) {
+  std::lock_guard guard(lock_);
+  for (int e = 0; e < layers_[layer]->num_experts(); e++) unlease(entry(layer, e));
+  for (Buffer* buffer : buffers_.spares())
+    if (buffer->holder && buffer->holder->layer == layer) vacate(*buffer->holder);
+  start_waiting();
+}
+
+void ExpertStore::unlease(Entry& entry) {
+  if (!entry.is_leased) return;
+  entry.is_leased = false;
+  if (entry.is_waiting) {
+    entry.is_waiting = false;
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &entry));
+    reader_.cancel(entry);
+  } else if (buffers_.is_spare(entry.buffer)) {
+    vacate(entry);
+  } else if (state_of(entry) == LoadState::Failed) {
+    forget_bytes(entry);
+  }
+}
+
+void ExpertStore::vacate(Entry& entry) {
+  forget_bytes(entry);
+  layers_[entry.layer]->unseat(entry);
+}
+
+void ExpertStore::forget_bytes(Entry& entry) {
+  const bool was_early = std::exchange(entry.is_early, false);
+  if (state_of(entry) == LoadState::Loading) reader_.cancel(entry);
+  else if (was_early && state_of(entry) == LoadState::Ready)
+    counts_[entry.layer].wasted_bytes += int64_t(layers_[entry.layer]->order(entry).bytes());
+  entry.state.store(LoadState::Absent, std::memory_order_relaxed);
+}
+
+void ExpertStore::prefetch(int layer, const int32_t* experts, int count) {
+  std::lock_guard guard(lock_);
+  std::vector<Entry*> wanted;
+  for (int i = 0; i < count; i++) {
+    Entry& e = entry(layer, experts[i]);
+    if (state_of(e) != LoadState::Absent || e.is_leased) continue;
+    if (!e.buffer) {
+      Buffer* spare = take_free_spare(policy_.settings().experts_per_token);
+      if (!spare) continue;
+      layers_[layer]->seat(e, *spare);
+    }
+    wanted.push_back(&e);
+  }
+  prefetch(wanted);
+}
+
+void ExpertStore::prefetch(const std::vector<Entry*>& entries) {
+  if (entries.empty()) return;
+  std::vector<LoadOrder> batch;
+  for (Entry* e : entries) {
+    e->is_early = true;
+    counts_[e->layer].prefetched++;
+    batch.push_back(layers_[e->layer]->order(*e));
+  }
+  reader_.prefetch(batch);
+}
+
+void ExpertStore::end_token() {
+  std::lock_guard guard(lock_);
+  swaps_.clear();
+  policy_.end_token(swaps_);
+  apply(swaps_, -1);
+}
+
+void ExpertStore::reset_sequence() {
+  std::lock_guard guard(lock_);
+  policy_.reset_sequence();
+}
+
+bool ExpertStore::is_ready(int layer, int expert) const {
+  return state_of(entry(layer, expert)) == LoadState::Ready;
+}
+
+bool ExpertStore::wait(int layer, int expert) {
+  Entry& e = entry(layer, expert);
+  return state_of(e) == LoadState::Ready || wait_slowly(e);
+}
+
+bool ExpertStore::wait_slowly(Entry& entry) {
+  begin_stall(entry.layer);
+  for (int i = 0; i < kSpins && state_of(entry) == LoadState::Loading; i++) pause_thread();
+  while (state_of(entry) == LoadState::Loading)
+    entry.state.wait(LoadState::Loading, std::memory_order_acquire);
+  end_stall(entry.layer);
+  return state_of(entry) == LoadState::Ready;
+}
+
+void ExpertStore::begin_stall(int layer) {
+  std::lock_guard guard(stall_lock_);
+  if (!stalls_[layer].waiting++) stalls_[layer].since = std::chrono::steady_clock::now();
+}
+
+void ExpertStore::end_stall(int layer) {
+  std::lock_guard guard(stall_lock_);
+  Stall& stall = stalls_[layer];
+  if (--stall.waiting) return;
+  stall.ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - stall.since).count();
+}
+
+StoreCounts ExpertStore::counts(int layer) const {
+  std::scoped_lock guard(lock_, stall_lock_);
+  StoreCounts counts = counts_[layer];
+  counts.stall_ns = stalls_[layer].ns;
+  for (int e = 0; e < layers_[layer]->num_experts(); e++)
+    counts.bytes_read += entry(layer, e).bytes_read.load(std::memory_order_relaxed);
+  return counts;
+}
+
+}  // namespace sharpi

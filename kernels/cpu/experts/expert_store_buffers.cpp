@@ -1,0 +1,101 @@
+#include "expert_store_buffers.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+constexpr uint64_t kAlignment = 4096;
+constexpr uint64_t round_down(uint64_t n) { return n / kAlignment * kAlignment; }
+constexpr uint64_t round_up(uint64_t n) { return round_down(n + kAlignment - 1); }
+
+size_t largest_slot(const std::vector<std::unique_ptr<StoreLayer>>& layers) {
+  size_t bytes = 0;
+  for (const auto& layer : layers) bytes = std::max(bytes, layer->slot_bytes());
+  return bytes;
+}
+
+}  // namespace
+
+StoreLayer::StoreLayer(const LayerLayout& layout, int layer)
+    : layout_(layout), entries_(std::make_unique<Entry[]>(layout.num_experts)) {
+  for (int piece = 0; piece < kPieces; piece++) {
+    uint64_t widest = 0;
+    for (int e = 0; e < num_experts(); e++)
+      widest = std::max(widest, place(piece, e).last - place(piece, e).first);
+    starts_[piece] = slot_bytes_;
+    slot_bytes_ += widest;
+    tables_[piece].assign(num_experts(), nullptr);
+  }
+  for (int e = 0; e < num_experts(); e++) entries_[e].layer = layer, entries_[e].expert = e;
+}
+
+StoreLayer::Place StoreLayer::place(int piece, int expert) const {
+  const PieceLayout& p = layout_.pieces[piece];
+  const uint64_t start = p.offset + uint64_t(expert) * p.bytes;
+  return {round_down(start), round_up(start + p.bytes)};
+}
+
+void StoreLayer::seat(Entry& entry, Buffer& buffer) {
+  entry.buffer = &buffer;
+  buffer.holder = &entry;
+  for (int piece = 0; piece < kPieces; piece++) {
+    const PieceLayout& p = layout_.pieces[piece];
+    const uint64_t start = p.offset + uint64_t(entry.expert) * p.bytes;
+    tables_[piece][entry.expert] = buffer.data + starts_[piece] + start % kAlignment;
+  }
+}
+
+void StoreLayer::unseat(Entry& entry) {
+  entry.buffer->holder = nullptr;
+  entry.buffer = nullptr;
+  for (auto& table : tables_) table[entry.expert] = nullptr;
+}
+
+LoadOrder StoreLayer::order(Entry& entry) const {
+  LoadOrder order{&entry, {}};
+  for (int piece = 0; piece < kPieces; piece++) {
+    const Place p = place(piece, entry.expert);
+    order.ranges.push_back({layout_.pieces[piece].file, p.first, size_t(p.last - p.first),
+                            entry.buffer->data + starts_[piece]});
+  }
+  return order;
+}
+
+StoreBuffers::StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_spares)
+    : memory_(total_bytes(layers, num_spares)), free_slots_(layers.size()) {
+  uint8_t* at = memory_.data();
+  const auto cut = [&](size_t bytes) {
+    buffers_.push_back(std::make_unique<Buffer>(Buffer{at, bytes}));
+    at += bytes;
+    return buffers_.back().get();
+  };
+  for (size_t i = 0; i < layers.size(); i++)
+    for (int slot = 0; slot < layers[i]->num_slots(); slot++)
+      free_slots_[i].push_back(cut(layers[i]->slot_bytes()));
+  for (int i = 0; i < num_spares; i++) spares_.push_back(cut(largest_slot(layers)));
+}
+
+size_t StoreBuffers::total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers,
+                                 int num_spares) {
+  size_t bytes = size_t(num_spares) * largest_slot(layers);
+  for (const auto& layer : layers) bytes += size_t(layer->num_slots()) * layer->slot_bytes();
+  return bytes;
+}
+
+Buffer* StoreBuffers::take_slot(int layer) {
+  if (free_slots_[layer].empty()) return nullptr;
+  Buffer* buffer = free_slots_[layer].back();
+  free_slots_[layer].pop_back();
+  return buffer;
+}
+
+bool StoreBuffers::is_spare(const Buffer* buffer) const {
+  return std::find(spares_.begin(), spares_.end(), buffer) != spares_.end();
+}
+
+void StoreBuffers::exchange(Buffer* spare, Buffer* slot) {
+  *std::find(spares_.begin(), spares_.end(), spare) = slot;
+}
+
+}  // namespace sharpi

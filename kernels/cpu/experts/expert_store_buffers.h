@@ -1,0 +1,102 @@
+// The buffers that experts are read into: slots of a layer, and spares that all layers share.
+//
+// A buffer holds, for each of an expert's three pieces, the aligned range of the file around it, so
+// that a direct read lands in place.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "direct_reader.h"
+#include "slot_memory.h"
+
+namespace sharpi {
+
+constexpr int kPieces = 3;  // gate, up, down
+
+// Where a matrix of a layer's experts lies: that of expert 0, the others behind it.
+struct PieceLayout {
+  int32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // of one expert
+};
+
+// A layer without experts has none.
+struct LayerLayout {
+  int num_experts = 0, num_slots = 0;
+  std::array<PieceLayout, kPieces> pieces;
+};
+
+struct Entry;
+
+struct Buffer {
+  uint8_t* data;
+  size_t bytes;
+  Entry* holder = nullptr;
+};
+
+// An expert of a layer: what of it is in memory, and who needs it.
+struct Entry : Load {
+  int32_t layer = 0, expert = 0;
+  Buffer* buffer = nullptr;
+  bool is_leased = false;   // between acquire and release
+  bool is_waiting = false;  // leased, and no buffer free for it yet
+  bool is_early = false;    // read before anybody asked, and not used since
+};
+
+// One layer's geometry and entries.
+class StoreLayer {
+ public:
+  StoreLayer(const LayerLayout& layout, int layer);
+
+  int num_experts() const { return layout_.num_experts; }
+  int num_slots() const { return layout_.num_slots; }
+  size_t slot_bytes() const { return slot_bytes_; }
+  Entry& entry(int expert) { return entries_[expert]; }
+  // Addresses of the experts' pieces, (experts) for each; valid for those that are ready.
+  const uint8_t* const* table(int piece) const { return tables_[piece].data(); }
+
+  // Binds an expert to a buffer, and tells the tables.
+  void seat(Entry& entry, Buffer& buffer);
+  void unseat(Entry& entry);
+  LoadOrder order(Entry& entry) const;
+
+ private:
+  struct Place {
+    uint64_t first, last;  // the aligned range of the file around a piece
+  };
+  Place place(int piece, int expert) const;
+
+  const LayerLayout layout_;
+  size_t starts_[kPieces + 1];  // of the pieces within a buffer
+  size_t slot_bytes_ = 0;
+  std::unique_ptr<Entry[]> entries_;
+  std::array<std::vector<const uint8_t*>, kPieces> tables_;
+};
+
+// Every buffer, cut from one memory.
+class StoreBuffers {
+ public:
+  StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_spares);
+
+  // A slot of the layer that nobody has, or null.
+  Buffer* take_slot(int layer);
+  void give_slot(int layer, Buffer* buffer) { free_slots_[layer].push_back(buffer); }
+  const std::vector<Buffer*>& spares() const { return spares_; }
+  bool is_spare(const Buffer* buffer) const;
+  // From now on `slot` is a spare, and `spare` a slot in its place. Only for equal sizes.
+  void exchange(Buffer* spare, Buffer* slot);
+  size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_spares);
+
+  SlotMemory memory_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::vector<Buffer*>> free_slots_;  // by layer
+  std::vector<Buffer*> spares_;
+};
+
+}  // namespace sharpi

@@ -1,0 +1,41 @@
+#include "slot_memory.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace sharpi {
+namespace {
+
+constexpr size_t kPage = 4096, kHugePage = 2 << 20;
+constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Touches every page now: the first tokens would pay for it otherwise, and memory that is not there
+// is better missed here.
+void populate(uint8_t* data, size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (!madvise(data, bytes, MADV_POPULATE_WRITE)) return;
+#endif
+  for (size_t i = 0; i < bytes; i += kPage) static_cast<volatile uint8_t*>(data)[i] = 0;
+}
+
+}  // namespace
+
+SlotMemory::SlotMemory(size_t bytes) : bytes_(round_up(bytes ? bytes : 1, kPage)) {
+  const size_t reserved = bytes_ + kHugePage;
+  void* p = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  const auto start = reinterpret_cast<uintptr_t>(p);
+  data_ = reinterpret_cast<uint8_t*>(round_up(start, kHugePage));
+  const size_t before = size_t(reinterpret_cast<uintptr_t>(data_) - start);
+  if (before) munmap(p, before);
+  if (kHugePage > before) munmap(data_ + bytes_, kHugePage - before);
+#ifdef MADV_HUGEPAGE
+  madvise(data_, bytes_, MADV_HUGEPAGE);
+#endif
+  populate(data_, bytes_);
+}
+
+SlotMemory::~SlotMemory() { munmap(data_, bytes_); }
+
+}  // namespace sharpi

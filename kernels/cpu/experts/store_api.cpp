@@ -1,0 +1,134 @@
+// The C surface of the expert store. Nothing here throws; failures come back as null or a negative
+// number.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <system_error>
+
+#include "expert_store.h"
+
+#ifndef SHARPI_API
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+#endif
+
+using namespace sharpi;
+
+namespace {
+
+// The same fields as in sharpi/experts/store.py.
+struct PieceParams {
+  uint64_t offset, bytes;
+  int32_t file, reserved;
+};
+struct LayerParams {
+  int32_t num_experts, num_slots;
+  PieceParams pieces[kPieces];
+};
+struct StoreParams {
+  const char* const* files;
+  const LayerParams* layers;
+  int32_t num_files, num_layers, num_spares, reads_in_flight;
+  int32_t direct, reserved;
+  int64_t max_prefetch_bytes;
+};
+struct StoreTotals {
+  int64_t memory_bytes, dropped_prefetches, failed_prefetches, is_direct;
+};
+
+LayerLayout read_layer(const LayerParams& p) {
+  LayerLayout layout{p.num_experts, p.num_slots, {}};
+  for (int i = 0; i < kPieces; i++)
+    layout.pieces[i] = {p.pieces[i].file, p.pieces[i].offset, p.pieces[i].bytes};
+  return layout;
+}
+
+StoreSettings read(const StoreParams& p) {
+  StoreSettings s;
+  s.reader.files.assign(p.files, p.files + p.num_files);
+  s.reader.direct = p.direct != 0;
+  s.reader.reads_in_flight = p.reads_in_flight;
+  s.reader.max_prefetch_bytes = size_t(p.max_prefetch_bytes);
+  for (int i = 0; i < p.num_layers; i++) s.layers.push_back(read_layer(p.layers[i]));
+  s.num_spares = p.num_spares;
+  return s;
+}
+
+ExpertStore& store(void* handle) { return *static_cast<ExpertStore*>(handle); }
+
+// 0, or -1 when memory is short.
+template <class Action>
+int guarded(Action action) {
+  try {
+    action();
+  } catch (const std::exception&) {
+    return -1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+// Null for a struct of another size, with an empty `fault`, or for what the system refuses, with
+// its words.
+SHARPI_API void* sharpi_store_create(const StoreParams* params, size_t bytes, void* policy,
+                                     char* fault, size_t fault_bytes) {
+  *fault = 0;
+  if (bytes != sizeof(StoreParams)) return nullptr;
+  try {
+    return new ExpertStore(read(*params), *static_cast<SlotPolicy*>(policy));
+  } catch (const std::bad_alloc&) {
+    snprintf(fault, fault_bytes, "no memory for the slots of experts");
+  } catch (const std::system_error& error) {
+    snprintf(fault, fault_bytes, "%s", error.what());
+  }
+  return nullptr;
+}
+SHARPI_API void sharpi_store_destroy(void* handle) { delete static_cast<ExpertStore*>(handle); }
+
+SHARPI_API int sharpi_store_start(void* handle) {
+  return guarded([&] { store(handle).start(); });
+}
+SHARPI_API int sharpi_store_acquire(void* handle, int layer, const int32_t* routes, int tokens,
+                                    int k) {
+  return guarded([&] { store(handle).acquire(layer, routes, tokens, k); });
+}
+// 0, or -1 where the expert cannot be read.
+SHARPI_API int sharpi_store_wait(void* handle, int layer, int expert) {
+  return store(handle).wait(layer, expert) ? 0 : -1;
+}
+SHARPI_API int sharpi_store_is_ready(void* handle, int layer, int expert) {
+  return store(handle).is_ready(layer, expert);
+}
+// All experts of the layer where `expert` is negative.
+SHARPI_API int sharpi_store_release(void* handle, int layer, int expert) {
+  return guarded([&] {
+    if (expert < 0) store(handle).release(layer);
+    else store(handle).release(layer, expert);
+  });
+}
+SHARPI_API int sharpi_store_prefetch(void* handle, int layer, const int32_t* experts, int count) {
+  return guarded([&] { store(handle).prefetch(layer, experts, count); });
+}
+SHARPI_API int sharpi_store_end_token(void* handle) {
+  return guarded([&] { store(handle).end_token(); });
+}
+SHARPI_API void sharpi_store_reset_sequence(void* handle) { store(handle).reset_sequence(); }
+
+SHARPI_API int sharpi_store_max_group(void* handle) { return store(handle).max_group(); }
+// The address of an array of addresses, (experts), which holds while the store lives.
+SHARPI_API const void* sharpi_store_table(void* handle, int layer, int piece) {
+  return store(handle).table(layer, piece);
+}
+// `counts` is (layers).
+SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, StoreTotals* totals) {
+  const ExpertStore& s = store(handle);
+  for (int layer = 0; layer < s.num_layers(); layer++) counts[layer] = s.counts(layer);
+  const ReaderCounts reads = s.reader_counts();
+  *totals = {int64_t(s.memory_bytes()), reads.dropped_prefetches, reads.failed_prefetches,
+             s.is_direct()};
+}
+// The last read that failed, in words; empty where none did.
+SHARPI_API void sharpi_store_last_fault(void* handle, char* text, size_t bytes) {
+  snprintf(text, bytes, "%s", store(handle).last_fault().c_str());
+}
