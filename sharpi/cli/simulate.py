@@ -46,6 +46,13 @@ def simulate(
             show_default="a tenth of a token's look-ups",
         ),
     ] = None,
+    moving_slots: Annotated[
+        bool,
+        typer.Option(
+            "--moving-slots/--fixed-slots",
+            help="learned: slots wander to the layers that need them.",
+        ),
+    ] = False,
     resident: Annotated[
         str,
         typer.Option(
@@ -83,7 +90,7 @@ def simulate(
         trace = trace.first(tokens)
     if predictors:
         return _report_predictors(trace, as_json=as_json)
-    simulation = Simulation(admission, load_budget, sets, warm_pin, warm_pin_after)
+    simulation = Simulation(admission, load_budget, sets, moving_slots, warm_pin, warm_pin_after)
     _report(trace, names, numbers, simulation, as_json=as_json)
 
 

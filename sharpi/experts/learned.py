@@ -19,6 +19,9 @@ _RATE = 0.15
 _STEERING = np.float32(0.0005)
 _FIRST_MARGIN = np.float32(0.15)
 _LAYERS_AHEAD, _LAST_LAYERS = 2, 4
+_RANKS = 4  # of a route, the best: more of a long one would cost more than it tells
+_NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.06)
+_MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
 
 Route = dict[int, list[int]]  # a token's experts by layer, best first
 
@@ -38,15 +41,17 @@ class Learned(SlotPolicy):
         super().__init__(settings)
         self._decides_ahead = settings.kind is PolicyKind.LEARNED
         self._sources = _sources(settings.num_layers, self._decides_ahead)
-        k = settings.experts_per_token
-        energy = sum(1.0 / (rank * rank) for rank in range(1, k + 1))
+        ranks = min(settings.experts_per_token, _RANKS)
+        energy = sum(1.0 / (rank * rank) for rank in range(1, ranks + 1))
         rate = np.float32(_RATE / (len(self._sources) * energy))
-        self._rank_weights = np.float32(1) / np.arange(1, k + 1, dtype=np.float32)
+        self._rank_weights = np.float32(1) / np.arange(1, ranks + 1, dtype=np.float32)
         self._maps = [
             LearnedMap(len(self._sources), settings.num_experts, rate) for _ in settings.slots
         ]
         self._margin = _FIRST_MARGIN
-        self._loads_seen = 0
+        self._loads_seen = self._tokens_seen = 0
+        # per layer, what a slot more or less is worth there
+        self._need = np.zeros(settings.num_layers, np.float32)
         self._batch: dict[int, list[list[int]]] = {}  # by layer, the routes of its last tokens
         self._next: Route = {}
         self.reset_sequence()
@@ -92,6 +97,8 @@ class Learned(SlotPolicy):
             excess = np.float32(self._total("loads") - self._loads_seen)
             excess -= np.float32(self.settings.load_budget)
             self._margin = max(np.float32(0), self._margin + _STEERING * excess)
+            self._tokens_seen += 1
+            swaps += self._move_slots()
         self._loads_seen = self._total("loads")
         return swaps
 
@@ -140,18 +147,46 @@ class Learned(SlotPolicy):
     def _swap(self, layer: int) -> list[Swap]:
         assert self._present is not None
         scores, used, swaps = self._maps[layer].scores, self._present[layer], list[Swap]()
+        retained = used if self.settings.kind is PolicyKind.LEARNED_RETAIN else None
         for _ in range(self.settings.experts_per_token):
-            enters, leaves = self._best_outside(layer, used), self._victim(layer)
+            enters, leaves = self._best_outside(layer, retained), self._victim(layer)
             if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin:
                 break
             swaps.append(self._insert(layer, enters, leaves, early=enters not in used))
+        self._measure_need(layer)
         return swaps
 
-    def _best_outside(self, layer: int, used: Sequence[int]) -> int:
+    def _measure_need(self, layer: int) -> None:
+        scores, need = self._maps[layer].scores, self._need
+        ends = self._best_outside(layer, None), self._victim(layer)
+        gain, loss = (scores[end] if end >= 0 else np.float32(0) for end in ends)
+        now = np.float32(0) if self.layers[layer].has_free else gain + loss
+        need[layer] += (now - need[layer]) * _NEED_RATE
+
+    def _move_slots(self) -> list[Swap]:
+        """Now and then one slot from the layer of least need to that of most."""
+        chosen = self.settings
+        is_due = self._tokens_seen >= _MOVE_AFTER and self._tokens_seen % _MOVE_EVERY == 0
+        if not (chosen.moving_slots and is_due):
+            return []
+        now = [slots.num_slots for slots in self.layers]
+        fewest = [max(chosen.experts_per_token, slots // 2) for slots in chosen.slots]
+        takers = [layer for layer, slots in enumerate(now) if slots < chosen.num_experts]
+        givers = [layer for layer, slots in enumerate(now) if slots > fewest[layer]]
+        if not takers or not givers:
+            return []
+        to = max(takers, key=lambda layer: self._need[layer])
+        giver = min(givers, key=lambda layer: self._need[layer])
+        victim = self._victim(giver)
+        gains = self._need[to] > self._need[giver] + _NEED_DIFFERENCE
+        return self._move_slot(giver, to, victim) if gains and victim >= 0 else []
+
+    def _best_outside(self, layer: int, retained: Sequence[int] | None) -> int:
+        """The expert without a slot that scores most, or of those `retained` only; -1: none."""
         scores, resident = self._maps[layer].scores, self.layers[layer].resident
         may_enter = ~resident
-        if self.settings.kind is PolicyKind.LEARNED_RETAIN:
-            may_enter &= np.isin(np.arange(len(resident)), used)
+        if retained is not None:
+            may_enter &= np.isin(np.arange(len(resident)), retained)
         outside = np.flatnonzero(may_enter)
         return int(outside[np.argmax(scores[outside])]) if len(outside) else -1
 

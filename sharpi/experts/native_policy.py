@@ -25,7 +25,7 @@ class NativeSettings(Structure):
         ("warm_pin", c_int32),
         ("warm_pin_after", c_int64),
         ("load_budget", c_float),
-        ("reserved", c_int32),
+        ("moving_slots", c_int32),
         ("slots", POINTER(c_int32)),
         ("num_pinned", POINTER(c_int32)),
         ("pinned", POINTER(c_int32)),
@@ -65,7 +65,7 @@ class NativePolicy:
         self._handle = self._library.sharpi_policy_create(ctypes.byref(native), size)
         if not self._handle:
             raise MemoryError(f"no memory for the slot policy {settings.kind.name.lower()}")
-        room = sum(settings.slots) + settings.num_layers * settings.experts_per_token
+        room = sum(settings.slots) + settings.num_layers * settings.experts_per_token + 1
         self._swaps = np.empty((room, 3), np.int32)
 
     @property
@@ -198,7 +198,7 @@ def _native(settings: PolicySettings) -> NativeSettings:
         settings.warm_pin,
         settings.warm_pin_after,
         settings.load_budget,
-        0,
+        settings.moving_slots,
         _int32s(settings.slots),
         _int32s([len(ids) for ids in pins]),
         _int32s([expert for ids in pins for expert in ids]),

@@ -141,6 +141,18 @@ class SlotPolicy(ABC):
             tally["early_loads"] += 1
         return Swap(layer, expert, victim)
 
+    def _move_slot(self, layer: int, to_layer: int, victim: int) -> list[Swap]:
+        """Takes a slot from `layer`, and `victim` with it where none is free."""
+        slots, moved = self.layers[layer], list[Swap]()
+        if not slots.has_free:
+            slots.resident[victim] = False
+            self._early.discard((layer, victim))
+            self._evicted(layer, victim)
+            moved = [Swap(layer, -1, victim)]
+        slots.num_slots -= 1
+        self.layers[to_layer].num_slots += 1
+        return moved
+
     def _total(self, what: str) -> int:
         return sum(tally[what] for tally in self._tallies)
 

@@ -40,7 +40,10 @@ def policy_kind(name: str) -> PolicyKind:
 
 
 class Swap(NamedTuple):
-    """`expert` becomes resident in its layer; `victim` leaves, or is -1: a free slot is taken."""
+    """`expert` becomes resident in its layer; `victim` leaves, or is -1: a free slot is taken.
+
+    Where slots move between layers, `expert` is -1 when one goes.
+    """
 
     layer: int
     expert: int
@@ -66,8 +69,10 @@ class PolicySettings:
 
     `slots` and `pinned` have an entry per layer; of the ids in `pinned` at most half of the slots'
     number are pinned, the first ones (for static, whose whole set they are, as many as slots).
-    `load_budget` is in expert loads a token. After `warm_pin_after` accesses of all layers together
-    the `warm_pin` most used experts of each layer are pinned; 0 is off.
+    `load_budget`, for learned, is in expert loads a token. `moving_slots` lets it move slots to the
+    layers that need them, for which the experts of all layers have to be of one size. After
+    `warm_pin_after` accesses of all layers together the `warm_pin` most used experts of each layer
+    are pinned; 0 is off.
     """
 
     kind: PolicyKind
@@ -77,6 +82,7 @@ class PolicySettings:
     pinned: tuple[tuple[int, ...], ...] = ()
     admission: bool = False
     load_budget: float = 0.0
+    moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
 

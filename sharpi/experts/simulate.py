@@ -33,6 +33,7 @@ class Simulation:
     admission: bool = False
     load_budget: float | None = None
     resident: tuple[tuple[int, ...], ...] = ()
+    moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
 
@@ -88,6 +89,7 @@ def policy_settings(
         pinned=(simulation.resident or everyone) if kind is PolicyKind.STATIC else (),
         admission=simulation.admission,
         load_budget=budget,
+        moving_slots=simulation.moving_slots,
         warm_pin=simulation.warm_pin,
         warm_pin_after=simulation.warm_pin_after,
     )

@@ -68,6 +68,19 @@ def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> Non
     run_both(settings(kind, **changes), skewed_routes(500, LAYERS, EXPERTS, K, seed=1))
 
 
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_RETAIN])
+def test_moving_slots(kind: PolicyKind) -> None:
+    chosen = settings(kind, slots=(5, 5, 7, 5, 5), moving_slots=True)
+    routes = skewed_routes(1500, LAYERS, EXPERTS, K, seed=6)
+    routes[:, 3] = routes[0, 3]  # a layer that needs no slot more
+    reference = run_both(chosen, routes)
+    moved = [slots.num_slots for slots in reference.layers]
+    assert sum(moved) == 27
+    assert moved != [5, 5, 7, 5, 5]
+    assert moved[3] <= 5
+    assert all(slots.resident.sum() <= slots.num_slots for slots in reference.layers)
+
+
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_batches_between_tokens(kind: PolicyKind) -> None:
     chosen = settings(kind)

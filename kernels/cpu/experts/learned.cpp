@@ -9,6 +9,9 @@ namespace {
 constexpr double kRate = 0.15;
 constexpr float kSteering = 0.0005f;
 constexpr int kLayersAhead = 2, kLastLayers = 4;
+constexpr int kRanks = 4;  // of a route, the best: more of a long one would cost more than it tells
+constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.06f;
+constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
 
 float step_size(size_t num_sources, int k) {
   double energy = 0;
@@ -22,12 +25,13 @@ Learned::Learned(const PolicySettings& settings)
     : SlotPolicy(settings),
       sources_(choose_sources(settings)),
       scored_(settings.num_layers),
-      batch_(settings.num_layers) {
-  const float rate = step_size(sources_.size(), settings.experts_per_token);
+      batch_(settings.num_layers),
+      need_(settings.num_layers) {
+  const int ranks = std::min(settings.experts_per_token, kRanks);
+  const float rate = step_size(sources_.size(), ranks);
   for (int layer = 0; layer < settings.num_layers; layer++)
     maps_.emplace_back(int(sources_.size()), settings.num_experts, rate);
-  for (int rank = 0; rank < settings.experts_per_token; rank++)
-    rank_weights_.push_back(1.f / float(rank + 1));
+  for (int rank = 0; rank < ranks; rank++) rank_weights_.push_back(1.f / float(rank + 1));
   for (Token& token : tokens_) token.experts.resize(settings.num_layers);
 }
 
@@ -59,7 +63,7 @@ void Learned::gather(int layer, Age age) {
     const int from = sources_[s].layer + (sources_[s].is_absolute ? 0 : layer);
     if (from < 0 || from >= settings_.num_layers) continue;
     const std::vector<int32_t>& experts = tokens_[age + sources_[s].of_next_token].experts[from];
-    for (size_t rank = 0; rank < experts.size(); rank++)
+    for (size_t rank = 0; rank < std::min(experts.size(), rank_weights_.size()); rank++)
       inputs_.push_back({int(s) * settings_.num_experts + experts[rank], rank_weights_[rank]});
   }
 }
@@ -84,13 +88,12 @@ bool Learned::is_used(int layer, int expert) const {
   return std::find(used.begin(), used.end(), expert) != used.end();
 }
 
-int Learned::best_outside(int layer) const {
+int Learned::best_outside(int layer, bool only_used) const {
   const float* scores = maps_[layer].scores();
-  const bool retains = settings_.kind == PolicyKind::LearnedRetain;
   int best = -1;
   for (int e = 0; e < settings_.num_experts; e++)
     if (!resident(layer, e) && (best < 0 || scores[e] > scores[best]) &&
-        (!retains || is_used(layer, e)))
+        (!only_used || is_used(layer, e)))
       best = e;
   return best;
 }
@@ -102,11 +105,36 @@ int Learned::victim(int layer) const {
 
 void Learned::swap(int layer, std::vector<Swap>& swaps) {
   const float* scores = maps_[layer].scores();
+  const bool retains = settings_.kind == PolicyKind::LearnedRetain;
   for (int i = 0; i < settings_.experts_per_token; i++) {
-    const int enters = best_outside(layer), leaves = victim(layer);
-    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) return;
+    const int enters = best_outside(layer, retains), leaves = victim(layer);
+    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) break;
     insert(layer, enters, leaves, !is_used(layer, enters), swaps);
   }
+  if (settings_.moving_slots) measure_need(layer);
+}
+
+void Learned::measure_need(int layer) {
+  const float* scores = maps_[layer].scores();
+  const int outside = best_outside(layer, false), inside = victim(layer);
+  const float gain = outside < 0 ? 0 : scores[outside], loss = inside < 0 ? 0 : scores[inside];
+  const float need = slots(layer).has_free() ? 0 : gain + loss;
+  need_[layer] += (need - need_[layer]) * kNeedRate;
+}
+
+// Now and then one slot from the layer of least need to that of most.
+void Learned::move_slots(std::vector<Swap>& swaps) {
+  if (tokens_seen_ < kMoveAfter || tokens_seen_ % kMoveEvery) return;
+  int from = -1, to = -1;
+  for (int layer = 0; layer < settings_.num_layers; layer++) {
+    const int fewest = std::max(settings_.experts_per_token, settings_.slots[layer] / 2);
+    const int now = slots(layer).num_slots();
+    if (now < settings_.num_experts && (to < 0 || need_[layer] > need_[to])) to = layer;
+    if (now > fewest && (from < 0 || need_[layer] < need_[from])) from = layer;
+  }
+  if (from < 0 || to < 0 || !(need_[to] > need_[from] + kNeedDifference)) return;
+  const int leaves = victim(from);
+  if (leaves >= 0) move_slot(from, to, leaves, swaps);
 }
 
 // Two layers ahead: the token's route here is the last that the map of the layer after next waits
@@ -142,7 +170,11 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   const bool was_batch = !batch_.back().empty();
   if (was_batch) replay_batch();
   else end_step(&swaps);
-  if (!was_batch) steer();
+  if (!was_batch) {
+    steer();
+    tokens_seen_++;
+    if (settings_.moving_slots) move_slots(swaps);
+  }
   loads_seen_ = total_loads();
 }
 

@@ -46,7 +46,9 @@ class Learned : public SlotPolicy {
   void step(int layer);
   void swap(int layer, std::vector<Swap>& swaps);
   bool is_used(int layer, int expert) const;
-  int best_outside(int layer) const;
+  int best_outside(int layer, bool only_used) const;
+  void measure_need(int layer);
+  void move_slots(std::vector<Swap>& swaps);
   void roll();
   void end_step(std::vector<Swap>* swaps);
   void replay_batch();
@@ -60,7 +62,8 @@ class Learned : public SlotPolicy {
   std::vector<std::vector<int32_t>> batch_;  // per layer, the routes of a batch's last tokens
   std::vector<MapInput> inputs_;
   float margin_ = 0.15f;
-  int64_t loads_seen_ = 0;
+  int64_t loads_seen_ = 0, tokens_seen_ = 0;
+  std::vector<float> need_;  // per layer, what a slot more or less is worth there
 };
 
 }  // namespace sharpi

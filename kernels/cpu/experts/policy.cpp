@@ -71,6 +71,17 @@ void SlotPolicy::insert(int layer, int expert, int victim, bool early, std::vect
   swaps.push_back({layer, expert, victim});
 }
 
+void SlotPolicy::move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps) {
+  if (!layers_[layer].has_free()) {
+    layers_[layer].remove(victim);
+    early_[layer][victim] = 0;
+    evicted(layer, victim);
+    swaps.push_back({layer, -1, victim});
+  }
+  layers_[layer].resize(-1);
+  layers_[to_layer].resize(1);
+}
+
 void SlotPolicy::use_batch(int layer, const int32_t* routes, int tokens, int k,
                            std::vector<Swap>& swaps) {
   LayerSlots& slots = layers_[layer];

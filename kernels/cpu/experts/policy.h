@@ -14,6 +14,7 @@
 namespace sharpi {
 
 // `expert` becomes resident in its layer; `victim` leaves, or is -1 when a free slot is taken.
+// Where slots move between layers, `expert` is -1 when one goes.
 struct Swap {
   int32_t layer, expert, victim;
 };
@@ -37,6 +38,7 @@ struct PolicySettings {
   std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
   bool admission = false;      // slru: a miss takes a slot only if it is used more than the victim
   float load_budget = 0;       // learned: expert loads a token
+  bool moving_slots = false;   // learned: slots wander to the layers that need them
   int warm_pin = 0;            // experts a layer pins by itself; 0 is off
   int64_t warm_pin_after = 0;  // accesses of all layers before it does
 };
@@ -94,6 +96,8 @@ class SlotPolicy {
   virtual void token_ended(std::vector<Swap>&) {}
 
   void insert(int layer, int expert, int victim, bool early, std::vector<Swap>& swaps);
+  // Takes a slot from `layer`, and `victim` with it where none is free.
+  void move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps);
   const LayerSlots& slots(int layer) const { return layers_[layer]; }
   int64_t total_loads() const { return total_loads_; }
 

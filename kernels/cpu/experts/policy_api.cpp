@@ -20,7 +20,7 @@ struct PolicyParams {
   int32_t admission, warm_pin;
   int64_t warm_pin_after;
   float load_budget;
-  int32_t reserved;
+  int32_t moving_slots;
   const int32_t* slots;       // (layers)
   const int32_t* num_pinned;  // (layers)
   const int32_t* pinned;      // the layers' ids one after the other
@@ -35,7 +35,8 @@ PolicySettings read(const PolicyParams& p) {
   const int32_t* ids = p.pinned;
   for (int layer = 0; layer < p.num_layers; ids += p.num_pinned[layer++])
     s.pinned.emplace_back(ids, ids + p.num_pinned[layer]);
-  s.admission = p.admission != 0, s.load_budget = p.load_budget;
+  s.admission = p.admission != 0, s.moving_slots = p.moving_slots != 0;
+  s.load_budget = p.load_budget;
   s.warm_pin = p.warm_pin, s.warm_pin_after = p.warm_pin_after;
   return s;
 }

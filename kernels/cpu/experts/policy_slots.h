@@ -41,6 +41,15 @@ class LayerSlots {
     place_[e] = int32_t(residents_.size());
     residents_.push_back(e);
   }
+  void remove(int e) {
+    const int32_t last = residents_.back();
+    residents_[place_[e]] = last;
+    place_[last] = place_[e];
+    residents_.pop_back();
+    place_[e] = -1;
+  }
+  // One slot more or less; less where none is free is the caller's fault.
+  void resize(int change) { num_slots_ += change; }
   void replace(int e, int victim) {
     place_[e] = place_[victim];
     residents_[place_[e]] = e;
