@@ -192,8 +192,10 @@ class Attention : public Stage {
         last[i] = step.positions[tokens[i]] - at;
       }
       const PageView view = page_of(p_.cache, page_id(step, tokens[0], at), head);
+      const uint16_t* next =
+          at + kPage < end ? page_of(p_.cache, page_id(step, tokens[0], at + kPage), head).keys : nullptr;
       isa_.vectors->attend_page({queries, first, last, count, view.keys, view.values, p_.cache.key_dim,
-                                 p_.cache.value_stride, p_.soft_cap, states, sums});
+                                 p_.cache.value_stride, p_.soft_cap, states, sums, next});
     }
     for (int i = 0; i < count; i++) *Partial(partials[i]).state = states[i];
   }

@@ -21,7 +21,7 @@ inline F32x16 load(const float* p) {
   return v;
 }
 inline void store(float* p, F32x16 v) { memcpy(p, &v, sizeof v); }
-inline F32x16 broadcast(float x) { return F32x16{} + x; }
+inline F32x16 broadcast(float x) { return x - F32x16{}; }  // minus zero is nothing to do, plus zero is
 inline F32x16 max(F32x16 a, F32x16 b) { return a > b ? a : b; }
 inline F32x16 min(F32x16 a, F32x16 b) { return a < b ? a : b; }
 

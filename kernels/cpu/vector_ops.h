@@ -29,6 +29,7 @@ struct PageAttention {
   float soft_cap;          // 0: none
   SoftmaxState* states;    // per query
   float* const* sums;      // per query (value_dim)
+  const uint16_t* next;    // keys of the page that follows, worth prefetching; or null
 };
 
 struct VectorOps {

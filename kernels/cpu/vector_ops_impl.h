@@ -107,16 +107,22 @@ inline Visible visible(const PageAttention& a) {
   return {v.begin < 0 ? 0 : v.begin, v.end > kPage ? kPage : v.end};
 }
 
-// Scores of N queries with the page's keys, two panels at a time: each sum runs over the dimensions in order.
+constexpr int kLineHalves = 32;  // fp16 in a cache line
+
+// Scores of N queries with the page's keys, two panels at a time: each sum runs over the dimensions in order. Meanwhile
+// the values are fetched, line after line: later they are read in columns, which no processor foresees.
 template <int N>
 void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   constexpr int kPair = 2 * kPanel;
+  const uint16_t* line = a.values + (size_t)(range.begin / kPair * kPair) * a.value_dim;
   for (int panel = range.begin / kPair * 2; panel * kPanel < range.end; panel += 2) {
     const uint16_t* low = a.keys + (size_t)panel * a.key_dim * kPanel;
     const uint16_t* high = low + (size_t)a.key_dim * kPanel;
     F32x16 s[N][2] = {};
     for (int d = 0; d < a.key_dim; d++) {
       const F32x16 k0 = load_half(low + d * kPanel), k1 = load_half(high + d * kPanel);
+      __builtin_prefetch(line);
+      line += kLineHalves;
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) {
         const F32x16 q = broadcast(a.queries[n][d]);
@@ -131,14 +137,22 @@ void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   }
 }
 
+// Where column `d` of the values finds lines of the next page's keys to fetch, one a position; or its own page's.
+inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
+  const int done = d / kLanes * kPage * kLineHalves;
+  return a.next && done < kPage * a.key_dim ? a.next + done : a.values;
+}
+
 // sums = sums * rescale + probabilities . values, over the positions in order.
 template <int N>
 void page_values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
   for (int d = 0; d < a.value_dim; d += kLanes) {
     F32x16 s[N];
     for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
+    const uint16_t* ahead = lines_ahead(a, d);
     for (int p = range.begin; p < range.end; p++) {
       const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
+      __builtin_prefetch(ahead + p * kLineHalves);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) s[n] += probabilities[n][p] * v;
     }
