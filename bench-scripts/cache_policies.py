@@ -1,0 +1,95 @@
+"""Every slot policy over residency, on a recorded trace: a table, a JSON file and a chart.
+
+Hit rates and loads are of the whole trace from empty slots. slru is shown with and without
+admission, learned with fixed slots and with slots that move between layers. The last column is what
+deciding costs: microseconds a token on this machine, one thread.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sharpi.experts.simulate import SIMULATED, Simulation, simulate
+from sharpi.experts.trace import Trace, read_trace
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Parses the command line, replays, writes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--residency", default="25,31,38,50", help="percent of the experts")
+    parser.add_argument("--tokens", type=int, help="only the first tokens")
+    parser.add_argument("--load-budget", type=float, help="learned: expert loads a token")
+    parser.add_argument("--output", type=Path, default=Path("cache_policies"), help="folder")
+    options = parser.parse_args()
+    trace = read_trace(options.trace)
+    trace = trace.first(options.tokens or trace.num_tokens)
+    slots = [round(float(part) / 100 * trace.num_experts) for part in options.residency.split(",")]
+    rows = measure(trace, slots, Simulation(load_budget=options.load_budget))
+    print_table(trace, rows, slots)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "cache_policies.json").write_text(json.dumps(rows, indent=2) + "\n")
+    draw(rows, trace.num_experts, options.output / "cache_policies.png")
+
+
+def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
+    """A row for each variant and number of slots, variants in the order of the table."""
+    rows = []
+    for name, policy, simulation in variants(plain):
+        for number in slots:
+            row = simulate(trace, policy, number, simulation)
+            rows.append({"variant": name} | asdict(row))
+    return rows
+
+
+def variants(plain: Simulation) -> list[tuple[str, str, Simulation]]:
+    """Every policy as it is, then slru and the learned ones with what they may be given."""
+    more = [("slru + admission", "slru", replace(plain, admission=True))]
+    for name in ("learned-retain", "learned-token-end", "learned"):
+        more.append((f"{name}, moving slots", name, replace(plain, moving_slots=True)))
+    return sorted([*((name, name, plain) for name in SIMULATED), *more], key=_place)
+
+
+def _place(variant: tuple[str, str, Simulation]) -> tuple[int, int]:
+    name, policy, _ = variant
+    order = ("static", "lfu", "lru", "lfru", "slru", "learned-retain", "learned-token-end")
+    return (*order, "learned", "optimum").index(policy), len(name)
+
+
+def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
+    """Hits in percent and loads a token in brackets, a column for each number of slots."""
+    print(
+        f"{trace.num_tokens} tokens, {trace.num_layers} layers, {trace.num_experts} experts,"
+        f" {trace.experts_per_token} a token"
+    )
+    heads = "".join(f"{f'{number}/{trace.num_experts}':>16}" for number in slots)
+    print(f"{'hits % (loads a token)':32}{heads}{'us/token':>10}")
+    for begin in range(0, len(rows), len(slots)):
+        group = rows[begin : begin + len(slots)]
+        cells = "".join(f"{_cell(row):>16}" for row in group)
+        cost = sum(row["microseconds_per_token"] for row in group) / len(group)
+        print(f"{group[0]['variant']:32}{cells}{cost:>10.1f}")
+
+
+def draw(rows: list[Row], num_experts: int, path: Path) -> None:
+    """The chart, or a note where matplotlib is missing."""
+    try:
+        from residency_chart import draw_policies
+    except ModuleNotFoundError:
+        print("no chart: it needs matplotlib", file=sys.stderr)
+        return
+    draw_policies(rows, num_experts, path)
+    print(f"wrote {path}")
+
+
+def _cell(row: Row) -> str:
+    return f"{100 * row['hit_rate']:.1f} ({row['loads_per_token']:.1f})"
+
+
+if __name__ == "__main__":
+    main()
