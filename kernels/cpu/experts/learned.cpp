@@ -184,7 +184,7 @@ void Learned::replay_batch() {
   for (size_t t = 0; t < tokens; t++) {
     for (int layer = 0; layer < settings_.num_layers; layer++) {
       const int32_t* route = batch_[layer].data() + t * k;
-      tokens_[kNext].experts[layer].assign(route, route + k);
+      if (!batch_[layer].empty()) tokens_[kNext].experts[layer].assign(route, route + k);
       const int ahead = layer + kLayersAhead;
       const bool steps = settings_.kind == PolicyKind::Learned && ahead < settings_.num_layers;
       if (steps && tokens_[kPresent].is_known) step(ahead);
