@@ -1,0 +1,205 @@
+"""The expert store of kernels/cpu/experts: experts on disk, slots in RAM.
+
+The engine's native operations acquire, wait and release by themselves; the methods of the same
+names here are for tests and for whatever has no native operation.
+"""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import c_char_p
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.errors import ModelFileError
+from sharpi.experts import store_abi as abi
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.store_layout import LayerLayout, StoreLayout
+
+READS_IN_FLIGHT = 4
+_FAULT_BYTES = 4096
+
+
+class StoreCounts(NamedTuple):
+    """One layer's accesses in experts, and what they cost.
+
+    `hits` were there, `late` ones on their way, `loads` had to be read while somebody waited.
+    `bytes_read` are those of the file, prefetches included; `stall_ns` is clock time in which at
+    least one thread waited; `wasted_bytes` were read early and never used.
+    """
+
+    accesses: int
+    hits: int
+    late: int
+    loads: int
+    bytes_read: int
+    stall_ns: int
+    prefetched: int
+    prefetch_used: int
+    wasted_bytes: int
+
+
+class StoreTotals(NamedTuple):
+    """The whole store: its memory, prefetches without room or success, and how it reads."""
+
+    memory_bytes: int
+    dropped_prefetches: int
+    failed_prefetches: int
+    is_direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """`slots` has an entry per layer; `num_spares` buffers take what the policy does not keep.
+
+    `max_prefetch_bytes`: of reads that are queued and nobody waits for. `direct`: past the page
+    cache, where the file system allows it.
+    """
+
+    slots: tuple[int, ...]
+    num_spares: int
+    max_prefetch_bytes: int
+    reads_in_flight: int = READS_IN_FLIGHT
+    direct: bool = True
+
+
+class ExpertStore:
+    """Experts in slots, the others read when they are needed; ended by `close`.
+
+    Raises ModelFileError where a file cannot be opened, MemoryError where the slots do not fit.
+    """
+
+    def __init__(self, layout: StoreLayout, settings: StoreSettings, policy: NativePolicy) -> None:
+        self.layout, self.settings, self.policy = layout, settings, policy
+        self._library = abi.store_library()
+        native = _native(layout, settings)
+        fault = ctypes.create_string_buffer(_FAULT_BYTES)
+        self._handle = self._library.sharpi_store_create(
+            ctypes.byref(native), ctypes.sizeof(native), policy.handle, fault, _FAULT_BYTES
+        )
+        if not self._handle:
+            raise _refusal(os.fsdecode(fault.value))
+
+    @property
+    def handle(self) -> int:
+        """The native object; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the expert store is closed")
+        return int(self._handle)
+
+    def close(self) -> None:
+        """Ends the reads and frees the slots; the policy, which is not its own, has to outlive it.
+        A second call does nothing."""
+        if self._handle is not None:
+            self._library.sharpi_store_destroy(self._handle)
+            self._handle = None
+
+    @property
+    def max_group(self) -> int:
+        """Missed experts that can be held at once; more, and some have to be released first."""
+        return int(self._library.sharpi_store_max_group(self.handle))
+
+    def table(self, layer: int, piece: int) -> int:
+        """The address of the addresses of a layer's gate, up or down matrices, (experts)."""
+        return int(self._library.sharpi_store_table(self.handle, layer, piece) or 0)
+
+    def start(self) -> None:
+        """Begins to read the experts that the policy pins."""
+        _check(self._library.sharpi_store_start(self.handle))
+
+    def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
+        """Begins to read what a step's routes, (tokens, k), miss; they stay until released."""
+        ids = np.ascontiguousarray(routes, np.int32)
+        _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
+
+    def wait(self, layer: int, expert: int) -> None:
+        """Returns when an acquired expert is there; raises ModelFileError if it cannot be read."""
+        if self._library.sharpi_store_wait(self.handle, layer, expert):
+            raise self.read_error()
+
+    def is_ready(self, layer: int, expert: int) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(self._library.sharpi_store_is_ready(self.handle, layer, expert))
+
+    def release(self, layer: int, expert: int | None = None) -> None:
+        """An expert, or all of a layer's, may leave now."""
+        chosen = -1 if expert is None else expert
+        _check(self._library.sharpi_store_release(self.handle, layer, chosen))
+
+    def prefetch(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
+        """Hints that these are used soon: read if buffers and the disk are idle."""
+        ids = np.ascontiguousarray(experts, np.int32)
+        _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
+
+    def end_token(self) -> None:
+        """After the last layer of a step."""
+        _check(self._library.sharpi_store_end_token(self.handle))
+
+    def reset_sequence(self) -> None:
+        """A new, unrelated text."""
+        self._library.sharpi_store_reset_sequence(self.handle)
+
+    def counts(self) -> list[StoreCounts]:
+        """The counts of every layer since the start."""
+        return self._counts()[0]
+
+    def totals(self) -> StoreTotals:
+        """What belongs to no layer."""
+        return self._counts()[1]
+
+    def last_fault(self) -> str | None:
+        """The read that failed last, in words, if any did."""
+        text = ctypes.create_string_buffer(_FAULT_BYTES)
+        self._library.sharpi_store_last_fault(self.handle, text, _FAULT_BYTES)
+        return os.fsdecode(text.value) or None
+
+    def read_error(self) -> ModelFileError:
+        """The error for a step in which an expert could not be read."""
+        fault = self.last_fault() or "the experts could not be read"
+        return ModelFileError(f"{fault}; check the disk and start again with the complete file")
+
+    def _counts(self) -> tuple[list[StoreCounts], StoreTotals]:
+        counts = np.empty((len(self.layout.layers), len(StoreCounts._fields)), np.int64)
+        totals = np.empty(len(StoreTotals._fields), np.int64)
+        addresses = counts.ctypes.data, totals.ctypes.data
+        self._library.sharpi_store_counts(self.handle, *addresses)
+        memory, dropped, failed, is_direct = totals.tolist()
+        layers = [StoreCounts(*row) for row in counts.tolist()]
+        return layers, StoreTotals(memory, dropped, failed, bool(is_direct))
+
+
+def _native(layout: StoreLayout, settings: StoreSettings) -> abi.NativeStore:
+    files = (c_char_p * len(layout.files))(*map(os.fsencode, layout.files))
+    pairs = zip(layout.layers, settings.slots, strict=True)
+    layers = (abi.NativeLayer * len(layout.layers))(*(_native_layer(*pair) for pair in pairs))
+    return abi.NativeStore(
+        files,
+        layers,
+        len(files),
+        len(layers),
+        settings.num_spares,
+        settings.reads_in_flight,
+        settings.direct,
+        0,
+        settings.max_prefetch_bytes,
+    )
+
+
+def _native_layer(layer: LayerLayout, num_slots: int) -> abi.NativeLayer:
+    pieces = (abi.NativePiece(each.offset, each.num_bytes, each.file) for each in layer.pieces)
+    slots = min(num_slots, layer.num_experts)
+    return abi.NativeLayer(layer.num_experts, slots, (abi.NativePiece * abi.NUM_PIECES)(*pieces))
+
+
+def _refusal(fault: str) -> Exception:
+    if fault.startswith("no memory"):
+        return MemoryError(fault)
+    return ModelFileError(f"{fault or 'the expert store was refused'}; check the model's files")
+
+
+def _check(result: int) -> None:
+    if result:
+        raise MemoryError("no memory to look experts up")

@@ -1,0 +1,97 @@
+"""Where each layer's experts lie in the model's files, and what a slot for one has to hold.
+
+Reads past the page cache take whole 4096-byte ranges, so a slot holds the range around each of an
+expert's three matrices, and the matrix begins wherever in it the file puts it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sharpi.errors import ModelFileError
+from sharpi.gguf.reader import GgufFile, Tensor
+
+ALIGNMENT = 4096  # bytes: of offset, size and address of a direct read
+_MATRICES = ("gate", "up", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceLayout:
+    """One matrix of every expert of a layer, one behind the other.
+
+    `file`: index of the part; `offset`: bytes from its start; `num_bytes`: of one expert.
+    """
+
+    file: int
+    offset: int
+    num_bytes: int
+
+    def widest_range(self, num_experts: int) -> int:
+        """Bytes of the longest aligned range around the matrix of one expert."""
+        starts = (self.offset + i * self.num_bytes for i in range(num_experts))
+        return max(_aligned_bytes(start, self.num_bytes) for start in starts)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLayout:
+    """The routed experts of a layer; `pieces` are gate, up and down, none in a dense layer."""
+
+    num_experts: int = 0
+    pieces: tuple[PieceLayout, ...] = ()
+
+    @property
+    def expert_bytes(self) -> int:
+        """One expert as the file encodes it."""
+        return sum(piece.num_bytes for piece in self.pieces)
+
+    @property
+    def slot_bytes(self) -> int:
+        """The buffer that any expert of the layer can be read into."""
+        return sum(piece.widest_range(self.num_experts) for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLayout:
+    """A model's files and what lies in them, layer by layer."""
+
+    files: tuple[Path, ...]
+    layers: tuple[LayerLayout, ...]
+
+    @property
+    def largest_slot(self) -> int:
+        """Bytes of a buffer that serves every layer; 0 without experts."""
+        return max((layer.slot_bytes for layer in self.layers), default=0)
+
+    def memory_bytes(self, slots: tuple[int, ...], num_spares: int) -> int:
+        """What the store allocates for so many slots in each layer."""
+        in_layers = zip(slots, self.layers, strict=True)
+        return sum(n * layer.slot_bytes for n, layer in in_layers) + num_spares * self.largest_slot
+
+
+def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
+    """Where the experts lie; raises ModelFileError where a layer has only some of the matrices."""
+    layers = tuple(_layer(file.path, file.tensors, index) for index in range(num_layers))
+    return StoreLayout(tuple(file.parts), layers)
+
+
+def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout:
+    names = [f"blk.{index}.ffn_{matrix}_exps.weight" for matrix in _MATRICES]
+    found = [tensors[name] for name in names if name in tensors]
+    if not found:
+        return LayerLayout()
+    num_experts = found[0].shape[0]
+    if len(found) < len(names) or any(tensor.shape[0] != num_experts for tensor in found):
+        raise ModelFileError(
+            f"{path}: layer {index} does not have {', '.join(_MATRICES)} of all its experts, so"
+            " they cannot be read one by one; give --ram the whole model's size"
+        )
+    return LayerLayout(num_experts, tuple(map(_piece, found)))
+
+
+def _piece(tensor: Tensor) -> PieceLayout:
+    return PieceLayout(tensor.part, tensor.offset, tensor.num_bytes // tensor.shape[0])
+
+
+def _aligned_bytes(start: int, num_bytes: int) -> int:
+    first, last = start // ALIGNMENT, -(-(start + num_bytes) // ALIGNMENT)
+    return (last - first) * ALIGNMENT
