@@ -1,60 +1,29 @@
 """The expert store gives every expert's own bytes, whatever is resident, late, guessed or gone."""
 
-import ctypes
 import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from expert_files import EXPERTS, LAYERS, MOE_LAYERS, ExpertFiles, K, assert_right, open_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.errors import ModelFileError
-from sharpi.experts.native_policy import NativePolicy
-from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.store import ExpertStore, StoreSettings
-from sharpi.experts.store_layout import LayerLayout, PieceLayout, StoreLayout
+from sharpi.experts.policy_settings import PolicyKind
+from sharpi.experts.store import ExpertStore
 
 pytestmark = pytest.mark.native
-LAYERS, EXPERTS, K = 4, 8, 2
-PIECE_BYTES = ((5000, 5000, 9003), (), (4096, 8192, 100), (70_001, 70_001, 1_500_000))
-GENERATOR = np.random.default_rng(5)
-
-
-class Model:
-    """Two files of random bytes, and layers of unlike sizes whose experts lie anywhere in them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.files = (folder / "a.gguf", folder / "b.gguf")
-        self.layers: list[LayerLayout] = []
-        ends = [77, 4096]
-        for sizes in PIECE_BYTES:
-            pieces = []
-            for i, size in enumerate(sizes):
-                pieces.append(PieceLayout(i % 2, ends[i % 2], size))
-                ends[i % 2] += EXPERTS * size + 96
-            self.layers.append(LayerLayout(EXPERTS if sizes else 0, tuple(pieces)))
-        self.data = [GENERATOR.bytes(end - 96) for end in ends]
-        for file, data in zip(self.files, self.data, strict=True):
-            file.write_bytes(data)
-
-    def layout(self) -> StoreLayout:
-        return StoreLayout(self.files, tuple(self.layers))
-
-    def piece(self, layer: int, piece: int, expert: int) -> bytes:
-        where = self.layers[layer].pieces[piece]
-        start = where.offset + expert * where.num_bytes
-        return self.data[where.file][start : start + where.num_bytes]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(tmp_path_factory.mktemp("model"))
+def files(tmp_path_factory: pytest.TempPathFactory) -> ExpertFiles:
+    return ExpertFiles(tmp_path_factory.mktemp("files"))
 
 
-MOE_LAYERS = [i for i, sizes in enumerate(PIECE_BYTES) if sizes]
 MakeStore = Callable[..., ExpertStore]
 
 
@@ -62,10 +31,8 @@ MakeStore = Callable[..., ExpertStore]
 def make_store() -> Iterator[MakeStore]:
     made: list[ExpertStore] = []
 
-    def make(
-        model: Model, *, slots: int = 2, spares: int = K + 2, **changes: object
-    ) -> ExpertStore:
-        made.append(open_store(model, slots, spares, **changes))
+    def make(files: ExpertFiles, **settings: Any) -> ExpertStore:
+        made.append(open_store(files, **settings))
         return made[-1]
 
     yield make
@@ -74,40 +41,11 @@ def make_store() -> Iterator[MakeStore]:
         store.policy.close()
 
 
-def open_store(
-    model: Model,
-    slots: int,
-    spares: int,
-    kind: PolicyKind = PolicyKind.SLRU,
-    admission: bool = False,
-    pinned: tuple[tuple[int, ...], ...] = (),
-    max_prefetch_bytes: int = 1 << 24,
-    direct: bool = True,
-) -> ExpertStore:
-    per_layer = tuple(slots if layer.num_experts else 0 for layer in model.layers)
-    wanted = PolicySettings(kind, EXPERTS, K, per_layer, pinned, admission, load_budget=3)
-    chosen = StoreSettings(per_layer, spares, max_prefetch_bytes, direct=direct)
-    return ExpertStore(model.layout(), chosen, NativePolicy(wanted))
-
-
-def read(store: ExpertStore, layer: int, piece: int, expert: int) -> bytes:
-    """The bytes that the kernels would compute with."""
-    address = (ctypes.c_void_p * EXPERTS).from_address(store.table(layer, piece))[expert]
-    assert address is not None
-    return ctypes.string_at(address, store.layout.layers[layer].pieces[piece].num_bytes)
-
-
-def assert_right(store: ExpertStore, model: Model, layer: int, expert: int) -> None:
-    store.wait(layer, expert)
-    for piece in range(3):
-        assert read(store, layer, piece, expert) == model.piece(layer, piece, expert)
-
-
-def run_token(store: ExpertStore, model: Model, routes: list[list[int]]) -> None:
+def run_token(store: ExpertStore, files: ExpertFiles, routes: list[list[int]]) -> None:
     for layer, route in zip(MOE_LAYERS, routes, strict=True):
         store.acquire(layer, np.array([route]))
         for expert in sorted(route):
-            assert_right(store, model, layer, expert)
+            assert_right(store, files, layer, expert)
         store.release(layer)
     store.end_token()
 
@@ -119,12 +57,12 @@ def random_routes(generator: random.Random) -> list[list[int]]:
 @pytest.mark.parametrize("slots", [0, 1, K, EXPERTS])
 @pytest.mark.parametrize("direct", [True, False])
 def test_every_expert_is_its_own(
-    model: Model, make_store: MakeStore, slots: int, direct: bool
+    files: ExpertFiles, make_store: MakeStore, slots: int, direct: bool
 ) -> None:
-    store = make_store(model, slots=slots, direct=direct)
+    store = make_store(files, slots=slots, direct=direct)
     generator = random.Random(slots)
     for _ in range(60):
-        run_token(store, model, random_routes(generator))
+        run_token(store, files, random_routes(generator))
     counts = [store.counts()[layer] for layer in MOE_LAYERS]
     assert all(each.accesses == 60 * K for each in counts)
     assert all(each.hits + each.late + each.loads == each.accesses for each in counts)
@@ -137,14 +75,14 @@ def test_every_expert_is_its_own(
 @pytest.mark.parametrize("kind", [*PolicyKind])
 @pytest.mark.parametrize("admission", [True, False])
 def test_every_policy(
-    model: Model, make_store: MakeStore, kind: PolicyKind, admission: bool
+    files: ExpertFiles, make_store: MakeStore, kind: PolicyKind, admission: bool
 ) -> None:
     pinned = ((1, 2),) * LAYERS if kind is PolicyKind.STATIC else ()
-    store = make_store(model, slots=3, kind=kind, admission=admission, pinned=pinned)
+    store = make_store(files, slots=3, kind=kind, admission=admission, pinned=pinned)
     store.start()
     generator = random.Random(1)
     for _ in range(150):
-        run_token(store, model, random_routes(generator))
+        run_token(store, files, random_routes(generator))
     policy = store.policy.all_counts()
     for layer in MOE_LAYERS:
         counts = store.counts()[layer]
@@ -155,25 +93,25 @@ def test_every_policy(
 
 @pytest.mark.parametrize("slots", [0, 2, EXPERTS])
 def test_a_batch_of_more_experts_than_buffers(
-    model: Model, make_store: MakeStore, slots: int
+    files: ExpertFiles, make_store: MakeStore, slots: int
 ) -> None:
-    store = make_store(model, slots=slots, spares=3)
+    store = make_store(files, slots=slots, spares=3)
     assert store.max_group == 3
     routes = np.array([[i % EXPERTS, (i + 1) % EXPERTS] for i in range(20)])
     for _ in range(2):
         for layer in MOE_LAYERS:
             store.acquire(layer, routes)
             for expert in range(EXPERTS):
-                assert_right(store, model, layer, expert)
+                assert_right(store, files, layer, expert)
                 store.release(layer, expert)
         store.end_token()
-    run_token(store, model, [[0, 5]] * len(MOE_LAYERS))
+    run_token(store, files, [[0, 5]] * len(MOE_LAYERS))
 
 
-def test_a_prefetch_is_used_late_or_wasted(model: Model, make_store: MakeStore) -> None:
-    store = make_store(model, slots=1)
+def test_a_prefetch_is_used_late_or_wasted(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=1)
     store.prefetch(3, [4, 5])
-    run_token(store, model, [[0, 1], [0, 1], [4, 0]])
+    run_token(store, files, [[0, 1], [0, 1], [4, 0]])
     counts = store.counts()[3]
     assert (counts.prefetched, counts.prefetch_used) == (2, 1)
     assert counts.hits + counts.late == 1
@@ -181,46 +119,46 @@ def test_a_prefetch_is_used_late_or_wasted(model: Model, make_store: MakeStore) 
     store.prefetch(3, [6])
     while not store.is_ready(3, 6):
         pass
-    run_token(store, model, [[0, 1], [0, 1], [0, 2]])
+    run_token(store, files, [[0, 1], [0, 1], [0, 2]])
     assert store.counts()[3].wasted_bytes >= store.layout.layers[3].expert_bytes
 
 
-def test_a_guess_makes_room_for_what_is_needed(model: Model, make_store: MakeStore) -> None:
-    store = make_store(model, slots=0, spares=K)
+def test_a_guess_makes_room_for_what_is_needed(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=0, spares=K)
     store.prefetch(0, [1, 2, 3])
     assert store.counts()[0].prefetched == 0  # all buffers may be needed by a token
-    store = make_store(model, slots=0, spares=K + 1)
+    store = make_store(files, slots=0, spares=K + 1)
     store.prefetch(3, [1, 2, 3])
     assert store.counts()[3].prefetched == 1
     store.acquire(2, np.array([[0, 1], [2, 3]]))
     for expert in (0, 1, 2):
-        assert_right(store, model, 2, expert)
+        assert_right(store, files, 2, expert)
     store.release(2)
 
 
-def test_the_oldest_guesses_leave_a_full_queue(model: Model, make_store: MakeStore) -> None:
-    store = make_store(model, slots=EXPERTS, spares=K + 6, max_prefetch_bytes=2 << 20)
+def test_the_oldest_guesses_leave_a_full_queue(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=EXPERTS, spares=K + 6, max_prefetch_bytes=2 << 20)
     for expert in range(6):
         store.prefetch(3, [expert])
     for expert in range(6):
         store.acquire(3, np.array([[expert, 7]]))
-        assert_right(store, model, 3, expert)
+        assert_right(store, files, 3, expert)
         store.release(3)
-    store = make_store(model, max_prefetch_bytes=0)
+    store = make_store(files, max_prefetch_bytes=0)
     store.prefetch(3, [1, 2])
     assert store.totals().dropped_prefetches == 2
-    run_token(store, model, [[1, 2]] * len(MOE_LAYERS))
+    run_token(store, files, [[1, 2]] * len(MOE_LAYERS))
     assert store.counts()[3].prefetch_used == 0
 
 
-def test_threads_wait_together(model: Model, make_store: MakeStore) -> None:
-    store = make_store(model, slots=2)
+def test_threads_wait_together(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=2)
     faults: list[BaseException] = []
 
     def worker(layer: int, route: list[int]) -> None:
         try:
             for expert in route:
-                assert_right(store, model, layer, expert)
+                assert_right(store, files, layer, expert)
         except BaseException as fault:
             faults.append(fault)
 
@@ -240,15 +178,15 @@ def test_threads_wait_together(model: Model, make_store: MakeStore) -> None:
     assert store.counts()[3].stall_ns > 0
 
 
-def test_the_layout_counts_what_is_allocated(model: Model, make_store: MakeStore) -> None:
-    store = make_store(model, slots=3, spares=5)
+def test_the_layout_counts_what_is_allocated(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=3, spares=5)
     slots = store.settings.slots
-    assert store.totals().memory_bytes == model.layout().memory_bytes(slots, 5)
+    assert store.totals().memory_bytes == files.layout().memory_bytes(slots, 5)
 
 
-def test_a_missing_file_is_named(model: Model, make_store: MakeStore, tmp_path: Path) -> None:
-    absent = Model(tmp_path)
-    absent.files[1].unlink()
+def test_a_missing_file_is_named(files: ExpertFiles, make_store: MakeStore, tmp_path: Path) -> None:
+    absent = ExpertFiles(tmp_path)
+    absent.paths[1].unlink()
     with pytest.raises(ModelFileError, match=r"b\.gguf: No such file"):
         make_store(absent)
 
@@ -271,23 +209,23 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(KINDS), ROUTES), max_size=20)
     budget=st.sampled_from([0, 2_000_000, 1 << 24]),
 )
 def test_any_order(
-    model: Model,
+    files: ExpertFiles,
     operations: list[tuple[str, list[list[int]]]],
     slots: int,
     spares: int,
     kind: PolicyKind,
     budget: int,
 ) -> None:
-    store = open_store(model, slots, spares, kind, max_prefetch_bytes=budget)
+    store = open_store(files, slots, spares, kind, max_prefetch_bytes=budget)
     for name, routes in operations:
-        perform(store, model, name, routes)
+        perform(store, files, name, routes)
     store.close()
     store.policy.close()
 
 
-def perform(store: ExpertStore, model: Model, name: str, routes: list[list[int]]) -> None:
+def perform(store: ExpertStore, files: ExpertFiles, name: str, routes: list[list[int]]) -> None:
     if name == "token":
-        run_token(store, model, routes)
+        run_token(store, files, routes)
     elif name == "prefetch":
         for layer, route in zip(MOE_LAYERS, routes, strict=True):
             store.prefetch(layer, route)
@@ -297,13 +235,13 @@ def perform(store: ExpertStore, model: Model, name: str, routes: list[list[int]]
         store.acquire(0, np.array(routes[:1]))
         store.release(0)
     else:
-        run_batch(store, model, [[route, route[::-1], routes[0]] for route in routes])
+        run_batch(store, files, [[route, route[::-1], routes[0]] for route in routes])
 
 
-def run_batch(store: ExpertStore, model: Model, routes: list[list[list[int]]]) -> None:
+def run_batch(store: ExpertStore, files: ExpertFiles, routes: list[list[list[int]]]) -> None:
     for layer, rows in zip(MOE_LAYERS, routes, strict=True):
         store.acquire(layer, np.array(rows))
         for expert in sorted({expert for row in rows for expert in row}):
-            assert_right(store, model, layer, expert)
+            assert_right(store, files, layer, expert)
             store.release(layer, expert)
     store.end_token()

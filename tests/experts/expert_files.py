@@ -1,0 +1,71 @@
+"""Files of random bytes, laid out as experts, and stores that read them."""
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.store import ExpertStore, StoreSettings
+from sharpi.experts.store_layout import LayerLayout, PieceLayout, StoreLayout
+
+LAYERS, EXPERTS, K = 4, 8, 2
+PIECE_BYTES = ((5000, 5000, 9003), (), (4096, 8192, 100), (70_001, 70_001, 1_500_000))
+MOE_LAYERS = [i for i, sizes in enumerate(PIECE_BYTES) if sizes]
+GENERATOR = np.random.default_rng(5)
+
+
+class ExpertFiles:
+    """Two files of random bytes, and layers of unlike sizes whose experts lie anywhere in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = (folder / "a.gguf", folder / "b.gguf")
+        self.layers: list[LayerLayout] = []
+        ends = [77, 4096]
+        for sizes in PIECE_BYTES:
+            pieces = []
+            for i, size in enumerate(sizes):
+                pieces.append(PieceLayout(i % 2, ends[i % 2], size))
+                ends[i % 2] += EXPERTS * size + 96
+            self.layers.append(LayerLayout(EXPERTS if sizes else 0, tuple(pieces)))
+        self.data = [GENERATOR.bytes(end - 96) for end in ends]
+        for file, data in zip(self.paths, self.data, strict=True):
+            file.write_bytes(data)
+
+    def layout(self) -> StoreLayout:
+        return StoreLayout(self.paths, tuple(self.layers))
+
+    def piece(self, layer: int, piece: int, expert: int) -> bytes:
+        where = self.layers[layer].pieces[piece]
+        start = where.offset + expert * where.num_bytes
+        return self.data[where.file][start : start + where.num_bytes]
+
+
+def open_store(
+    files: ExpertFiles,
+    slots: int = 2,
+    spares: int = K + 2,
+    kind: PolicyKind = PolicyKind.SLRU,
+    admission: bool = False,
+    pinned: tuple[tuple[int, ...], ...] = (),
+    max_prefetch_bytes: int = 1 << 24,
+    direct: bool = True,
+) -> ExpertStore:
+    per_layer = tuple(slots if layer.num_experts else 0 for layer in files.layers)
+    wanted = PolicySettings(kind, EXPERTS, K, per_layer, pinned, admission, load_budget=3)
+    chosen = StoreSettings(per_layer, spares, max_prefetch_bytes, direct=direct)
+    return ExpertStore(files.layout(), chosen, NativePolicy(wanted))
+
+
+def read(store: ExpertStore, layer: int, piece: int, expert: int) -> bytes:
+    """The bytes that the kernels would compute with."""
+    address = (ctypes.c_void_p * EXPERTS).from_address(store.table(layer, piece))[expert]
+    assert address is not None
+    return ctypes.string_at(address, store.layout.layers[layer].pieces[piece].num_bytes)
+
+
+def assert_right(store: ExpertStore, files: ExpertFiles, layer: int, expert: int) -> None:
+    store.wait(layer, expert)
+    for piece in range(3):
+        assert read(store, layer, piece, expert) == files.piece(layer, piece, expert)
