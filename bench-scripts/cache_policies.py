@@ -50,15 +50,15 @@ def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
 def variants(plain: Simulation) -> list[tuple[str, str, Simulation]]:
     """Every policy as it is, then slru and the learned ones with what they may be given."""
     more = [("slru + admission", "slru", replace(plain, admission=True))]
-    for name in ("learned-retain", "learned-token-end", "learned"):
+    for name in ("learned-keep", "learned-retain", "learned-token-end", "learned"):
         more.append((f"{name}, moving slots", name, replace(plain, moving_slots=True)))
     return sorted([*((name, name, plain) for name in SIMULATED), *more], key=_place)
 
 
 def _place(variant: tuple[str, str, Simulation]) -> tuple[int, int]:
     name, policy, _ = variant
-    order = ("static", "lfu", "lru", "lfru", "slru", "learned-retain", "learned-token-end")
-    return (*order, "learned", "optimum").index(policy), len(name)
+    order = ("static", "lfu", "lru", "lfru", "slru", "learned-keep", "learned-retain")
+    return (*order, "learned-token-end", "learned", "optimum").index(policy), len(name)
 
 
 def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:

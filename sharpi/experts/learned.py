@@ -1,8 +1,8 @@
 """A policy that learns online which experts come next, and swaps where that gains over a margin.
 
-The margin is steered so that loads meet a budget. Three variants, by what may be loaded and when it
-is decided: retain (this token's misses, at its end), prefetch at the token's end, and prefetch two
-layers ahead.
+The margin is steered so that loads meet a budget. Four variants, by what may be loaded and when it
+is decided: retain (this token's misses, at its end), keep (a miss, at once, without a margin: for
+a tier that had to read it anyway), prefetch at the token's end, and prefetch two layers ahead.
 """
 
 from collections.abc import Sequence
@@ -40,6 +40,8 @@ class Learned(SlotPolicy):
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
         self._decides_ahead = settings.kind is PolicyKind.LEARNED
+        self._num_scored_at_end = _LAYERS_AHEAD if self._decides_ahead else settings.num_layers
+        self._decides_within = settings.kind is PolicyKind.LEARNED_KEEP
         self._sources = _sources(settings.num_layers, self._decides_ahead)
         ranks = min(settings.experts_per_token, _RANKS)
         energy = sum(1.0 / (rank * rank) for rank in range(1, ranks + 1))
@@ -59,10 +61,12 @@ class Learned(SlotPolicy):
     def reset_sequence(self) -> None:
         self._scored: set[int] = set()  # layers with a score to learn from
         self._before: Route = {}
-        self._present: Route | None = None
+        self._present: Route | None = {} if self._decides_within else None
+        self._inputs_before: dict[int, list[MapInput]] = {}  # of the scores to learn from
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        self._next[layer] = list(experts)[: self.settings.experts_per_token]
+        route = self._next if self._present is None or not self._decides_within else self._present
+        route[layer] = list(experts)[: self.settings.experts_per_token]
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
         self._batch[layer] = routes.tolist()
@@ -78,15 +82,19 @@ class Learned(SlotPolicy):
         return False
 
     def _after_use(self, layer: int) -> list[Swap]:
-        return self._swap(layer + _LAYERS_AHEAD) if self._step_ahead(layer) else []
+        scored = self._score_after(layer)
+        return [] if scored is None else self._swap(scored)
 
-    def _step_ahead(self, layer: int) -> bool:
-        """A layer's route is the last that the map of the layer after next waits for."""
+    def _score_after(self, layer: int) -> int | None:
+        """The layer that a route lets be scored at once: its own, or two layers ahead."""
         ahead = layer + _LAYERS_AHEAD
-        is_due = self._decides_ahead and ahead < len(self._maps) and self._present is not None
-        if is_due:
+        if self._decides_within:
+            self._step_within(layer)
+            return layer
+        if self._decides_ahead and ahead in (self._present or {}):
             self._step(ahead)
-        return is_due
+            return ahead
+        return None
 
     def _token_ended(self) -> list[Swap]:
         if self._batch:
@@ -104,21 +112,22 @@ class Learned(SlotPolicy):
 
     def _replay_batch(self) -> None:
         """The batch's last tokens one by one, as if each had been decoded; nothing is swapped."""
-        for token in range(len(self._batch[0])):
-            for layer in range(len(self._maps)):
-                self._next[layer] = self._batch[layer][token]
-                self._step_ahead(layer)
+        for token in range(min(map(len, self._batch.values()))):
+            for layer, routes in self._batch.items():
+                self._touched(layer, routes[token])
+                self._score_after(layer)
             self._end_step()
         self._batch = {}
 
-    def _end_step(self) -> range:
+    def _end_step(self) -> list[int]:
         """The token under way becomes the present one; returns the layers that are now scored."""
+        if self._decides_within:
+            return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
-        num_layers = len(self._maps)
-        layers = range(min(_LAYERS_AHEAD, num_layers) if self._decides_ahead else num_layers)
-        for layer in layers:
+        scored = [each for each in sorted(self._present) if each < self._num_scored_at_end]
+        for layer in scored:
             self._step(layer)
-        return layers
+        return scored
 
     def _step(self, layer: int) -> None:
         """Scores a layer after the present token, having learned from the score before."""
@@ -130,6 +139,16 @@ class Learned(SlotPolicy):
             learned.learn(before, self._present[layer])
         learned.keep()
         self._scored.add(layer)
+
+    def _step_within(self, layer: int) -> None:
+        """Scores a layer within a token, from the newest route known of each layer."""
+        assert self._present is not None
+        learned, inputs = self._maps[layer], self._inputs(layer, self._present, {})
+        learned.score(inputs)
+        if layer in self._inputs_before:
+            learned.learn(self._inputs_before[layer], self._present[layer])
+        learned.keep()
+        self._inputs_before[layer] = inputs
 
     def _inputs(self, layer: int, token: Route, next_token: Route) -> list[MapInput]:
         return [
@@ -147,10 +166,12 @@ class Learned(SlotPolicy):
     def _swap(self, layer: int) -> list[Swap]:
         assert self._present is not None
         scores, used, swaps = self._maps[layer].scores, self._present[layer], list[Swap]()
-        retained = used if self.settings.kind is PolicyKind.LEARNED_RETAIN else None
+        keeps = self._decides_within or self.settings.kind is PolicyKind.LEARNED_RETAIN
+        retained = used if keeps else None
+        margin = np.float32(0) if self._decides_within else self._margin
         for _ in range(self.settings.experts_per_token):
             enters, leaves = self._best_outside(layer, retained), self._victim(layer)
-            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin:
+            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + margin:
                 break
             swaps.append(self._insert(layer, enters, leaves, early=enters not in used))
         self._measure_need(layer)

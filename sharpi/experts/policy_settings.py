@@ -14,19 +14,21 @@ class PolicyKind(IntEnum):
     LEARNED = 1
     LEARNED_TOKEN_END = 2
     LEARNED_RETAIN = 3
-    LRU = 4
-    LFRU = 5
-    LFU = 6
-    STATIC = 7
+    LEARNED_KEEP = 4
+    LRU = 5
+    LFRU = 6
+    LFU = 7
+    STATIC = 8
 
     @property
     def is_learned(self) -> bool:
         """Whether it learns online which experts come next."""
-        return self in (
-            PolicyKind.LEARNED,
-            PolicyKind.LEARNED_TOKEN_END,
-            PolicyKind.LEARNED_RETAIN,
-        )
+        return PolicyKind.LEARNED <= self <= PolicyKind.LEARNED_KEEP
+
+    @property
+    def loads_later(self) -> bool:
+        """Whether a miss takes a slot only after its use, when its bytes may be gone."""
+        return self.is_learned and self is not PolicyKind.LEARNED_KEEP
 
 
 POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}

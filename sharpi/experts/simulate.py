@@ -42,8 +42,8 @@ class Simulation:
 class SimulationRow:
     """One policy with one number of slots a layer.
 
-    `hit_rate` 0 to 1. `reads_per_token`: all misses and the experts loaded before they were missed,
-    which is what a disk has to read, a miss that gets no slot included. `bytes_per_token`: of
+    `hit_rate` 0 to 1. `reads_per_token` is what a disk has to read: every miss, with or
+    without a slot, and the loads decided at another time than the miss. `bytes_per_token`: of
     the loads, None where the trace does not say how large an expert is.
     """
 
@@ -118,6 +118,7 @@ def _row(
     loaded = None
     if trace.expert_bytes is not None:
         loaded = float(per_layer[:, Counts._fields.index("loads")] @ trace.expert_bytes) / tokens
+    later = total.loads if policy != OPTIMUM and policy_kind(policy).loads_later else 0
     return SimulationRow(
         policy=policy,
         slots=slots,
@@ -126,7 +127,7 @@ def _row(
         loads_per_token=total.loads / tokens,
         early_loads_per_token=total.early_loads / tokens,
         early_hits_per_token=total.early_hits / tokens,
-        reads_per_token=(total.accesses - total.hits + total.early_loads) / tokens,
+        reads_per_token=(total.accesses - total.hits + later) / tokens,
         bytes_per_token=loaded,
         microseconds_per_token=1e6 * seconds / tokens,
     )

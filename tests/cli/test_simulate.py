@@ -42,7 +42,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def test_every_policy_and_the_optimum(sharpi: CommandLine, trace: str) -> None:
     found = {row["policy"]: row for row in rows(sharpi("simulate", trace, "--slots=4", "--json"))}
     assert list(found) == [
-        *("slru", "learned", "learned-token-end", "learned-retain"),
+        *("slru", "learned", "learned-token-end", "learned-retain", "learned-keep"),
         *("lru", "lfru", "lfu", "static", "optimum"),
     ]
     for row in found.values():

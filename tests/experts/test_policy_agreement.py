@@ -68,7 +68,9 @@ def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> Non
     run_both(settings(kind, **changes), skewed_routes(500, LAYERS, EXPERTS, K, seed=1))
 
 
-@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_RETAIN])
+@pytest.mark.parametrize(
+    "kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_RETAIN, PolicyKind.LEARNED_KEEP]
+)
 def test_moving_slots(kind: PolicyKind) -> None:
     chosen = settings(kind, slots=(5, 5, 7, 5, 5), moving_slots=True)
     routes = skewed_routes(1500, LAYERS, EXPERTS, K, seed=6)
@@ -96,6 +98,23 @@ def test_batches_between_tokens(kind: PolicyKind) -> None:
                 assert native.use(layer, route) == reference.use(layer, route)
             assert native.end_token() == reference.end_token()
     assert_same_state(native, reference)
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+def test_models_with_layers_without_experts(kind: PolicyKind) -> None:
+    chosen = settings(kind, slots=(0, 5, 0, 4, 0))
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    for token, layers in enumerate(skewed_routes(300, LAYERS, EXPERTS, K, seed=7)):
+        for layer in (1, 3):
+            if token % 50 == 0:
+                batch = layers[None, layer].repeat(2, 0)
+                assert native.use_batch(layer, batch) == reference.use_batch(layer, batch)
+            else:
+                route = layers[layer].tolist()
+                assert native.use(layer, route) == reference.use(layer, route), (token, layer)
+        assert native.end_token() == reference.end_token(), token
+    assert_same_state(native, reference)
+    assert sum(native.counts(layer).loads for layer in (0, 2, 4)) == 0
 
 
 def test_replay_is_the_calls_one_by_one() -> None:

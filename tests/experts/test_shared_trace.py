@@ -27,9 +27,9 @@ def trace() -> Trace:
 
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_native_decides_as_the_reference(trace: Trace, kind: PolicyKind) -> None:
-    routes = np.ascontiguousarray(trace.routes[:2000, :6])
-    pinned = ((3, 1, 4, 15),) * 6
-    chosen = PolicySettings(kind, 32, 4, (8,) * 6, pinned=pinned, load_budget=2.5)
+    routes = np.ascontiguousarray(trace.routes[:2000, :3])
+    pinned = ((3, 1, 4, 15),) * 3
+    chosen = PolicySettings(kind, 32, 4, (8,) * 3, pinned=pinned, load_budget=1.2)
     native, reference = NativePolicy(chosen), make_policy(chosen)
     assert native.start() == reference.start()
     for token in routes:
@@ -50,6 +50,7 @@ def row(trace: Trace, policy: str, slots: int, *, admission: bool = False) -> Si
         ("slru", False, (69.75, 91.05), (29.1, 8.6)),
         ("slru", True, (68.6, 90.8), (7.1, 5.4)),
         ("learned-retain", False, (73.6, 91.9), (10.1, 10.1)),
+        ("learned-keep", False, (73.4, 91.8), (13.8, 5.7)),
         ("learned-token-end", False, (76.4, 94.0), (10.1, 10.1)),
         ("learned", False, (79.0, 95.0), (10.1, 10.1)),
     ],

@@ -26,6 +26,7 @@ Learned::Learned(const PolicySettings& settings)
       sources_(choose_sources(settings)),
       scored_(settings.num_layers),
       batch_(settings.num_layers),
+      inputs_before_(settings.num_layers),
       need_(settings.num_layers) {
   const int ranks = std::min(settings.experts_per_token, kRanks);
   const float rate = step_size(sources_.size(), ranks);
@@ -45,16 +46,21 @@ std::vector<Learned::Source> Learned::choose_sources(const PolicySettings& setti
 
 void Learned::reset_sequence() {
   std::fill(scored_.begin(), scored_.end(), 0);
-  for (Token& token : tokens_) token.is_known = false;
+  for (Token& token : tokens_) {
+    token.is_known = false;
+    for (std::vector<int32_t>& experts : token.experts) experts.clear();
+  }
 }
 
 void Learned::touched(int layer, const int32_t* experts, int count) {
   const int k = std::min(count, settings_.experts_per_token);
-  tokens_[kNext].experts[layer].assign(experts, experts + k);
+  const Age age = settings_.kind == PolicyKind::LearnedKeep ? kPresent : kNext;
+  tokens_[age].experts[layer].assign(experts, experts + k);
 }
 
 void Learned::touched_batch(int layer, const int32_t* routes, int tokens, int k) {
   batch_[layer].assign(routes, routes + size_t(tokens) * k);
+  batch_tokens_ = tokens;
 }
 
 void Learned::gather(int layer, Age age) {
@@ -83,6 +89,18 @@ void Learned::step(int layer) {
   scored_[layer] = 1;
 }
 
+// Scores a layer within a token, from the newest route known of each layer.
+void Learned::step_within(int layer) {
+  LearnedMap& map = maps_[layer];
+  gather(layer, kPresent);
+  map.score(inputs_);
+  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
+  if (scored_[layer]) map.learn(inputs_before_[layer], used.data(), int(used.size()));
+  map.keep();
+  inputs_before_[layer].swap(inputs_);
+  scored_[layer] = 1;
+}
+
 bool Learned::is_used(int layer, int expert) const {
   const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
   return std::find(used.begin(), used.end(), expert) != used.end();
@@ -105,10 +123,12 @@ int Learned::victim(int layer) const {
 
 void Learned::swap(int layer, std::vector<Swap>& swaps) {
   const float* scores = maps_[layer].scores();
-  const bool retains = settings_.kind == PolicyKind::LearnedRetain;
+  const bool keeps = settings_.kind == PolicyKind::LearnedKeep;
+  const bool retains = keeps || settings_.kind == PolicyKind::LearnedRetain;
+  const float margin = keeps ? 0 : margin_;
   for (int i = 0; i < settings_.experts_per_token; i++) {
     const int enters = best_outside(layer, retains), leaves = victim(layer);
-    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) break;
+    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin)) break;
     insert(layer, enters, leaves, !is_used(layer, enters), swaps);
   }
   if (settings_.moving_slots) measure_need(layer);
@@ -137,15 +157,20 @@ void Learned::move_slots(std::vector<Swap>& swaps) {
   if (leaves >= 0) move_slot(from, to, leaves, swaps);
 }
 
-// Two layers ahead: the token's route here is the last that the map of the layer after next waits
-// for.
-void Learned::after_use(int layer, std::vector<Swap>& swaps) {
+// The layer that a route lets be scored at once: its own, or two layers ahead, whose map waits for
+// no later one; -1: none.
+int Learned::score_after(int layer) {
+  if (settings_.kind == PolicyKind::LearnedKeep) return step_within(layer), layer;
   const int ahead = layer + kLayersAhead;
-  if (settings_.kind != PolicyKind::Learned || ahead >= settings_.num_layers ||
-      !tokens_[kPresent].is_known)
-    return;
+  const bool decides_ahead = settings_.kind == PolicyKind::Learned && ahead < settings_.num_layers;
+  if (!decides_ahead || !tokens_[kPresent].is_known || !has_route(ahead)) return -1;
   step(ahead);
-  swap(ahead, swaps);
+  return ahead;
+}
+
+void Learned::after_use(int layer, std::vector<Swap>& swaps) {
+  const int scored = score_after(layer);
+  if (scored >= 0) swap(scored, swaps);
 }
 
 // The token that was under way becomes the present one.
@@ -156,18 +181,20 @@ void Learned::roll() {
 }
 
 void Learned::end_step(std::vector<Swap>* swaps) {
+  if (settings_.kind == PolicyKind::LearnedKeep) return;
   roll();
   const int num_layers = settings_.num_layers;
   const int until =
       settings_.kind == PolicyKind::Learned ? std::min(kLayersAhead, num_layers) : num_layers;
   for (int layer = 0; layer < until; layer++) {
+    if (!has_route(layer)) continue;
     step(layer);
     if (swaps) swap(layer, *swaps);
   }
 }
 
 void Learned::token_ended(std::vector<Swap>& swaps) {
-  const bool was_batch = !batch_.back().empty();
+  const bool was_batch = batch_tokens_ > 0;
   if (was_batch) replay_batch();
   else end_step(&swaps);
   if (!was_batch) {
@@ -180,18 +207,18 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
 
 // The batch's last tokens one by one, as if each had been decoded; nothing is swapped.
 void Learned::replay_batch() {
-  const size_t k = settings_.experts_per_token, tokens = batch_.back().size() / k;
-  for (size_t t = 0; t < tokens; t++) {
+  const size_t k = settings_.experts_per_token;
+  for (size_t t = 0; t < batch_tokens_; t++) {
     for (int layer = 0; layer < settings_.num_layers; layer++) {
       const int32_t* route = batch_[layer].data() + t * k;
-      if (!batch_[layer].empty()) tokens_[kNext].experts[layer].assign(route, route + k);
-      const int ahead = layer + kLayersAhead;
-      const bool steps = settings_.kind == PolicyKind::Learned && ahead < settings_.num_layers;
-      if (steps && tokens_[kPresent].is_known) step(ahead);
+      if (batch_[layer].empty()) continue;
+      touched(layer, route, int(k));
+      score_after(layer);
     }
     end_step(nullptr);
   }
   for (std::vector<int32_t>& routes : batch_) routes.clear();
+  batch_tokens_ = 0;
 }
 
 void Learned::steer() {

@@ -1,9 +1,10 @@
 // A policy that learns online which experts come next, and swaps where that gains more than a
 // margin.
 //
-// The margin is steered so that loads meet a budget. Three variants, by what may be loaded and when
-// it is decided: retain (this token's misses, at its end), prefetch at the token's end, prefetch
-// two layers ahead.
+// The margin is steered so that loads meet a budget. Four variants, by what may be loaded and when
+// it is decided: retain (this token's misses, at its end), keep (a miss, at once and without a
+// margin: for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers
+// ahead.
 #pragma once
 #include "learned_map.h"
 #include "policy.h"
@@ -43,7 +44,11 @@ class Learned : public SlotPolicy {
 
   static std::vector<Source> choose_sources(const PolicySettings& settings);
   void gather(int layer, Age age);
+  // Layers without experts have none.
+  bool has_route(int layer) const { return !tokens_[kPresent].experts[layer].empty(); }
   void step(int layer);
+  void step_within(int layer);
+  int score_after(int layer);
   void swap(int layer, std::vector<Swap>& swaps);
   bool is_used(int layer, int expert) const;
   int best_outside(int layer, bool only_used) const;
@@ -60,7 +65,9 @@ class Learned : public SlotPolicy {
   std::vector<float> rank_weights_;
   Token tokens_[kNumAges];
   std::vector<std::vector<int32_t>> batch_;  // per layer, the routes of a batch's last tokens
+  size_t batch_tokens_ = 0;
   std::vector<MapInput> inputs_;
+  std::vector<std::vector<MapInput>> inputs_before_;  // per layer, of the score to learn from
   float margin_ = 0.15f;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
   std::vector<float> need_;  // per layer, what a slot more or less is worth there

@@ -19,12 +19,13 @@ struct Swap {
   int32_t layer, expert, victim;
 };
 
-// The order is that of POLICY_KINDS in sharpi/experts/policy_settings.py.
+// The numbers are those of PolicyKind in sharpi/experts/policy_settings.py.
 enum class PolicyKind : int32_t {
   Slru,
   Learned,
   LearnedTokenEnd,
   LearnedRetain,
+  LearnedKeep,
   Lru,
   Lfru,
   Lfu,

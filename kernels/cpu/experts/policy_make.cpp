@@ -12,6 +12,7 @@ std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings) {
     case PolicyKind::Learned:
     case PolicyKind::LearnedTokenEnd:
     case PolicyKind::LearnedRetain:
+    case PolicyKind::LearnedKeep:
       return std::make_unique<Learned>(settings);
     case PolicyKind::Lru:
     case PolicyKind::Lfru:

@@ -4,8 +4,8 @@
 namespace sharpi {
 namespace {
 
-// What a use of a protected expert counts. Where nothing but probationary experts may leave, two of
-// eight slots are too few to choose from and hits are lost; see bench-scripts/cache_policies.py.
+// What a use of a protected expert counts. Were only probationary experts to leave, two of eight
+// slots would be too few to choose from: 0.4 to 0.9 points of hit rate on recorded routes.
 constexpr float kProtection = 1.1f;
 
 }  // namespace
