@@ -19,7 +19,7 @@ from sharpi.experts import store_abi as abi
 from sharpi.experts.native_policy import NativePolicy
 from sharpi.experts.store_layout import LayerLayout, StoreLayout
 
-READS_IN_FLIGHT = 4
+READS_IN_FLIGHT = 8
 _FAULT_BYTES = 4096
 
 

@@ -19,7 +19,8 @@ size_t LoadOrder::bytes() const {
 }
 
 DirectReader::DirectReader(const ReaderSettings& settings)
-    : max_prefetch_bytes_(settings.max_prefetch_bytes) {
+    : max_prefetch_bytes_(settings.max_prefetch_bytes),
+      max_prefetches_(std::max(1, settings.reads_in_flight / 4)) {
   for (const std::string& path : settings.files)
     files_.push_back(std::make_unique<DirectFile>(path, settings.direct));
   for (int i = 0; i < settings.reads_in_flight; i++)
@@ -147,15 +148,19 @@ void DirectReader::serve() {
 DirectReader::Read DirectReader::take() {
   const bool is_prefetch = demanded_.empty();
   std::deque<Read>& queue = is_prefetch ? batches_.front() : demanded_;
-  const Read read = queue.front();
+  Read read = queue.front();
+  read.is_prefetch = is_prefetch;
   queue.pop_front();
-  if (is_prefetch) prefetch_bytes_ -= read.range.bytes;
-  if (is_prefetch && queue.empty()) batches_.pop_front();
+  if (!is_prefetch) return read;
+  if (queue.empty()) batches_.pop_front();
+  prefetch_bytes_ -= read.range.bytes;
+  prefetches_++;
   return read;
 }
 
 void DirectReader::finish(const Read& read, int fault) {
   Load& load = *read.load;
+  prefetches_ -= read.is_prefetch;
   if (fault == kReadFine) {
     load.bytes_read.fetch_add(int64_t(read.range.bytes), std::memory_order_relaxed);
   } else {
