@@ -29,6 +29,10 @@ class TraceFileError(SharpiError):
     """The file is not a trace of routes, or what it holds contradicts itself."""
 
 
+class StatsFileError(SharpiError):
+    """The file holds no expert stats or profile, or one of another model."""
+
+
 class TemplateError(SharpiError):
     """The chat template failed, refused the messages, or tried to leave its sandbox."""
 

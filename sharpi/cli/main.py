@@ -24,6 +24,7 @@ from sharpi.cli.perplexity import perplexity
 from sharpi.cli.plan import plan
 from sharpi.cli.run import run
 from sharpi.cli.simulate import simulate
+from sharpi.cli.stats import stats
 from sharpi.cli.terminal import complain
 from sharpi.cli.tokenize import tokenize
 from sharpi.errors import SharpiError
@@ -35,7 +36,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (run, chat, tokenize, inspect, logits, perplexity, bench, plan, doctor, simulate):
+for _command in (
+    run,
+    chat,
+    tokenize,
+    inspect,
+    logits,
+    perplexity,
+    bench,
+    plan,
+    doctor,
+    simulate,
+    stats,
+):
     app.command(cls=GroupedCommand)(takes_groups(_command))
 
 

@@ -1,0 +1,143 @@
+"""What a run's experts did: hits, loads and their cost, per layer and in all. Numbers only.
+
+expert_stats_collect.py reads them from a running store, expert_stats_json.py and stats_text.py
+write them down.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NUM_TOP_EXPERTS = 5
+
+
+class HitCount(NamedTuple):
+    """Look-ups of experts, and how many were there."""
+
+    accesses: int
+    hits: int
+
+    @property
+    def rate(self) -> float | None:
+        """0 to 1; None without accesses."""
+        return self.hits / self.accesses if self.accesses else None
+
+
+class TopExpert(NamedTuple):
+    """An expert of a layer, and its part of the layer's uses, 0 to 1."""
+
+    expert: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStats:
+    """One layer with experts.
+
+    `hits` were there, `late` ones on their way, `loads` were read while somebody waited, all in
+    experts; `uses` (experts) how often each was looked up; `pinned` the ids that never leave.
+    """
+
+    layer: int
+    num_slots: int
+    accesses: int
+    hits: int
+    late: int
+    loads: int
+    bytes_read: int
+    stall_seconds: float
+    uses: tuple[int, ...]
+    pinned: tuple[int, ...] = ()
+
+    @property
+    def hit_count(self) -> HitCount:
+        return HitCount(self.accesses, self.hits)
+
+    def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
+        """The most used experts, lower ids first among equals; only such as were used."""
+        total = sum(self.uses)
+        order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
+        used = (expert for expert in order[:number] if self.uses[expert])
+        return tuple(TopExpert(expert, self.uses[expert] / total) for expert in used)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionStats:
+    """What a predictor guessed and what came of it.
+
+    `guessed`, `used` and `right` (both) count experts of steps that it guessed for. Of the
+    `prefetched` experts some were used, `late` ones before they had come; `dropped` found no room
+    in the queue, `failed` could not be read. `wasted_bytes` of the `bytes_moved` were never used.
+    """
+
+    predictor: str
+    is_on: bool
+    guessed: int
+    used: int
+    right: int
+    prefetched: int
+    prefetch_used: int
+    late: int
+    dropped: int
+    failed: int
+    bytes_moved: int
+    wasted_bytes: int
+
+    @property
+    def recall(self) -> float | None:
+        """The part of the used experts that was guessed."""
+        return self.right / self.used if self.used else None
+
+    @property
+    def precision(self) -> float | None:
+        """The part of the guesses that was used."""
+        return self.right / self.guessed if self.guessed else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertStats:
+    """A whole run; `layers` are those with experts.
+
+    `before_pin` and `after_pin`: hits up to the warm pin and from then on, None where there was
+    none. `notes`: what the run decided by itself, in words.
+    """
+
+    model: str
+    policy: str
+    num_experts: int
+    experts_per_token: int
+    num_tokens: int
+    layers: tuple[LayerStats, ...]
+    before_pin: HitCount | None = None
+    after_pin: HitCount | None = None
+    prediction: PredictionStats | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hit_count(self) -> HitCount:
+        """All layers together."""
+        return HitCount(self._sum(lambda x: x.accesses), self._sum(lambda x: x.hits))
+
+    @property
+    def loads(self) -> int:
+        return self._sum(lambda layer: layer.loads)
+
+    @property
+    def late(self) -> int:
+        return self._sum(lambda layer: layer.late)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._sum(lambda layer: layer.bytes_read)
+
+    @property
+    def stall_seconds(self) -> float:
+        """Time in which at least one thread waited for an expert."""
+        return sum(layer.stall_seconds for layer in self.layers)
+
+    def per_token(self, count: float) -> float | None:
+        """A total divided by the tokens; None before the first one."""
+        return count / self.num_tokens if self.num_tokens else None
+
+    def _sum(self, figure: Callable[[LayerStats], int]) -> int:
+        return sum(map(figure, self.layers))

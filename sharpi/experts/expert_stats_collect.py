@@ -1,0 +1,99 @@
+"""ExpertStats of a running model, read from its slot policy and its expert store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.native_policy import ExpertStates, NativePolicy
+from sharpi.experts.predictor_native import Guesses
+from sharpi.experts.store import ExpertStore, StoreCounts
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the engine knows and the store does not.
+
+    `predictor` is None where none was ever asked for; `guesses` are its own counts.
+    """
+
+    model: str
+    num_tokens: int
+    predictor: str | None = None
+    predicts: bool = False
+    guesses: Guesses | None = None
+    notes: tuple[str, ...] = ()
+
+
+def collect_stats(store: ExpertStore, facts: RunFacts) -> ExpertStats:
+    """The stats of a run so far; may be called at any time between two steps."""
+    settings, counts = store.policy.settings, store.counts()
+    before, after = _around_pin(store.policy)
+    fault = store.last_fault()
+    return ExpertStats(
+        model=facts.model,
+        policy=settings.kind.name.lower().replace("_", "-"),
+        num_experts=settings.num_experts,
+        experts_per_token=settings.experts_per_token,
+        num_tokens=facts.num_tokens,
+        layers=_layers(store, counts, store.policy.states()),
+        before_pin=before,
+        after_pin=after,
+        prediction=_prediction(store, counts, facts),
+        notes=facts.notes + (() if fault is None else (f"a read failed: {fault}",)),
+    )
+
+
+def _layers(
+    store: ExpertStore, counts: Sequence[StoreCounts], states: ExpertStates
+) -> tuple[LayerStats, ...]:
+    return tuple(
+        LayerStats(
+            layer=index,
+            num_slots=min(store.settings.slots[index], layout.num_experts),
+            accesses=count.accesses,
+            hits=count.hits,
+            late=count.late,
+            loads=count.loads,
+            bytes_read=count.bytes_read,
+            stall_seconds=count.stall_ns / 1e9,
+            uses=tuple(states.accesses[index].tolist()),
+            pinned=tuple(states.pinned[index].nonzero()[0].tolist()),
+        )
+        for index, (layout, count) in enumerate(zip(store.layout.layers, counts, strict=True))
+        if layout.num_experts
+    )
+
+
+def _around_pin(policy: NativePolicy) -> tuple[HitCount | None, HitCount | None]:
+    """The policy's look-ups up to the warm pin and from then on."""
+    if policy.before_pin is None:
+        return None, None
+    before = HitCount(*policy.before_pin)
+    counts = policy.all_counts()
+    accesses, hits = sum(each.accesses for each in counts), sum(each.hits for each in counts)
+    return before, HitCount(accesses - before.accesses, hits - before.hits)
+
+
+def _prediction(
+    store: ExpertStore, counts: Sequence[StoreCounts], facts: RunFacts
+) -> PredictionStats | None:
+    if facts.predictor is None:
+        return None
+    totals = store.totals()
+    guesses = facts.guesses or Guesses()
+    prefetched = sum(each.prefetched for each in counts)
+    expert_bytes = max(layer.expert_bytes for layer in store.layout.layers)
+    return PredictionStats(
+        predictor=facts.predictor,
+        is_on=facts.predicts,
+        guessed=guesses.guessed,
+        used=guesses.used,
+        right=guesses.right,
+        prefetched=prefetched,
+        prefetch_used=sum(each.prefetch_used for each in counts),
+        late=sum(each.late for each in counts),
+        dropped=totals.dropped_prefetches,
+        failed=totals.failed_prefetches,
+        bytes_moved=(prefetched - totals.dropped_prefetches) * expert_bytes,
+        wasted_bytes=sum(each.wasted_bytes for each in counts),
+    )

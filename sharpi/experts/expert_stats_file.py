@@ -1,0 +1,33 @@
+"""Expert stats on disk: JSON or text by the file's name, whole or not at all, never fatal."""
+
+from pathlib import Path
+
+from sharpi.errors import StatsFileError
+from sharpi.experts.atomic_file import write_atomically
+from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.expert_stats_json import from_json, to_json
+from sharpi.experts.stats_text import embedded_json, format_stats
+
+
+def save_stats(path: Path, stats: ExpertStats) -> str | None:
+    """Writes JSON where the name ends in .json, else text.
+
+    Returns what to warn of where that fails: stats never cost the run.
+    """
+    text = to_json(stats) + "\n" if path.suffix.lower() == ".json" else format_stats(stats)
+    try:
+        write_atomically(path, text.encode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return f"the expert stats were not written to {path} ({reason})"
+    return None
+
+
+def read_stats(path: Path) -> ExpertStats:
+    """The stats in either kind of file; raises StatsFileError."""
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StatsFileError(f"{path}: cannot be read ({reason})") from None
+    return from_json(embedded_json(text) or text, str(path))

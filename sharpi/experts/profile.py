@@ -1,0 +1,90 @@
+"""Which experts a model used before, kept in a file for a warm start."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.errors import StatsFileError
+from sharpi.experts.atomic_file import write_atomically
+
+FORMAT = "sharpi expert profile"
+VERSION = 1
+_MOST_USES = 1 << 53  # what JSON readers hold exactly
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertProfile:
+    """Uses of each expert, (layers, experts); `model` is the file's name without its folder."""
+
+    model: str
+    uses: NDArray[np.int64]
+
+    def ranked(self, layer: int) -> tuple[int, ...]:
+        """The layer's used experts, the most used one first, lower ids first among equals."""
+        order = np.argsort(-self.uses[layer], kind="stable")
+        return tuple(int(expert) for expert in order if self.uses[layer][expert])
+
+    def merged(self, uses: NDArray[np.int64]) -> "ExpertProfile":
+        """With the uses of another run, which count twice: habits change."""
+        return ExpertProfile(self.model, self.uses // 2 + uses)
+
+
+def save_profile(path: Path, profile: ExpertProfile) -> str | None:
+    """Writes it whole or not at all; returns what to warn of where that fails."""
+    plain = {"format": FORMAT, "version": VERSION, "model": profile.model}
+    text = json.dumps(plain | {"uses": profile.uses.tolist()}, ensure_ascii=False) + "\n"
+    try:
+        write_atomically(path, text.encode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return f"the expert profile was not written to {path} ({reason})"
+    return None
+
+
+def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> ExpertProfile | None:
+    """The profile in a file, or None where there is no such file yet.
+
+    Raises StatsFileError where it holds something else or is of another model.
+    """
+    try:
+        plain = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StatsFileError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise StatsFileError(_not_profile(path)) from None
+    profile = _decode(path, plain)
+    if profile.model != model or profile.uses.shape != (num_layers, num_experts):
+        layers, experts = profile.uses.shape
+        raise StatsFileError(
+            f"{path}: a profile of {profile.model} ({layers} layers, {experts} experts), not of"
+            f" {model} ({num_layers} layers, {num_experts} experts); name another --moe-profile"
+        )
+    return profile
+
+
+def _decode(path: Path, plain: Any) -> ExpertProfile:
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        raise StatsFileError(_not_profile(path))
+    if plain.get("version") != VERSION:
+        raise StatsFileError(
+            f"{path}: a profile of version {plain.get('version')!r}; this sharpi reads"
+            f" version {VERSION}"
+        )
+    try:
+        uses = np.array(plain["uses"], np.float64)
+    except (KeyError, TypeError, ValueError):
+        raise StatsFileError(_not_profile(path)) from None
+    whole = uses.ndim == 2 and bool(np.all((uses >= 0) & (uses <= _MOST_USES) & (uses % 1 == 0)))
+    if not whole or not isinstance(plain.get("model"), str):
+        raise StatsFileError(_not_profile(path))
+    return ExpertProfile(plain["model"], uses.astype(np.int64))
+
+
+def _not_profile(path: Path) -> str:
+    return f"{path}: holds no expert profile; remove it, or name another --moe-profile"

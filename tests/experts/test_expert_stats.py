@@ -1,0 +1,165 @@
+"""Expert stats: sums, text and JSON that read back, and files that never cost the run."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from expert_runs import a_layer, a_run
+
+from sharpi.errors import StatsFileError
+from sharpi.experts.expert_stats import HitCount, TopExpert
+from sharpi.experts.expert_stats_file import read_stats, save_stats
+from sharpi.experts.expert_stats_json import from_json, to_dict, to_json
+from sharpi.experts.stats_text import format_stats
+
+
+def test_sums_and_rates() -> None:
+    run = a_run()
+    assert run.hit_count == HitCount(200, 180)
+    assert run.hit_count.rate == 0.9
+    assert (run.loads, run.late, run.bytes_read) == (10, 20, 200_000)
+    assert run.stall_seconds == pytest.approx(0.2)
+    assert run.per_token(run.loads) == 2.5
+    assert replace(run, num_tokens=0).per_token(3) is None
+    assert run.prediction is not None
+    assert (run.prediction.recall, run.prediction.precision) == (0.75, 0.6)
+    assert replace(run.prediction, used=0, guessed=0).recall is None
+    assert replace(run.prediction, used=0, guessed=0).precision is None
+
+
+def test_top_experts() -> None:
+    first, even, idle = a_run().layers
+    assert first.top() == (TopExpert(2, 0.7), TopExpert(1, 0.2), TopExpert(0, 0.1))
+    assert [each.expert for each in even.top(2)] == [0, 1]
+    assert idle.top() == ()
+    assert idle.hit_count.rate is None
+
+
+def test_text_says_everything() -> None:
+    text = format_stats(a_run())
+    for words in (
+        "tiny-moe.gguf",
+        "90.0 % (180 of 200)",
+        "10, 2.50 a token; 20 late; 195.3 KiB read",
+        "0.200 s, 50.00 ms a token",
+        "60.0 % (30 of 50) before it, 80.0 % (120 of 150) after it",
+        "both, off; recall 75.0 %, precision 60.0 %",
+        "5 dropped, 1 failed",
+        "8.8 KiB wasted",
+        "switched itself off",
+        "2 (70 %) 1 (20 %) 0 (10 %); pinned 2",
+    ):
+        assert words in text
+    assert "layer 3     no accesses\n" in text
+
+
+def test_a_run_without_accesses() -> None:
+    run = replace(a_run(), layers=(a_layer(0, (0,) * 4),), prediction=None, before_pin=None)
+    assert "hits        no accesses" in format_stats(run)
+    assert from_json(to_json(run), "run") == run
+
+
+def test_json_reads_back_and_spells_rates_out() -> None:
+    run = a_run()
+    assert from_json(to_json(run), "run") == run
+    plain = to_dict(run)
+    assert plain["hit_rate"] == 0.9
+    assert plain["layers"][0]["top"][0] == {"expert": 2, "share": 0.7}
+    assert plain["layers"][2]["hit_rate"] is None
+    assert plain["prediction"]["recall"] == 0.75
+    assert plain["after_pin"] == {"accesses": 150, "hits": 120, "hit_rate": 0.8}
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.JSON", "run.txt", "run"])
+def test_either_kind_of_file_reads_back(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert save_stats(path, a_run()) is None
+    assert read_stats(path) == a_run()
+    assert path.read_text().startswith("{") == name.lower().endswith("json")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_an_old_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    path, link = tmp_path / "run.json", tmp_path / "link.json"
+    path.write_text("old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    assert save_stats(link, a_run()) is None
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert read_stats(path) == a_run()
+
+
+def test_a_bad_path_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "none" / "run.txt", tmp_path / "file" / "run", tmp_path, Path("a\0b")):
+        warning = save_stats(path, a_run())
+        assert warning is not None
+        assert warning.startswith(f"the expert stats were not written to {path} (")
+        assert "\n" not in warning
+
+
+def test_a_device_is_written_to() -> None:
+    assert save_stats(Path("/dev/null"), a_run()) is None
+    assert not Path("/dev/null").is_file()
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert "No space left" in (save_stats(path, a_run()) or "")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+DAMAGE: list[Callable[[dict[str, Any]], object]] = [
+    lambda plain: plain.pop("layers"),
+    lambda plain: plain.update(layers=[5]),
+    lambda plain: plain.update(num_tokens=-1),
+    lambda plain: plain.update(num_tokens=True),
+    lambda plain: plain.update(model=None),
+    lambda plain: plain.update(prediction={}),
+    lambda plain: plain.update(before_pin=[1, 2]),
+    lambda plain: plain["layers"][0].update(uses=[1]),
+    lambda plain: plain["layers"][0].update(uses=[1, 2, 3, 1 << 70]),
+    lambda plain: plain["layers"][0].update(stall_seconds="long"),
+    lambda plain: plain["layers"][0].update(stall_seconds=float("nan")),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_stats_are_refused(damage: Callable[[dict[str, Any]], object]) -> None:
+    plain = to_dict(a_run())
+    damage(plain)
+    with pytest.raises(StatsFileError, match=r"run: damaged expert stats .*; record them anew"):
+        from_json(json.dumps(plain), "run")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello", "{}", "[]", "5", '{"format": "other"}', "[" * 100000]
+)
+def test_other_texts_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run"
+    path.write_text(text)
+    with pytest.raises(StatsFileError, match="holds no expert stats; --expert-stats PATH records"):
+        read_stats(path)
+
+
+def test_other_versions_and_unreadable_files(tmp_path: Path) -> None:
+    plain = to_dict(a_run()) | {"version": 9}
+    with pytest.raises(StatsFileError, match="version 9; this sharpi reads version 1"):
+        from_json(json.dumps(plain), "run")
+    with pytest.raises(StatsFileError, match="No such file"):
+        read_stats(tmp_path / "none")
+    with pytest.raises(StatsFileError, match="Is a directory"):
+        read_stats(tmp_path)
