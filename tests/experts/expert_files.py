@@ -51,9 +51,21 @@ def open_store(
     pinned: tuple[tuple[int, ...], ...] = (),
     max_prefetch_bytes: int = 1 << 24,
     direct: bool = True,
+    warm_pin: int = 0,
+    warm_pin_after: int = 0,
 ) -> ExpertStore:
     per_layer = tuple(slots if layer.num_experts else 0 for layer in files.layers)
-    wanted = PolicySettings(kind, EXPERTS, K, per_layer, pinned, admission, load_budget=3)
+    wanted = PolicySettings(
+        kind,
+        EXPERTS,
+        K,
+        per_layer,
+        pinned,
+        admission,
+        load_budget=3,
+        warm_pin=warm_pin,
+        warm_pin_after=warm_pin_after,
+    )
     chosen = StoreSettings(per_layer, spares, max_prefetch_bytes, direct=direct)
     return ExpertStore(files.layout(), chosen, NativePolicy(wanted))
 
