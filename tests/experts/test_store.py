@@ -128,7 +128,8 @@ def test_a_guess_makes_room_for_what_is_needed(files: ExpertFiles, make_store: M
     store.prefetch(0, [1, 2, 3])
     assert store.counts()[0].prefetched == 0  # all buffers may be needed by a token
     store = make_store(files, slots=0, spares=K + 1)
-    store.prefetch(3, [1, 2, 3])
+    store.prefetch(3, [1, 1, 2, 3])
+    store.prefetch(3, [1])
     assert store.counts()[3].prefetched == 1
     store.acquire(2, np.array([[0, 1], [2, 3]]))
     for expert in (0, 1, 2):

@@ -143,17 +143,23 @@ void ExpertStore::start_waiting() {
   }
 }
 
-Buffer* ExpertStore::take_free_spare(int reserve) {
-  Buffer* found = nullptr;
-  int num_free = 0;
-  for (Buffer* buffer : buffers_.spares())
-    if (!buffer->holder) found = buffer, num_free++;
-  return num_free > reserve ? found : nullptr;
+Buffer* ExpertStore::free_spare() const {
+  const std::vector<Buffer*>& spares = buffers_.spares();
+  const auto found = std::find_if(spares.begin(), spares.end(), [](auto b) { return !b->holder; });
+  return found == spares.end() ? nullptr : *found;
+}
+
+// Guesses leave as many buffers as one token can miss.
+bool ExpertStore::may_guess() const {
+  int guesses = policy_.settings().experts_per_token;
+  for (const Buffer* buffer : buffers_.spares())
+    guesses += buffer->holder && !buffer->holder->is_leased;
+  return guesses < max_group();
 }
 
 // A free one, or that of a guess which nobody needs now: rather one that has not come.
 Buffer* ExpertStore::take_spare() {
-  if (Buffer* buffer = take_free_spare(0)) return buffer;
+  if (Buffer* buffer = free_spare()) return buffer;
   Buffer* found = nullptr;
   for (Buffer* buffer : buffers_.spares()) {
     if (buffer->holder->is_leased) continue;
@@ -209,9 +215,10 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count) {
   std::vector<Entry*> wanted;
   for (int i = 0; i < count; i++) {
     Entry& e = entry(layer, experts[i]);
-    if (state_of(e) != LoadState::Absent || e.is_leased) continue;
+    const bool is_repeat = std::find(wanted.begin(), wanted.end(), &e) != wanted.end();
+    if (state_of(e) != LoadState::Absent || e.is_leased || is_repeat) continue;
     if (!e.buffer) {
-      Buffer* spare = take_free_spare(policy_.settings().experts_per_token);
+      Buffer* spare = may_guess() ? free_spare() : nullptr;
       if (!spare) continue;
       layers_[layer]->seat(e, *spare);
     }

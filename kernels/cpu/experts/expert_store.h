@@ -86,7 +86,8 @@ class ExpertStore {
   void demand(Entry& entry);
   void start_waiting();
   Buffer* take_spare();
-  Buffer* take_free_spare(int reserve);
+  Buffer* free_spare() const;
+  bool may_guess() const;
   void unlease(Entry& entry);
   void vacate(Entry& entry);
   void forget_bytes(Entry& entry);
