@@ -81,19 +81,17 @@ def _prediction(
         return None
     totals = store.totals()
     guesses = facts.guesses or Guesses()
-    prefetched = sum(each.prefetched for each in counts)
-    expert_bytes = max(layer.expert_bytes for layer in store.layout.layers)
     return PredictionStats(
         predictor=facts.predictor,
         is_on=facts.predicts,
         guessed=guesses.guessed,
         used=guesses.used,
         right=guesses.right,
-        prefetched=prefetched,
+        prefetched=sum(each.prefetched for each in counts),
         prefetch_used=sum(each.prefetch_used for each in counts),
         late=sum(each.late for each in counts),
         dropped=totals.dropped_prefetches,
         failed=totals.failed_prefetches,
-        bytes_moved=(prefetched - totals.dropped_prefetches) * expert_bytes,
+        bytes_moved=totals.prefetched_bytes,
         wasted_bytes=sum(each.wasted_bytes for each in counts),
     )

@@ -43,11 +43,15 @@ class StoreCounts(NamedTuple):
 
 
 class StoreTotals(NamedTuple):
-    """The whole store: its memory, prefetches without room or success, and how it reads."""
+    """The whole store: its memory, prefetches without room or success, and how it reads.
+
+    `prefetched_bytes` were read before anybody waited for them.
+    """
 
     memory_bytes: int
     dropped_prefetches: int
     failed_prefetches: int
+    prefetched_bytes: int
     is_direct: bool
 
 
@@ -166,9 +170,9 @@ class ExpertStore:
         totals = np.empty(len(StoreTotals._fields), np.int64)
         addresses = counts.ctypes.data, totals.ctypes.data
         self._library.sharpi_store_counts(self.handle, *addresses)
-        memory, dropped, failed, is_direct = totals.tolist()
         layers = [StoreCounts(*row) for row in counts.tolist()]
-        return layers, StoreTotals(memory, dropped, failed, bool(is_direct))
+        memory, dropped, failed, early, is_direct = totals.tolist()
+        return layers, StoreTotals(memory, dropped, failed, early, bool(is_direct))
 
 
 def _native(layout: StoreLayout, settings: StoreSettings) -> abi.NativeStore:

@@ -121,6 +121,7 @@ def test_a_prefetch_is_used_late_or_wasted(files: ExpertFiles, make_store: MakeS
         pass
     run_token(store, files, [[0, 1], [0, 1], [0, 2]])
     assert store.counts()[3].wasted_bytes >= store.layout.layers[3].expert_bytes
+    assert store.totals().prefetched_bytes >= store.counts()[3].wasted_bytes
 
 
 def test_a_guess_makes_room_for_what_is_needed(files: ExpertFiles, make_store: MakeStore) -> None:

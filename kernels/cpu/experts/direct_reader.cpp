@@ -162,6 +162,7 @@ void DirectReader::finish(const Read& read, int fault) {
   Load& load = *read.load;
   prefetches_ -= read.is_prefetch;
   if (fault == kReadFine) {
+    counts_.prefetched_bytes += read.is_prefetch ? int64_t(read.range.bytes) : 0;
     load.bytes_read.fetch_add(int64_t(read.range.bytes), std::memory_order_relaxed);
   } else {
     if (load.fault == kReadFine) load.fault = fault;

@@ -55,6 +55,7 @@ struct ReaderSettings {
 struct ReaderCounts {
   int64_t dropped_prefetches = 0;  // experts, for want of room in the queue
   int64_t failed_prefetches = 0;   // experts
+  int64_t prefetched_bytes = 0;    // read before anybody waited
 };
 
 class DirectReader {

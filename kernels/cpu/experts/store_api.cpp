@@ -33,7 +33,7 @@ struct StoreParams {
   int64_t max_prefetch_bytes;
 };
 struct StoreTotals {
-  int64_t memory_bytes, dropped_prefetches, failed_prefetches, is_direct;
+  int64_t memory_bytes, dropped_prefetches, failed_prefetches, prefetched_bytes, is_direct;
 };
 
 LayerLayout read_layer(const LayerParams& p) {
@@ -126,7 +126,7 @@ SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, StoreTota
   for (int layer = 0; layer < s.num_layers(); layer++) counts[layer] = s.counts(layer);
   const ReaderCounts reads = s.reader_counts();
   *totals = {int64_t(s.memory_bytes()), reads.dropped_prefetches, reads.failed_prefetches,
-             s.is_direct()};
+             reads.prefetched_bytes, s.is_direct()};
 }
 // The last read that failed, in words; empty where none did.
 SHARPI_API void sharpi_store_last_fault(void* handle, char* text, size_t bytes) {
