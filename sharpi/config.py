@@ -9,6 +9,7 @@ from typing import Literal
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
+Resident = Literal["first-n", "frequency", "ids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,33 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertConfig:
+    """How slots for experts are used, and what is recorded of it; matters to MoE models only.
+
+    `policy` and `predictor` None take the measured best; `load_budget` (expert loads a token) None
+    is derived from the policy's default. `warm_pin` experts of each layer are pinned after
+    `warm_pin_after` accesses; None lets sharpi decide, 0 is off. `resident` names a fixed set for
+    the static policy, `resident_ids` its ids for "ids"; "frequency" counts `warmup_tokens` first.
+    `stats`, `trace` and `profile` are files written when the engine closes; `trace_routes` prints
+    every token's routes.
+    """
+
+    policy: str | None = None
+    load_budget: float | None = None
+    warm_pin: int | None = None
+    warm_pin_after: int | None = None
+    prefetch: bool = True
+    predictor: str | None = None
+    resident: Resident | None = None
+    resident_ids: str | None = None
+    warmup_tokens: int = 4096
+    stats: Path | None = None
+    trace: Path | None = None
+    profile: Path | None = None
+    trace_routes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """How a model is to be loaded and run.
 
@@ -43,7 +71,7 @@ class RunConfig:
     `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of a
     card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`: slots
     of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off the
-    card, `num_cpu_moe` those of the first so many layers.
+    card, `num_cpu_moe` those of the first so many layers. `experts` says what happens in the slots.
     """
 
     model: Path
@@ -61,6 +89,7 @@ class RunConfig:
     moe_slots: int | None = None
     cpu_moe: bool = False
     num_cpu_moe: int = 0
+    experts: ExpertConfig = field(default_factory=ExpertConfig)
 
 
 @dataclass(frozen=True, slots=True)
