@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharpi.cli.benchmark_options import BenchmarkOptions
 from sharpi.cli.inputs import find_model
+from sharpi.cli.json_option import JsonOption
 from sharpi.cli.loading import open_engine
-from sharpi.cli.options import BenchmarkOptions, JsonOption, MachineOptions, ModelOption
+from sharpi.cli.machine_options import MachineOptions
+from sharpi.cli.source_options import ModelOption
 from sharpi.errors import UsageError
 from sharpi.units import format_bytes
 

@@ -4,21 +4,19 @@ from typing import Annotated
 
 import typer
 
+from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.conversation import Conversation
+from sharpi.cli.conversation_options import ConversationOptions
 from sharpi.cli.inputs import find_model
+from sharpi.cli.length_options import LengthOptions
 from sharpi.cli.line_input import LineInput
 from sharpi.cli.loading import open_engine
-from sharpi.cli.options import (
-    ContextOptions,
-    ConversationOptions,
-    LengthOptions,
-    MachineOptions,
-    ModelOption,
-    SamplingOptions,
-)
+from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.prompt import refuse_contradictions
 from sharpi.cli.reply import note_early_end, stream
+from sharpi.cli.sampling_options import SamplingOptions
 from sharpi.cli.slash_commands import SlashCommands
+from sharpi.cli.source_options import ModelOption
 from sharpi.cli.terminal import complain, say
 from sharpi.cli.thoughts import ThoughtStyle
 from sharpi.errors import SharpiError

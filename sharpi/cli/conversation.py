@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpi.cli.options import ConversationOptions
+from sharpi.cli.conversation_options import ConversationOptions
 from sharpi.cli.prompt import is_plain
 from sharpi.cli.transcript import Transcript
 from sharpi.config import GenerationRequest

@@ -1,8 +1,8 @@
 """How dataclasses of options become a command's flat parameters, and headings in its help.
 
-Options shared by commands are fields of a dataclass in `options.py`, its `heading` is theirs in the
-help. Typer wants one parameter per option, so `takes_groups` writes that signature from the fields
-and hands the values back grouped.
+Options shared by commands are fields of a dataclass in a file `*_options.py`, whose `heading` is
+theirs in the help. Typer wants one parameter per option, so `takes_groups` writes that signature
+from the fields and hands the values back grouped.
 """
 
 import functools

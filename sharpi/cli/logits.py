@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from sharpi.cli.loading import open_engine
-from sharpi.cli.options import MachineOptions
+from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.terminal import say
 from sharpi.errors import UsageError
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharpi.cli.json_option import JsonOption
 from sharpi.cli.loading import ProgressBar, open_engine
-from sharpi.cli.options import JsonOption, MachineOptions
+from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.source_text import text_of_file
 from sharpi.errors import UsageError
 

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.inputs import find_model
-from sharpi.cli.options import ContextOptions, JsonOption, MachineOptions, ModelOption
+from sharpi.cli.json_option import JsonOption
+from sharpi.cli.machine_options import MachineOptions
+from sharpi.cli.source_options import ModelOption
 from sharpi.cli.tier_options import TierOptions
 from sharpi.config import RunConfig
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sharpi.cli.options import ConversationOptions
+from sharpi.cli.conversation_options import ConversationOptions
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:

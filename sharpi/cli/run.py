@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sharpi.cli import exit_codes
+from sharpi.cli.context_options import ContextOptions
+from sharpi.cli.conversation_options import ConversationOptions
 from sharpi.cli.inputs import find_inputs
+from sharpi.cli.json_option import JsonOption
+from sharpi.cli.length_options import LengthOptions
 from sharpi.cli.loading import open_engine
-from sharpi.cli.options import (
-    ContextOptions,
-    ConversationOptions,
-    JsonOption,
-    LengthOptions,
-    MachineOptions,
-    ModelOption,
-    PromptFileOption,
-    PromptOption,
-    SamplingOptions,
-)
+from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.prompt import Prompt, refuse_contradictions, whole_prompt
 from sharpi.cli.reply import collect, note_early_end, stream, timings_line
+from sharpi.cli.sampling_options import SamplingOptions
+from sharpi.cli.source_options import ModelOption, PromptFileOption, PromptOption
 from sharpi.cli.terminal import say
 from sharpi.cli.thoughts import ThoughtStyle
 from sharpi.config import RunConfig

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharpi.cli.options import JsonOption
+from sharpi.cli.json_option import JsonOption
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sharpi.cli.options import JsonOption
+from sharpi.cli.json_option import JsonOption
 
 
 def stats(

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from sharpi.cli.options import count, option
+from sharpi.cli.option import count, option
 from sharpi.config import Device, RunConfig
 from sharpi.errors import UsageError
 from sharpi.units import parse_size

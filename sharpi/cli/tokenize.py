@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sharpi.cli.options import JsonOption
+from sharpi.cli.json_option import JsonOption
 from sharpi.cli.source_text import STDIN, text_of_argument, text_of_stdin
 from sharpi.cli.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
