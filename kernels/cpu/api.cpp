@@ -36,6 +36,8 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::Gather: return add(program, params, bytes, add_gather);
     case OpKind::Sigmoid: return add(program, params, bytes, add_sigmoid);
     case OpKind::SoftCap: return add(program, params, bytes, add_soft_cap);
+    case OpKind::Lease: return add(program, params, bytes, add_lease);
+    case OpKind::Foresee: return add(program, params, bytes, add_foresee);
   }
   return -1;
 }

@@ -1,119 +1,58 @@
 // Feed-forward over experts: tokens grouped by expert, gate and up fused with the activation, down weighted and summed.
 //
-// Every token's experts are summed in the order of their ids, whatever the batch, so the bits never depend on company.
-// A thread owns 32 of the outputs in the last stage and walks all experts: no atomics, no partial sums.
+// Every token's experts are summed in the order of their ids, whatever the batch, so the bits never depend on company, nor
+// on which experts were in memory. A thread owns 32 of the outputs in the last stage and walks all experts: no atomics, no
+// partial sums.
 #include <atomic>
 #include <cstring>
 
-#include "ops.h"
-#include "program.h"
-#include "tiles.h"
+#include "expert_jobs.h"
+#include "experts/expert_feed.h"
 
 namespace sharpi {
 namespace {
 
 constexpr int kBlockTiles = 256 / kTileRows;  // tiles whose outputs make one activation block
 
-// An expert with the tokens that chose it; its hidden rows are slots [first, first + count).
-struct Job {
-  int32_t expert, first, count;
-};
-
-// Views into the scratch that the grouping writes and the other stages read.
-struct Grouping {
-  int32_t* num_jobs;
-  Job* jobs;                          // (max_jobs)
-  int32_t* tokens;                    // (slots) token of each slot
-  float* weights;                     // (slots)
-  std::atomic<int32_t>* tiles_done;   // (max_jobs, blocks of the hidden width)
-};
-
-struct Shape {
-  const ExpertsParams p;
-  const Isa& isa;
-  int max_jobs, slots;
-  uint8_t *const *input, *const *hidden, *const *hidden_rounded, *const *grouping;
-
-  int width() const { return p.gate.rows; }
-  int blocks() const { return activation_blocks(width()); }
-  int jobs_of(int num_tokens) const { return std::min(p.num_experts, num_tokens * p.k); }
-  Rounding rounding() const { return Rounding(p.precision); }
-  bool floats_in() const { return takes_floats(QuantType(p.gate.type), rounding()) && takes_floats(QuantType(p.up.type), rounding()); }
-  bool floats_down() const { return takes_floats(QuantType(p.down.type), rounding()); }
-  float* hidden_row(int slot) const { return reinterpret_cast<float*>(*hidden) + size_t(slot) * width(); }
-
-  size_t grouping_bytes() const {
-    return 64 + sizeof(Job) * max_jobs + 8 * size_t(slots) + 4 * size_t(max_jobs) * blocks();
-  }
-  Grouping view() const {
-    uint8_t* at = *grouping;
-    Grouping g;
-    g.num_jobs = reinterpret_cast<int32_t*>(at);
-    g.jobs = reinterpret_cast<Job*>(at += 64);
-    g.tokens = reinterpret_cast<int32_t*>(at += sizeof(Job) * max_jobs);
-    g.weights = reinterpret_cast<float*>(at += 4 * size_t(slots));
-    g.tiles_done = reinterpret_cast<std::atomic<int32_t>*>(at += 4 * size_t(slots));
-    return g;
-  }
-};
-
-// Sorts the step's routes by expert: one job an expert in use, its tokens in order.
-class Group : public Stage {
- public:
-  explicit Group(const Shape& shape) : s_(shape) {}
-  int num_tasks(const Step& step) const override { return count_rows(Rows(s_.p.rows), step) ? 1 : 0; }
-
-  void run(const Step& step, int, int, Worker&) const override {
-    const int routes = count_rows(Rows(s_.p.rows), step) * s_.p.k;
-    thread_local std::vector<int32_t> next;
-    next.assign(s_.p.num_experts + 1, 0);
-    for (int i = 0; i < routes; i++) next[expert(i) + 1]++;
-    Grouping g = s_.view();
-    *g.num_jobs = 0;
-    for (int e = 0; e < s_.p.num_experts; e++) {
-      if (next[e + 1]) g.jobs[(*g.num_jobs)++] = {e, next[e], next[e + 1]};
-      next[e + 1] += next[e];
-    }
-    for (int i = 0; i < routes; i++) {
-      const int slot = next[expert(i)]++;
-      g.tokens[slot] = i / s_.p.k;
-      g.weights[slot] = s_.p.weights ? s_.p.weights[i] : 1.f;
-    }
-    for (int i = 0; i < *g.num_jobs * s_.blocks(); i++) g.tiles_done[i].store(0, std::memory_order_relaxed);
-  }
-
- private:
-  int expert(int route) const { return s_.p.ids ? s_.p.ids[route] : 0; }
-  const Shape s_;
-};
+enum class Part { There, Late };
 
 // hidden (slots, width) = act(gate x) * up x; whoever completes 256 of a job's columns rounds them for the last stage.
 class GateUp : public Stage {
  public:
-  explicit GateUp(const Shape& shape) : s_(shape), tiles_(count_tiles(shape.width())) {}
-  int num_tasks(const Step& step) const override {
-    return s_.jobs_of(count_rows(Rows(s_.p.rows), step)) * tiles_;
+  GateUp(const ExpertShape& shape, int batch, Part part)
+      : s_(shape), batch_(batch), part_(part), tiles_(count_tiles(shape.width())) {}
+  int num_tasks(const Step& step) const override { return s_.may_have(batch_, step) ? s_.jobs_of(step) * tiles_ : 0; }
+  int num_ready_tasks(const Step&) const override {
+    const Grouping g = s_.view();
+    return batch_ < *g.num_batches ? (end(g) - first(g)) * tiles_ : 0;
   }
 
   void run(const Step&, int task, int next, Worker& worker) const override {
     const Grouping g = s_.view();
-    if (task / tiles_ >= *g.num_jobs) return;
-    const Job job = g.jobs[task / tiles_];
-    const int first = task % tiles_ * kTileRows;
-    Product gate = tile(s_.p.gate, job.expert, first), up = tile(s_.p.up, job.expert, first);
+    const int job_index = g.order[first(g) + task / tiles_];
+    const Job job = g.jobs[job_index];
+    if (part_ == Part::Late && !s_.p.feed->wait(s_.p.layer, job.expert)) return;
+    const int row = task % tiles_ * kTileRows;
+    Product gate = tile(s_.p.gate, job.expert, row), up = tile(s_.p.up, job.expert, row);
     gate.next = up.rows;
-    up.next = next < 0 || next / tiles_ >= *g.num_jobs
-                  ? nullptr
-                  : tile(s_.p.gate, g.jobs[next / tiles_].expert, next % tiles_ * kTileRows).rows;
+    up.next = next_rows(g, task, next);
     multiply(g, job, s_.p.gate, gate, worker, 0);
     multiply(g, job, s_.p.up, up, worker, 1);
-    activate(job, first, gate.num_rows, worker);
-    if (!s_.floats_down()) round_when_complete(g, task / tiles_, job, first / 256);
+    activate(job, row, gate.num_rows, worker);
+    if (!s_.floats_down()) round_when_complete(g, job_index, job, row / 256);
   }
 
  private:
-  static Product tile(const Bank& bank, int expert, int first) {
-    return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, first);
+  int first(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].late; }
+  int end(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].late : g.batches[batch_].end; }
+  static Product tile(const Bank& bank, int expert, int row) {
+    return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, row);
+  }
+  // What this thread reads next, where that is known to be in memory.
+  const uint8_t* next_rows(const Grouping& g, int task, int next) const {
+    const bool is_there = next >= 0 && (part_ == Part::There || next / tiles_ == task / tiles_);
+    if (!is_there) return nullptr;
+    return tile(s_.p.gate, g.jobs[g.order[first(g) + next / tiles_]].expert, next % tiles_ * kTileRows).rows;
   }
   void multiply(const Grouping& g, const Job& job, const Bank& bank, Product& product, Worker& worker,
                 int buffer) const {
@@ -149,36 +88,51 @@ class GateUp : public Stage {
                   activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()), block, s_.width(), s_.rounding());
   }
 
-  const Shape s_;
+  const ExpertShape s_;
+  const int batch_;
+  const Part part_;
   const int tiles_;
 };
 
-// out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden
+// out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden; sums go from batch to batch.
 class Down : public Stage {
  public:
-  explicit Down(const Shape& shape) : s_(shape) {}
-  int num_tasks(const Step& step) const override {
-    return count_rows(Rows(s_.p.rows), step) ? count_tiles(s_.p.down.rows) : 0;
+  Down(const ExpertShape& shape, int batch) : s_(shape), batch_(batch) {}
+  int num_tasks(const Step& step) const override { return s_.may_have(batch_, step) ? count_tiles(s_.p.down.rows) : 0; }
+  int num_ready_tasks(const Step&) const override {
+    return batch_ < *s_.view().num_batches ? count_tiles(s_.p.down.rows) : 0;
   }
 
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const Grouping g = s_.view();
-    const int num_tokens = count_rows(Rows(s_.p.rows), step), first = task * kTileRows;
+    const JobBatch batch = g.batches[batch_];
+    const int num_tokens = s_.count_rows(step), first = task * kTileRows;
+    const bool is_last = batch_ + 1 == *g.num_batches;
     float* sums = worker.tiles[1];
-    memset(sums, 0, sizeof(float) * kTileRows * num_tokens);
-    for (int j = 0; j < *g.num_jobs; j++) {
+    begin(task, num_tokens, sums);
+    for (int j = batch.first; j < batch.end; j++) {
       Product product = tile(g.jobs[j].expert, first);
-      if (j + 1 < *g.num_jobs) product.next = tile(g.jobs[j + 1].expert, first).rows;
-      else if (next >= 0) product.next = tile(g.jobs[0].expert, next * kTileRows).rows;
+      if (j + 1 < batch.end) product.next = tile(g.jobs[j + 1].expert, first).rows;
+      else if (next >= 0) product.next = tile(g.jobs[batch.first].expert, next * kTileRows).rows;
       add_job(g, g.jobs[j], first, product, sums, worker);
     }
-    write(first, num_tokens, sums);
+    if (is_last) write(first, num_tokens, sums);
+    else memcpy(kept(task, num_tokens), sums, sizeof(float) * kTileRows * num_tokens);
   }
 
  private:
   Product tile(int expert, int first) const {
     const Bank& bank = s_.p.down;
     return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, first);
+  }
+  // The sums of a task between two batches, (T, 32).
+  float* kept(int task, int num_tokens) const {
+    return reinterpret_cast<float*>(*s_.sums) + size_t(task) * kTileRows * num_tokens;
+  }
+  void begin(int task, int num_tokens, float* sums) const {
+    const size_t bytes = sizeof(float) * kTileRows * num_tokens;
+    if (batch_) memcpy(sums, kept(task, num_tokens), bytes);
+    else memset(sums, 0, bytes);
   }
   void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums, Worker& worker) const {
     const auto type = QuantType(s_.p.down.type);
@@ -203,24 +157,42 @@ class Down : public Stage {
     }
   }
 
-  const Shape s_;
+  const ExpertShape s_;
+  const int batch_;
+};
+
+// A batch's experts may leave; with the last batch those of the whole layer.
+class Release : public Stage {
+ public:
+  Release(const ExpertShape& shape, int batch) : s_(shape), batch_(batch) {}
+  int num_tasks(const Step& step) const override { return batch_ == 0 || s_.may_have(batch_, step) ? 1 : 0; }
+  void run(const Step&, int, int, Worker&) const override {
+    const Grouping g = s_.view();
+    const bool is_last = batch_ + 1 == std::max(1, *g.num_batches);
+    if (is_last) return s_.p.feed->release(s_.p.layer);
+    if (batch_ >= *g.num_batches) return;
+    const JobBatch batch = g.batches[batch_];
+    for (int j = batch.first; j < batch.end; j++) s_.p.feed->release(s_.p.layer, g.jobs[j].expert);
+  }
+
+ private:
+  const ExpertShape s_;
+  const int batch_;
 };
 
 }  // namespace
 
 void add_experts(Program& program, const ExpertsParams& p) {
-  const int max_rows = program.max_rows(Rows(p.rows));
-  Shape shape{p, program.isa, std::min(p.num_experts, max_rows * p.k), max_rows * p.k, {}, {}, {}, {}};
-  const size_t slots = shape.slots;
-  shape.input = program.request(Scratch::Activations, activation_bytes(max_rows, p.gate.columns, shape.rounding()));
-  shape.hidden = program.request(Scratch::Hidden, slots * shape.width() * sizeof(float));
-  shape.hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, shape.width(), shape.rounding()));
-  shape.grouping = program.request(Scratch::Jobs, shape.grouping_bytes());
+  const ExpertShape shape(program, p);
   program.add<Group>(shape);
   if (!shape.floats_in())
     program.add<Quantise>(p.x, p.gate.columns, Rows(p.rows), shape.rounding(), program.isa, shape.input);
-  program.add<GateUp>(shape);
-  program.add<Down>(shape);
+  for (int batch = 0; batch < shape.max_batches; batch++) {
+    program.add<GateUp>(shape, batch, Part::There);
+    if (p.feed) program.add<GateUp>(shape, batch, Part::Late);
+    program.add<Down>(shape, batch);
+    if (p.feed) program.add<Release>(shape, batch);
+  }
 }
 
 }  // namespace sharpi

@@ -1,18 +1,31 @@
-// The router's choice: scores, top-k and weights of each token.
+// The router's choice: scores, top-k and weights of each token; and what follows from it for experts that are not in memory.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "experts/expert_feed.h"
 #include "ops.h"
 #include "program.h"
 
 namespace sharpi {
 namespace {
 
+// The first of the largest, k times, from `choice`, which loses them. What is no number is chosen last: ids stay distinct.
+void choose(std::vector<float>& choice, int k, int32_t* ids) {
+  for (float& c : choice)
+    if (std::isnan(c)) c = -std::numeric_limits<float>::max();
+  for (int i = 0; i < k; i++) {
+    const auto best = std::max_element(choice.begin(), choice.end());
+    ids[i] = int32_t(best - choice.begin());
+    *best = -INFINITY;
+  }
+}
+
 class Route : public Stage {
  public:
   explicit Route(const RouteParams& params) : p_(params) {}
-  int num_tasks(const Step& step) const override { return step.num_tokens; }
+  int num_tasks(const Step& step) const override { return count_rows(Rows(p_.rows), step); }
 
   void run(const Step&, int row, int, Worker&) const override {
     thread_local std::vector<float> scores, choice;
@@ -23,7 +36,7 @@ class Route : public Stage {
       for (int e = 0; e < p_.num_experts; e++) choice[e] += p_.bias[e];
     if (p_.num_groups > 1) hide_weak_groups(choice);
     int32_t* ids = p_.ids + size_t(row) * p_.k;
-    choose(choice, ids);
+    choose(choice, p_.k, ids);
     weigh(scores, ids, p_.weights + size_t(row) * p_.k);
   }
 
@@ -56,13 +69,6 @@ class Route : public Stage {
     for (int i = p_.groups_used; i < p_.num_groups; i++)
       std::fill_n(choice.begin() + groups[i].second * size, size, -INFINITY);
   }
-  void choose(std::vector<float>& choice, int32_t* ids) const {
-    for (int i = 0; i < p_.k; i++) {
-      const auto best = std::max_element(choice.begin(), choice.end());  // the first of equals
-      ids[i] = int32_t(best - choice.begin());
-      *best = -INFINITY;
-    }
-  }
   void weigh(const std::vector<float>& scores, const int32_t* ids, float* weights) const {
     float total = 0;
     for (int i = 0; i < p_.k; i++) weights[i] = scores[ids[i]];
@@ -75,8 +81,43 @@ class Route : public Stage {
   const RouteParams p_;
 };
 
+class Lease : public Stage {
+ public:
+  explicit Lease(const LeaseParams& params) : p_(params) {}
+  int num_tasks(const Step&) const override { return 1; }
+  void run(const Step& step, int, int, Worker&) const override {
+    p_.feed->lease(p_.layer, p_.ids, count_rows(Rows(p_.rows), step), p_.k, step.num_tokens == 1);
+  }
+
+ private:
+  const LeaseParams p_;
+};
+
+// Guesses for decoded tokens only: a batch uses too many experts to name.
+class Foresee : public Stage {
+ public:
+  explicit Foresee(const ForeseeParams& params) : p_(params) {}
+  int num_tasks(const Step&) const override { return 1; }
+  void run(const Step& step, int, int, Worker&) const override {
+    if (step.num_tokens != 1 || count_rows(Rows(p_.rows), step) != 1) return;
+    thread_local std::vector<float> choice;
+    thread_local std::vector<int32_t> ids;
+    choice.assign(p_.logits, p_.logits + p_.num_experts);
+    if (p_.bias)  // is added to sigmoids
+      for (int e = 0; e < p_.num_experts; e++) choice[e] = 1.f / (1.f + std::exp(-choice[e])) + p_.bias[e];
+    ids.resize(p_.k);
+    choose(choice, p_.k, ids.data());
+    p_.feed->foresee(p_.layer, ids.data(), p_.k);
+  }
+
+ private:
+  const ForeseeParams p_;
+};
+
 }  // namespace
 
 void add_route(Program& program, const RouteParams& p) { program.add<Route>(p); }
+void add_lease(Program& program, const LeaseParams& p) { program.add<Lease>(p); }
+void add_foresee(Program& program, const ForeseeParams& p) { program.add<Foresee>(p); }
 
 }  // namespace sharpi

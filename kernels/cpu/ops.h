@@ -12,7 +12,7 @@ namespace sharpi {
 
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
-  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12,
+  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14,
 };
 
 // out (T, columns) = scale * table[id]
@@ -102,6 +102,24 @@ struct RouteParams {
   int32_t num_experts, k, scoring, normalise;
   float scale;
   int32_t num_groups, groups_used;  // 0: no groups
+  int32_t rows;
+};
+
+class ExpertFeed;
+
+// Begins to bring the experts of a layer's routes into memory, and prefetches what a predictor expects of the next.
+struct LeaseParams {
+  ExpertFeed* feed;
+  const int32_t* ids;  // (T, k)
+  int32_t layer, k, rows, reserved;
+};
+
+// Tells the feed which experts a layer's router would choose for what the layers before have so far: a guess.
+struct ForeseeParams {
+  ExpertFeed* feed;
+  const float* logits;  // (T, num_experts)
+  const float* bias;    // optional (num_experts)
+  int32_t layer, num_experts, k, rows;
 };
 
 // A set of equal matrices, one an expert. `data` is read at every step, so that experts may move.
@@ -112,7 +130,8 @@ struct Bank {
 };
 
 // out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the
-// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward.
+// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward. With a feed the experts were
+// leased before, and are waited for and released here.
 struct ExpertsParams {
   const float* x;         // (T, hidden)
   const int32_t* ids;     // optional (T, k)
@@ -123,6 +142,8 @@ struct ExpertsParams {
   int32_t num_experts, k, activation, precision;
   float scale;
   int32_t rows;
+  ExpertFeed* feed;  // optional
+  int32_t layer, reserved;
 };
 
 // out = a + scale * b (T, width); a optional
@@ -170,5 +191,7 @@ void add_add_scaled(Program&, const AddScaledParams&);
 void add_gather(Program&, const GatherParams&);
 void add_sigmoid(Program&, const SigmoidParams&);
 void add_soft_cap(Program&, const SoftCapParams&);
+void add_lease(Program&, const LeaseParams&);
+void add_foresee(Program&, const ForeseeParams&);
 
 }  // namespace sharpi

@@ -80,16 +80,18 @@ void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vec
 void Pool::walk(int thread) {
   bool parallel = false;  // whether the stage before was
   for (const auto& stage : *stages_) {
-    const int tasks = stage->num_tasks(*step_);
-    if (active_ > 1 && (parallel || tasks > 1)) barrier(*stage, thread);
-    parallel = tasks > 1;
-    if (active_ > 1 && parallel) {
-      run_share(*stage, thread);
-    } else if (thread == 0) {
-      for (int i = 0; i < tasks; i++) stage->run(*step_, i, i + 1 < tasks ? i + 1 : -1, (*workers_)[0]);
-    }
+    const int most = stage->num_tasks(*step_);
+    if (active_ > 1 && (parallel || most > 1)) barrier(*stage, thread);
+    parallel = most > 1;
+    if (active_ > 1 && parallel) run_share(*stage, thread);
+    else if (thread == 0 && most > 0) run_alone(*stage);
   }
   if (active_ > 1 && parallel) barrier(*stages_->back(), thread);
+}
+
+void Pool::run_alone(const Stage& stage) {
+  const int tasks = stage.num_ready_tasks(*step_);
+  for (int i = 0; i < tasks; i++) stage.run(*step_, i, i + 1 < tasks ? i + 1 : -1, (*workers_)[0]);
 }
 
 void Pool::run_share(const Stage& stage, int thread) {
@@ -105,7 +107,7 @@ void Pool::barrier(const Stage& next, int thread) {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active_)
     return wait_and_learn(phase_, phase, shares_[thread].spins);
   arrived_.store(0, std::memory_order_relaxed);
-  deal(next.num_tasks(*step_));
+  deal(next.num_ready_tasks(*step_));
   phase_.store(phase + 1, std::memory_order_release);
   phase_.notify_all();
 }

@@ -31,6 +31,7 @@ class Pool {
   void serve(int thread);
   void call(int thread);
   void walk(int thread);
+  void run_alone(const Stage& stage);
   void run_share(const Stage& stage, int thread);
   void barrier(const Stage& next, int thread);
   void deal(int num_tasks);

@@ -25,7 +25,7 @@ class Memory {
 };
 
 // Scratch that operations use in turn: one buffer a kind, as large as the largest request.
-enum class Scratch { Activations, Hidden, HiddenActivations, Jobs, Partials, kCount };
+enum class Scratch { Activations, Hidden, HiddenActivations, Jobs, Sums, Partials, kCount };
 
 class Program {
  public:

@@ -35,8 +35,10 @@ struct Worker {
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Tasks of this step; a stage of one task runs on the first thread, and needs no barrier between its like.
+  // Tasks of this step at most; a stage of one task runs on the first thread, and needs no barrier between its like.
   virtual int num_tasks(const Step&) const = 0;
+  // Tasks as they are known once the stages before are done.
+  virtual int num_ready_tasks(const Step& step) const { return num_tasks(step); }
   // Runs one task. `next` is the task this thread takes afterwards, as far as is known, or -1.
   virtual void run(const Step&, int task, int next, Worker&) const = 0;
 };

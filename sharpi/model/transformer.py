@@ -30,7 +30,8 @@ class Transformer(Generic[X]):
             x = self._attention(x, layer.attention, shape, angles[bool(shape.window)])
             if i == last:
                 x = self._ops.select_outputs(x)
-            x = self._feed_forward(x, layer.feed_forward)
+            following = None if i == last else self._weights.layers[i + 1].feed_forward
+            x = self._feed_forward(x, layer.feed_forward, following)
         return self._logits(x)
 
     def _angles(self) -> dict[bool, X]:
@@ -59,24 +60,41 @@ class Transformer(Generic[X]):
         (projected,) = ops.linear(mixed, [w.output])
         return ops.add(x, ops.rms_norm(projected, w.post_norm, epsilon), scale)
 
-    def _feed_forward(self, x: X, w: FeedForwardWeights) -> X:
+    def _feed_forward(
+        self, x: X, w: FeedForwardWeights, following: FeedForwardWeights | None
+    ) -> X:
         h = self._ops.rms_norm(x, w.norm, self._config.norm_epsilon)
+        route = self._route(x, h, w, following)
         if w.post_norm is None:
-            return self._expert_sum(h, w, x)
-        out = self._expert_sum(h, w, None)
+            return self._expert_sum(h, w, route, x)
+        out = self._expert_sum(h, w, route, None)
         normed = self._ops.rms_norm(out, w.post_norm, self._config.norm_epsilon)
         return self._ops.add(x, normed, self._config.residual_scale)
 
-    def _expert_sum(self, h: X, w: FeedForwardWeights, residual: X | None) -> X:
+    def _route(
+        self, x: X, h: X, w: FeedForwardWeights, following: FeedForwardWeights | None
+    ) -> tuple[X, X] | None:
+        """Experts and weights, None in a dense layer; and a guess at those of the next layer."""
+        ops = self._ops
+        if w.router is None:
+            return None
+        (logits,) = ops.linear(h, [w.router])
+        route = ops.route(logits, self._router(w))
+        if ops.foresees and following is not None and following.router is not None:
+            h = ops.rms_norm(x, following.norm, self._config.norm_epsilon)
+            (logits,) = ops.linear(h, [following.router])
+            ops.foresee(logits, self._router(following))
+        return route
+
+    def _expert_sum(
+        self, h: X, w: FeedForwardWeights, route: tuple[X, X] | None, residual: X | None
+    ) -> X:
         """The feed-forward's output; with a residual, residual + residual_scale * output."""
         ops, activation = self._ops, self._config.spec.activation_kind
         scale = 1.0 if residual is None else self._config.residual_scale
         if w.dense is not None:
             return ops.experts(h, w.dense, activation, None, residual, scale)
-        assert w.router is not None
         assert w.experts is not None
-        (logits,) = ops.linear(h, [w.router])
-        route = ops.route(logits, self._router(w))
         out = ops.experts(h, w.experts, activation, route, residual, scale)
         if w.shared is None:
             return out
@@ -94,6 +112,7 @@ class Transformer(Generic[X]):
             normalise=c.expert_weights_normalised,
             scale=c.expert_weights_scale,
             bias=w.router_bias,
+            layer=w.layer,
         )
 
     def _logits(self, x: X) -> X:

@@ -5,7 +5,7 @@ small and are taken as float32.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class AttentionWeights:
 class FeedForwardWeights:
     """A dense feed-forward, or routed experts with an optional shared one and its gate."""
 
+    layer: int
     norm: FloatArray
     post_norm: FloatArray | None
     dense: ExpertBanks | None
@@ -111,6 +112,7 @@ def _feed_forward(source: "_Source", config: ModelConfig, index: int) -> FeedFor
     prefix, hidden = f"blk.{index}.", config.hidden_size
     routed = source.has(f"{prefix}ffn_gate_inp.weight")
     return FeedForwardWeights(
+        layer=index,
         norm=source.vector(f"{prefix}ffn_norm.weight", hidden),
         post_norm=source.optional_vector(f"{prefix}post_ffw_norm.weight", hidden),
         dense=None if routed else source.banks(f"{prefix}ffn_%s", hidden, 1),
@@ -118,7 +120,9 @@ def _feed_forward(source: "_Source", config: ModelConfig, index: int) -> FeedFor
         if routed
         else None,
         router_bias=source.optional_vector(f"{prefix}exp_probs_b.bias", config.num_experts),
-        experts=source.banks(f"{prefix}ffn_%s_exps", hidden, config.num_experts)
+        experts=replace(
+            source.banks(f"{prefix}ffn_%s_exps", hidden, config.num_experts), layer=index
+        )
         if routed
         else None,
         shared=source.optional_banks(f"{prefix}ffn_%s_shexp", hidden),

@@ -25,6 +25,8 @@ class OpKind(IntEnum):
     GATHER = 10
     SIGMOID = 11
     SOFT_CAP = 12
+    LEASE = 13
+    FORESEE = 14
 
 
 class Step(Structure):
@@ -153,6 +155,30 @@ class RouteParams(Structure):
         ("scale", c_float),
         ("num_groups", c_int32),
         ("groups_used", c_int32),
+        ("rows", c_int32),
+    )
+
+
+class LeaseParams(Structure):
+    _fields_ = (
+        ("feed", c_void_p),
+        ("ids", c_void_p),
+        ("layer", c_int32),
+        ("k", c_int32),
+        ("rows", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class ForeseeParams(Structure):
+    _fields_ = (
+        ("feed", c_void_p),
+        ("logits", c_void_p),
+        ("bias", c_void_p),
+        ("layer", c_int32),
+        ("num_experts", c_int32),
+        ("k", c_int32),
+        ("rows", c_int32),
     )
 
 
@@ -183,6 +209,9 @@ class ExpertsParams(Structure):
         ("precision", c_int32),
         ("scale", c_float),
         ("rows", c_int32),
+        ("feed", c_void_p),
+        ("layer", c_int32),
+        ("reserved", c_int32),
     )
 
 

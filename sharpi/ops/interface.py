@@ -63,16 +63,38 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class ExpertBanks:
-    """The matrices of a feed-forward; a dense one is a bank of a single expert."""
+    """The matrices of a feed-forward; a dense one is a bank of a single expert.
+
+    `layer`: index of the layer of routed experts.
+    """
 
     gate: Bank
     up: Bank
     down: Bank
+    layer: int | None = None
+
+
+class ExpertSource(Protocol):
+    """Where routed experts are when they are not all in memory; None stands for a mapped file."""
+
+    @property
+    def handle(self) -> int:
+        """The native expert feed."""
+
+    def table(self, layer: int, piece: int) -> int:
+        """Address of the addresses of a layer's gate (0), up (1) or down (2) matrices."""
+
+    @property
+    def asks_router(self) -> bool:
+        """Whether a layer's router is to be tried on what the layer before has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """How experts are chosen: `num_used` of them, weights scaled after normalisation."""
+    """How experts are chosen: `num_used` of them, weights scaled after normalisation.
+
+    `layer` is the index of the layer whose experts they are.
+    """
 
     num_experts: int
     num_used: int
@@ -82,6 +104,7 @@ class Router:
     bias: FloatArray | None = None
     num_groups: int = 0
     groups_used: int = 0
+    layer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +155,13 @@ class Ops(Protocol[X]):
 
     def route(self, logits: X, router: Router) -> tuple[X, X]:
         """Chosen expert ids, best first, and their weights: (num_used,) each."""
+
+    @property
+    def foresees(self) -> bool:
+        """Whether `foresee` does anything: what it is given costs time."""
+
+    def foresee(self, logits: X, router: Router) -> None:
+        """Router logits of a later layer, for what is known so far: a hint what to prefetch."""
 
     def experts(
         self,

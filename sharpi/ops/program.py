@@ -67,15 +67,15 @@ class Program:
         if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
             raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
 
-    def seal(self, logits: tuple[int, int], routes: list[tuple[int, int]]) -> None:
-        """Allocates the scratch; logits and routes are (offset, width) within the arena."""
+    def seal(self, logits: tuple[int, int], routes: list[tuple[int, int, int]]) -> None:
+        """Allocates the scratch; logits and routes are (offset, width[, rows]) in the arena."""
         self._scratch_bytes = self._library.sharpi_program_seal(self._handle)
         if self._scratch_bytes < 0:
             raise SharpiError(
                 "not enough memory for the engine's buffers; lower --batch-size or -c"
             )
         self.logits = self._view(*logits, self.limits.max_outputs).view(np.float32)
-        self.routes = [self._view(*r, self.limits.max_tokens).view(np.int32) for r in routes]
+        self.routes = [self._view(*route).view(np.int32) for route in routes]
 
     def _view(self, offset: int, width: int, rows: int) -> npt.NDArray[np.uint32]:
         return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)

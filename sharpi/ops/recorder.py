@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from ctypes import Structure
 
 import numpy as np
+import numpy.typing as npt
 
 from sharpi.ops import abi
 from sharpi.ops.abi import OpKind
@@ -17,6 +18,7 @@ from sharpi.ops.interface import (
     AttentionShape,
     Bank,
     ExpertBanks,
+    ExpertSource,
     FloatArray,
     Matrix,
     RopeTable,
@@ -31,9 +33,12 @@ _FLOAT_BYTES = 4
 class Recorder:
     """Implements `Ops[Buffer]`; call `finish` with the logits to get the program."""
 
-    def __init__(self, limits: ProgramLimits, cache: KvCache) -> None:
+    def __init__(
+        self, limits: ProgramLimits, cache: KvCache, source: ExpertSource | None = None
+    ) -> None:
         self._limits = limits
         self._cache = cache
+        self._source = source
         self._buffers: list[Buffer] = []
         self._operations: list[tuple[OpKind, Callable[[], Structure]]] = []
         self._alive: list[object] = []
@@ -156,7 +161,8 @@ class Recorder:
         )
 
     def route(self, logits: Buffer, router: Router) -> tuple[Buffer, Buffer]:
-        ids, weights = self._buffer(router.num_used), self._buffer(router.num_used)
+        ids = self._buffer(router.num_used, logits.outputs)
+        weights = self._buffer(router.num_used, logits.outputs)
         ids.kept = True  # statistics read the step's routes afterwards
         self._routes.append(ids)
         self._add(
@@ -165,10 +171,35 @@ class Recorder:
             lambda: abi.RouteParams(
                 self._at(logits), self._data(router.bias), self._at(ids), self._at(weights),
                 router.num_experts, router.num_used, router.scoring, router.normalise,
-                router.scale, router.num_groups, router.groups_used,
+                router.scale, router.num_groups, router.groups_used, logits.outputs,
             ),
         )  # fmt: skip
+        if self._source is not None:
+            self._lease(self._source, ids, router.layer)
         return ids, weights
+
+    def _lease(self, source: ExpertSource, ids: Buffer, layer: int) -> None:
+        self._add(
+            OpKind.LEASE,
+            [ids],
+            lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.outputs),
+        )
+
+    @property
+    def foresees(self) -> bool:
+        return self._source is not None and self._source.asks_router
+
+    def foresee(self, logits: Buffer, router: Router) -> None:
+        assert self._source is not None
+        feed = self._source.handle
+        self._add(
+            OpKind.FORESEE,
+            [logits],
+            lambda: abi.ForeseeParams(
+                feed, self._at(logits), self._data(router.bias), router.layer,
+                router.num_experts, router.num_used, logits.outputs,
+            ),
+        )  # fmt: skip
 
     def experts(
         self,
@@ -202,6 +233,7 @@ class Recorder:
         residual: Buffer | None,
         scale: float,
     ) -> Buffer:
+        feed = None if ids is None or self._source is None else self._source.handle
         out = self._buffer(banks.down.rows, x.outputs)
         touched = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
         return self._add(
@@ -209,18 +241,20 @@ class Recorder:
             [out, *touched],
             lambda: abi.ExpertsParams(
                 self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
-                self._bank(banks.gate), self._bank(banks.up), self._bank(banks.down),
+                self._bank(banks, 0), self._bank(banks, 1), self._bank(banks, 2),
                 banks.gate.num_experts, 1 if ids is None else ids.width, activation,
-                self._limits.precision_code, scale, x.outputs,
+                self._limits.precision_code, scale, x.outputs, feed, banks.layer or 0,
             ),
         )  # fmt: skip
 
-    def _bank(self, bank: Bank) -> abi.BankParams:
-        stride = bank.data.nbytes // bank.num_experts
-        addresses = bank.data.ctypes.data + np.arange(bank.num_experts, dtype=np.uint64) * stride
-        table = addresses.astype(np.uint64)
+    def _bank(self, banks: ExpertBanks, piece: int) -> abi.BankParams:
+        bank = (banks.gate, banks.up, banks.down)[piece]
+        if banks.layer is None or self._source is None:
+            table = self._data(_addresses(bank))
+        else:
+            table = self._source.table(banks.layer, piece)
         return abi.BankParams(
-            self._data(table), self._data(bank.bias), bank.quant_type, bank.rows, bank.columns
+            table, self._data(bank.bias), bank.quant_type, bank.rows, bank.columns
         )
 
     def add(self, a: Buffer, b: Buffer, scale: float) -> Buffer:
@@ -263,7 +297,8 @@ class Recorder:
         for kind, params in self._operations:
             program.append(kind, params())
         program.seal(
-            logits=(logits.offset, logits.width), routes=[(r.offset, r.width) for r in self._routes]
+            logits=(logits.offset, logits.width),
+            routes=[(r.offset, r.width, r.num_bytes // r.width // 4) for r in self._routes],
         )
         return program
 
@@ -292,3 +327,10 @@ class Recorder:
             return None
         self._alive.append(array)
         return int(array.ctypes.data)
+
+
+def _addresses(bank: Bank) -> npt.NDArray[np.uint64]:
+    """Where each expert's matrix begins, (experts)."""
+    stride = bank.data.nbytes // bank.num_experts
+    offsets = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
+    return np.uint64(bank.data.ctypes.data) + offsets

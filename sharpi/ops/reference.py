@@ -163,6 +163,13 @@ class ReferenceOps:
         self.routes.append(ids)
         return ids, weights
 
+    @property
+    def foresees(self) -> bool:
+        return False
+
+    def foresee(self, logits: Array, router: Router) -> None:
+        """Everything is in memory."""
+
     def experts(
         self,
         x: Array,

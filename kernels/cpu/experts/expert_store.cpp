@@ -46,11 +46,11 @@ void ExpertStore::start() {
   }
 }
 
-void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k) {
+void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch) {
   std::lock_guard guard(lock_);
   swaps_.clear();
-  if (tokens == 1) policy_.use(layer, routes, k, swaps_);
-  else policy_.use_batch(layer, routes, tokens, k, swaps_);
+  if (is_batch) policy_.use_batch(layer, routes, tokens, k, swaps_);
+  else policy_.use(layer, routes, k, swaps_);
   distinct_.assign(routes, routes + size_t(tokens) * k);
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
@@ -151,7 +151,7 @@ Buffer* ExpertStore::free_spare() const {
 
 // Guesses leave as many buffers as one token can miss.
 bool ExpertStore::may_guess() const {
-  int guesses = policy_.settings().experts_per_token;
+  int guesses = experts_per_token();
   for (const Buffer* buffer : buffers_.spares())
     guesses += buffer->holder && !buffer->holder->is_leased;
   return guesses < max_group();

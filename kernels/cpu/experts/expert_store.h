@@ -48,8 +48,9 @@ class ExpertStore {
   // Reads the experts that the policy pins, before the first token.
   void start();
   // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the reads of
-  // what is missing in the order of the experts' ids. Every expert stays until its release.
-  void acquire(int layer, const int32_t* routes, int tokens, int k);
+  // what is missing in the order of the experts' ids. Every expert stays until its release. A batch
+  // is part of a prompt; what is none has one token.
+  void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
   bool is_ready(int layer, int expert) const;
   // Blocks until an acquired expert is there. False where it cannot be read: see `last_fault`.
   bool wait(int layer, int expert);
@@ -65,6 +66,8 @@ class ExpertStore {
   // Addresses of a layer's experts, (experts); those of experts that were waited for are valid.
   const uint8_t* const* table(int layer, int piece) const { return layers_[layer]->table(piece); }
   int num_layers() const { return int(layers_.size()); }
+  int num_experts(int layer) const { return layers_[layer]->num_experts(); }
+  int experts_per_token() const { return policy_.settings().experts_per_token; }
   StoreCounts counts(int layer) const;
   ReaderCounts reader_counts() const { return reader_.counts(); }
   bool is_direct() const { return reader_.is_direct(); }

@@ -91,7 +91,7 @@ SHARPI_API int sharpi_store_start(void* handle) {
 }
 SHARPI_API int sharpi_store_acquire(void* handle, int layer, const int32_t* routes, int tokens,
                                     int k) {
-  return guarded([&] { store(handle).acquire(layer, routes, tokens, k); });
+  return guarded([&] { store(handle).acquire(layer, routes, tokens, k, tokens > 1); });
 }
 // 0, or -1 where the expert cannot be read.
 SHARPI_API int sharpi_store_wait(void* handle, int layer, int expert) {

@@ -1,0 +1,90 @@
+#include "expert_jobs.h"
+
+#include "experts/expert_feed.h"
+
+namespace sharpi {
+
+ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(params), isa(program.isa) {
+  const int max_rows = program.max_rows(Rows(p.rows));
+  slots = max_rows * p.k;
+  max_jobs = std::min(p.num_experts, slots);
+  batch_misses = p.feed ? p.feed->max_misses() : max_jobs;
+  max_batches = (max_jobs + batch_misses - 1) / batch_misses;
+  input = program.request(Scratch::Activations, activation_bytes(max_rows, p.gate.columns, rounding()));
+  hidden = program.request(Scratch::Hidden, size_t(slots) * width() * sizeof(float));
+  hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
+  grouping = program.request(Scratch::Jobs, grouping_bytes());
+  sums = max_batches > 1 ? program.request(Scratch::Sums, size_t(max_rows) * p.down.rows * sizeof(float)) : nullptr;
+}
+
+size_t ExpertShape::grouping_bytes() const {
+  return 64 + (sizeof(Job) + 4) * max_jobs + sizeof(JobBatch) * max_batches + 8 * size_t(slots) +
+         4 * size_t(max_jobs) * blocks();
+}
+
+Grouping ExpertShape::view() const {
+  uint8_t* at = *grouping;
+  const auto take = [&at](auto*& view, size_t count) {
+    view = reinterpret_cast<std::decay_t<decltype(view)>>(at);
+    at += sizeof(*view) * count;
+  };
+  Grouping g;
+  take(g.num_jobs, 1);
+  take(g.num_batches, 15);
+  take(g.jobs, max_jobs);
+  take(g.batches, max_batches);
+  take(g.order, max_jobs);
+  take(g.tokens, slots);
+  take(g.weights, slots);
+  take(g.tiles_done, size_t(max_jobs) * blocks());
+  return g;
+}
+
+void Group::run(const Step& step, int, int, Worker&) const {
+  Grouping g = s_.view();
+  make_jobs(step, g);
+  make_batches(g);
+  for (int i = 0; i < *g.num_jobs * s_.blocks(); i++) g.tiles_done[i].store(0, std::memory_order_relaxed);
+}
+
+void Group::make_jobs(const Step& step, Grouping& g) const {
+  const int routes = s_.p.feed && s_.p.feed->has_failed() ? 0 : s_.count_rows(step) * s_.p.k;
+  thread_local std::vector<int32_t> next;
+  next.assign(s_.p.num_experts + 1, 0);
+  for (int i = 0; i < routes; i++) next[expert(i) + 1]++;
+  *g.num_jobs = 0;
+  for (int e = 0; e < s_.p.num_experts; e++) {
+    if (next[e + 1]) g.jobs[(*g.num_jobs)++] = {e, next[e], next[e + 1]};
+    next[e + 1] += next[e];
+  }
+  for (int i = 0; i < routes; i++) {
+    const int slot = next[expert(i)]++;
+    g.tokens[slot] = i / s_.p.k;
+    g.weights[slot] = s_.p.weights ? s_.p.weights[i] : 1.f;
+  }
+}
+
+// As many jobs as may lack their expert at one time make a batch, with those between them that do not.
+void Group::make_batches(Grouping& g) const {
+  thread_local std::vector<uint8_t> is_late;
+  is_late.assign(*g.num_jobs, 0);
+  *g.num_batches = 0;
+  int first = 0, misses = 0;
+  for (int j = 0; j < *g.num_jobs; j++) {
+    is_late[j] = s_.p.feed && !s_.p.feed->is_ready(s_.p.layer, g.jobs[j].expert);
+    if (is_late[j] && misses == s_.batch_misses) order_batch(g, first, j, is_late), first = j, misses = 0;
+    misses += is_late[j];
+  }
+  if (*g.num_jobs) order_batch(g, first, *g.num_jobs, is_late);
+}
+
+void Group::order_batch(Grouping& g, int first, int end, const std::vector<uint8_t>& is_late) const {
+  int at = first;
+  for (int j = first; j < end; j++)
+    if (!is_late[j]) g.order[at++] = j;
+  g.batches[(*g.num_batches)++] = {first, at, end};
+  for (int j = first; j < end; j++)
+    if (is_late[j]) g.order[at++] = j;
+}
+
+}  // namespace sharpi

@@ -1,0 +1,88 @@
+#include "expert_feed.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace sharpi {
+namespace {
+
+constexpr int kUsesOfAll = 2;  // routes an expert of a batch that is likely to use them all
+
+}  // namespace
+
+ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget)
+    : store_(store),
+      predictor_(std::move(predictor)),
+      budget_(budget),
+      max_misses_(std::min(store.max_group(), store.experts_per_token())),
+      next_(store.num_layers(), -1),
+      guessed_(store.num_layers()) {
+  int first = -1;
+  for (int layer = 0, before = -1; layer < store.num_layers(); layer++) {
+    if (!store.num_experts(layer)) continue;
+    if (before >= 0) next_[before] = layer;
+    else first = layer;
+    before = last_layer_ = layer;
+  }
+  if (last_layer_ >= 0) next_[last_layer_] = first;
+}
+
+void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, bool is_decode) {
+  if (has_failed() || !tokens) return;
+  store_.acquire(layer, routes, tokens, k, !is_decode);
+  if (!is_decode) {
+    guessed_[layer].clear();
+    if (guesses_ && tokens * k >= kUsesOfAll * store_.num_experts(layer)) guess_all(next_[layer]);
+    return;
+  }
+  judge(layer, routes, k);
+  if (!predictor_) return;
+  predictor_->observe(layer, routes, k);
+  if (guesses_) guess(next_[layer]);
+}
+
+void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
+  std::vector<int32_t>& guessed = guessed_[layer];
+  if (guessed.empty()) return;
+  counts_.guessed += int64_t(guessed.size()), counts_.used += count;
+  for (int32_t e : guessed) counts_.right += std::find(experts, experts + count, e) != experts + count;
+  guessed.clear();
+}
+
+void ExpertFeed::guess(int layer) {
+  ids_.resize(budget_);
+  const int count = predictor_->predict(layer, budget_, ids_.data());
+  foresee(layer, ids_.data(), count);
+}
+
+// A large batch uses nearly every expert, in the order of their ids.
+void ExpertFeed::guess_all(int layer) {
+  ids_.resize(store_.num_experts(layer));
+  std::iota(ids_.begin(), ids_.end(), 0);
+  store_.prefetch(layer, ids_.data(), int(ids_.size()));
+}
+
+void ExpertFeed::foresee(int layer, const int32_t* experts, int count) {
+  if (!guesses_ || has_failed()) return;
+  guessed_[layer].assign(experts, experts + count);
+  store_.prefetch(layer, experts, count);
+}
+
+bool ExpertFeed::wait(int layer, int expert) {
+  const bool is_there = store_.wait(layer, expert);
+  if (!is_there) failed_.store(true, std::memory_order_relaxed);
+  return is_there;
+}
+
+void ExpertFeed::release(int layer) {
+  store_.release(layer);
+  if (layer == last_layer_) store_.end_token();
+}
+
+void ExpertFeed::reset_sequence() {
+  store_.reset_sequence();
+  if (predictor_) predictor_->reset_sequence();
+  for (std::vector<int32_t>& guessed : guessed_) guessed.clear();
+}
+
+}  // namespace sharpi

@@ -1,0 +1,62 @@
+// The expert store as the stages of a program use it: leases, guesses for the next layer, and what went wrong.
+//
+// One thread leases, foresees and releases; any may wait.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "expert_store.h"
+#include "predictor.h"
+
+namespace sharpi {
+
+// Experts that were guessed for decoded tokens, those used, and those both.
+struct GuessCounts {
+  int64_t guessed = 0, used = 0, right = 0;
+};
+
+class ExpertFeed {
+ public:
+  // Without a predictor only `foresee` guesses. Guesses are at most `budget` experts of a layer.
+  ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget);
+
+  // Starts to bring a layer's experts, routes (tokens, k), and those guessed for the layer after it.
+  void lease(int layer, const int32_t* routes, int tokens, int k, bool is_decode);
+  // Guesses for a later layer, likeliest first.
+  void foresee(int layer, const int32_t* experts, int count);
+  bool is_ready(int layer, int expert) const { return store_.is_ready(layer, expert); }
+  // False where the expert cannot be read; the step has failed then, and leases nothing more.
+  bool wait(int layer, int expert);
+  void release(int layer, int expert) { store_.release(layer, expert); }
+  // All of a layer; after the last one the step is over.
+  void release(int layer);
+
+  // Experts that may be leased and not there yet, all at once.
+  int max_misses() const { return max_misses_; }
+  bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
+  // Whether the step failed; the next one starts sound.
+  bool take_failure() { return failed_.exchange(false); }
+  // Whether guesses are made at all.
+  void set_guessing(bool on) { guesses_ = on; }
+  void reset_sequence();
+  const GuessCounts& guess_counts() const { return counts_; }
+
+ private:
+  void judge(int layer, const int32_t* experts, int count);
+  void guess(int layer);
+  void guess_all(int layer);
+
+  ExpertStore& store_;
+  std::unique_ptr<Predictor> predictor_;
+  const int budget_, max_misses_;
+  std::vector<int> next_;  // by layer, the next one with experts; that of the last is the first
+  int last_layer_ = -1;
+  std::vector<std::vector<int32_t>> guessed_;  // by layer, for its next use
+  std::vector<int32_t> ids_;
+  GuessCounts counts_;
+  bool guesses_ = true;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace sharpi

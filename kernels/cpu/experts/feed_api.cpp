@@ -1,0 +1,40 @@
+// The C surface of the expert feed. Nothing here throws.
+#include <new>
+
+#include "expert_feed.h"
+
+#ifndef SHARPI_API
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+#endif
+
+using namespace sharpi;
+
+namespace {
+
+ExpertFeed& feed(void* handle) { return *static_cast<ExpertFeed*>(handle); }
+
+std::unique_ptr<Predictor> make_predictor(int kind, int num_layers, int num_experts) {
+  if (kind < 0) return nullptr;
+  return std::make_unique<Predictor>(PredictorKind(kind), num_layers, num_experts);
+}
+
+}  // namespace
+
+// Without a predictor where `predictor` is negative. Null when memory is short.
+SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts, int budget) {
+  auto& s = *static_cast<ExpertStore*>(store);
+  try {
+    return new ExpertFeed(s, make_predictor(predictor, s.num_layers(), num_experts), budget);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+SHARPI_API void sharpi_feed_destroy(void* handle) { delete static_cast<ExpertFeed*>(handle); }
+
+// Whether the last step lacked an expert.
+SHARPI_API int sharpi_feed_take_failure(void* handle) { return feed(handle).take_failure(); }
+SHARPI_API void sharpi_feed_set_guessing(void* handle, int on) { feed(handle).set_guessing(on != 0); }
+SHARPI_API void sharpi_feed_reset_sequence(void* handle) { feed(handle).reset_sequence(); }
+SHARPI_API void sharpi_feed_guess_counts(void* handle, GuessCounts* counts) {
+  *counts = feed(handle).guess_counts();
+}
