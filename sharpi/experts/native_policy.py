@@ -29,6 +29,8 @@ class NativeSettings(Structure):
         ("slots", POINTER(c_int32)),
         ("num_pinned", POINTER(c_int32)),
         ("pinned", POINTER(c_int32)),
+        ("num_warm", POINTER(c_int32)),
+        ("warm", POINTER(c_int32)),
     )
 
 
@@ -189,6 +191,7 @@ def policy_library() -> ctypes.CDLL:
 
 def _native(settings: PolicySettings) -> NativeSettings:
     pins = [settings.pins(layer) for layer in range(settings.num_layers)]
+    warm = settings.warm or ((),) * settings.num_layers
     return NativeSettings(
         settings.kind,
         settings.num_layers,
@@ -202,6 +205,8 @@ def _native(settings: PolicySettings) -> NativeSettings:
         _int32s(settings.slots),
         _int32s([len(ids) for ids in pins]),
         _int32s([expert for ids in pins for expert in ids]),
+        _int32s([len(ids) for ids in warm]),
+        _int32s([expert for ids in warm for expert in ids]),
     )
 
 

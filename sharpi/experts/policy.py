@@ -31,12 +31,24 @@ class SlotPolicy(ABC):
                 self.layers[layer].pinned[expert] = True
 
     def start(self) -> list[Swap]:
-        """Loads pinned experts before the first token; otherwise they come when first used."""
-        return [
+        """Loads pinned experts before the first token, and warm ones as far as there is room.
+
+        Without this call pinned ones come when first used.
+        """
+        pinned = [
             self._insert(layer, int(expert), -1)
             for layer, slots in enumerate(self.layers)
             for expert in np.flatnonzero(slots.pinned & ~slots.resident)
         ]
+        warm = enumerate(self.settings.warm)
+        return pinned + [swap for layer, ids in warm for swap in self._fill(layer, ids)]
+
+    def _fill(self, layer: int, experts: Iterable[int]) -> Iterable[Swap]:
+        slots = self.layers[layer]
+        for expert in experts:
+            takes = slots.has_free and self._may_take_free(layer, expert)
+            if takes and not slots.resident[expert]:
+                yield self._insert(layer, expert, -1)
 
     def use(self, layer: int, experts: Sequence[int]) -> list[Swap]:
         """The distinct experts that a token uses in a layer, best first; a victim is none of them.

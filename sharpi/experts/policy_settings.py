@@ -71,6 +71,7 @@ class PolicySettings:
 
     `slots` and `pinned` have an entry per layer; of the ids in `pinned` at most half of the slots'
     number are pinned, the first ones (for static, whose whole set they are, as many as slots).
+    `warm` ids of each layer, best first, fill free slots at the start.
     `load_budget`, for learned, is in expert loads a token. `moving_slots` lets it move slots to the
     layers that need them, for which the experts of all layers have to be of one size. After
     `warm_pin_after` accesses of all layers together the `warm_pin` most used experts of each layer
@@ -87,6 +88,7 @@ class PolicySettings:
     moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
+    warm: tuple[tuple[int, ...], ...] = ()
 
     @property
     def num_layers(self) -> int:

@@ -60,6 +60,7 @@ def test_two_thousand_tokens(kind: PolicyKind) -> None:
         {"admission": True},
         {"pinned": tuple((2, 9, 9, 4, 11) for _ in range(LAYERS))},
         {"warm_pin": 2, "warm_pin_after": 900},
+        {"warm": tuple((8, 1, 8, 15, 0, 3, 4, 5, 6, 7) for _ in range(LAYERS))},
         {"warm_pin": 50, "warm_pin_after": 0, "pinned": ((1,),) * LAYERS},
     ],
 )

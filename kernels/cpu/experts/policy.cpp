@@ -21,6 +21,14 @@ void SlotPolicy::start(std::vector<Swap>& swaps) {
   for (int layer = 0; layer < settings_.num_layers; layer++)
     for (int e = 0; e < settings_.num_experts; e++)
       if (layers_[layer].pinned(e) && !resident(layer, e)) insert(layer, e, -1, false, swaps);
+  for (size_t layer = 0; layer < settings_.warm.size(); layer++) fill_warm(int(layer), swaps);
+}
+
+void SlotPolicy::fill_warm(int layer, std::vector<Swap>& swaps) {
+  for (int32_t e : settings_.warm[layer]) {
+    if (!layers_[layer].has_free()) return;
+    if (!resident(layer, e) && may_take_free(layer, e)) insert(layer, e, -1, false, swaps);
+  }
 }
 
 void SlotPolicy::use(int layer, const int32_t* experts, int count, std::vector<Swap>& swaps) {

@@ -37,6 +37,7 @@ struct PolicySettings {
   int num_layers = 0, num_experts = 0, experts_per_token = 0;
   std::vector<int> slots;                    // per layer; 0 where a layer has none
   std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
+  std::vector<std::vector<int32_t>> warm;    // per layer, or empty: what fills slots at the start
   bool admission = false;      // slru: a miss takes a slot only if it is used more than the victim
   float load_budget = 0;       // learned: expert loads a token
   bool moving_slots = false;   // learned: slots wander to the layers that need them
@@ -55,8 +56,8 @@ class SlotPolicy {
   explicit SlotPolicy(const PolicySettings& settings);
   virtual ~SlotPolicy() = default;
 
-  // Loads of pinned experts, before the first token. Without this call they take their slots when
-  // first used.
+  // Loads of pinned experts and of those that fill slots, before the first token. Without this call
+  // pinned ones take their slots when first used.
   void start(std::vector<Swap>& swaps);
   // The experts that a token uses in a layer, best first, distinct. All are looked up before
   // anything changes; a victim is never one of them. A swap may be for another layer, and is then a
@@ -123,6 +124,7 @@ class SlotPolicy {
 
  private:
   void place(int layer, int expert, std::vector<Swap>& swaps);
+  void fill_warm(int layer, std::vector<Swap>& swaps);
   void fill_from_batch(int layer, std::vector<int32_t>& experts, std::vector<Swap>& swaps);
   void pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps);
   void warm_pin(std::vector<Swap>& swaps);

@@ -24,7 +24,16 @@ struct PolicyParams {
   const int32_t* slots;       // (layers)
   const int32_t* num_pinned;  // (layers)
   const int32_t* pinned;      // the layers' ids one after the other
+  const int32_t* num_warm;    // (layers)
+  const int32_t* warm;        // as pinned
 };
+
+std::vector<std::vector<int32_t>> split(const int32_t* ids, const int32_t* counts, int num_layers) {
+  std::vector<std::vector<int32_t>> layers;
+  for (int layer = 0; layer < num_layers; ids += counts[layer++])
+    layers.emplace_back(ids, ids + counts[layer]);
+  return layers;
+}
 
 PolicySettings read(const PolicyParams& p) {
   PolicySettings s;
@@ -32,9 +41,8 @@ PolicySettings read(const PolicyParams& p) {
   s.num_layers = p.num_layers, s.num_experts = p.num_experts,
   s.experts_per_token = p.experts_per_token;
   s.slots.assign(p.slots, p.slots + p.num_layers);
-  const int32_t* ids = p.pinned;
-  for (int layer = 0; layer < p.num_layers; ids += p.num_pinned[layer++])
-    s.pinned.emplace_back(ids, ids + p.num_pinned[layer]);
+  s.pinned = split(p.pinned, p.num_pinned, p.num_layers);
+  s.warm = split(p.warm, p.num_warm, p.num_layers);
   s.admission = p.admission != 0, s.moving_slots = p.moving_slots != 0;
   s.load_budget = p.load_budget;
   s.warm_pin = p.warm_pin, s.warm_pin_after = p.warm_pin_after;

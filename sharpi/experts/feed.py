@@ -1,0 +1,92 @@
+"""The expert feed of kernels/cpu/experts: how the native operations of a step use an expert store.
+
+The recorded step leases the experts of its routes, waits for them and lets them go, and guesses
+what the next layer uses; from here it is only switched and asked what happened.
+"""
+
+import ctypes
+from ctypes import POINTER, c_int, c_void_p
+from functools import cache
+
+from sharpi.experts.predictor import PREDICTORS
+from sharpi.experts.predictor_native import Guesses
+from sharpi.experts.store import ExpertStore
+from sharpi.ops.library import load_library
+
+ROUTER = "router"  # the next layer's router, tried on what this layer has
+PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
+
+
+class ExpertFeed:
+    """A store with a predictor, or with none; the store has to outlive it.
+
+    `budget`: experts of a layer that are guessed at most.
+    """
+
+    def __init__(self, store: ExpertStore, predictor: str | None, budget: int) -> None:
+        self.store, self.predictor = store, predictor
+        self._library = _feed_library()
+        kind = PREDICTORS.index(predictor) if predictor in PREDICTORS else -1
+        num_experts = store.policy.settings.num_experts
+        self._handle = self._library.sharpi_feed_create(store.handle, kind, num_experts, budget)
+        if not self._handle:
+            raise MemoryError(f"no memory for the predictor {predictor}")
+
+    @property
+    def handle(self) -> int:
+        """The native object; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the expert feed is closed")
+        return int(self._handle)
+
+    def close(self) -> None:
+        """Frees the native object; a second call does nothing."""
+        if self._handle is not None:
+            self._library.sharpi_feed_destroy(self._handle)
+            self._handle = None
+
+    def table(self, layer: int, piece: int) -> int:
+        """Address of the addresses of a layer's gate (0), up (1) or down (2) matrices."""
+        return self.store.table(layer, piece)
+
+    @property
+    def asks_router(self) -> bool:
+        """Whether the step is to be recorded with guesses of the next layer's router."""
+        return self.predictor == ROUTER
+
+    def set_guessing(self, on: bool) -> None:
+        """Switches guesses, and with them prefetching, on or off between two steps."""
+        self._library.sharpi_feed_set_guessing(self.handle, on)
+
+    def reset_sequence(self) -> None:
+        """A new, unrelated text begins."""
+        self._library.sharpi_feed_reset_sequence(self.handle)
+
+    def guesses(self) -> Guesses:
+        """What was guessed for decoded tokens since the start, and how much of it was right."""
+        counts = Guesses()
+        self._library.sharpi_feed_guess_counts(self.handle, ctypes.byref(counts))
+        return counts
+
+    def check_step(self) -> None:
+        """Raises ModelFileError where the last step lacked an expert: its results are void."""
+        if self._library.sharpi_feed_take_failure(self.handle):
+            raise self.store.read_error()
+
+
+@cache
+def _feed_library() -> ctypes.CDLL:
+    """The native library with the feed's functions typed."""
+    library = load_library()
+    signatures = {
+        "sharpi_feed_create": (c_void_p, [c_void_p, c_int, c_int, c_int]),
+        "sharpi_feed_destroy": (None, [c_void_p]),
+        "sharpi_feed_take_failure": (c_int, [c_void_p]),
+        "sharpi_feed_set_guessing": (None, [c_void_p, c_int]),
+        "sharpi_feed_reset_sequence": (None, [c_void_p]),
+        "sharpi_feed_guess_counts": (None, [c_void_p, POINTER(Guesses)]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,149 @@
+"""Tensors copied out of their files into memory of their own, read past the page cache.
+
+What is read for every token must not share its memory with the page cache, where a file larger
+than RAM would push it out.
+"""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.gguf.fault import file_fault
+from sharpi.gguf.reader import Tensor
+
+ALIGNMENT = 4096  # bytes: of offset, size and address of a direct read
+READ_BYTES = 4 << 20
+READS_IN_FLIGHT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """An aligned range of one file, and where it lands; `needed`: bytes that must be there."""
+
+    part: int
+    start: int
+    num_bytes: int
+    needed: int
+    at: int
+
+
+def copy_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes that a copy of these tensors takes."""
+    return sum(each.num_bytes for each in _ranges(tensors))
+
+
+def copy_tensors(
+    parts: Sequence[Path],
+    tensors: Sequence[Tensor],
+    on_progress: Callable[[float], None] | None = None,
+) -> dict[str, Tensor]:
+    """The tensors by name, their data in one region of RAM (huge pages where there are any).
+
+    Raises ModelFileError where a file cannot be read, MemoryError where the region does not fit.
+    """
+    ranges = _ranges(tensors)
+    arena = _arena(sum(each.num_bytes for each in ranges))
+    with contextlib.ExitStack() as files:
+        handles = [files.enter_context(_opened(part)) for part in parts]
+        _read_all(parts, handles, ranges, arena, on_progress or (lambda fraction: None))
+    view = np.frombuffer(arena, np.uint8)
+    view.flags.writeable = False
+    return {tensor.name: _moved(tensor, ranges, view) for tensor in tensors}
+
+
+def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
+    """The aligned ranges around the tensors, neighbours merged, one behind the other in memory."""
+    ranges: list[_Range] = []
+    for tensor in sorted(tensors, key=lambda each: (each.part, each.offset)):
+        start = tensor.offset // ALIGNMENT * ALIGNMENT
+        needed = tensor.offset + tensor.num_bytes
+        last = ranges[-1] if ranges else None
+        if last and last.part == tensor.part and start <= last.start + last.num_bytes:
+            ranges.pop()
+            start, at = last.start, last.at
+        else:
+            at = last.at + last.num_bytes if last else 0
+        num_bytes = -(-(needed - start) // ALIGNMENT) * ALIGNMENT
+        ranges.append(_Range(tensor.part, start, num_bytes, needed - start, at))
+    return ranges
+
+
+def _arena(num_bytes: int) -> mmap.mmap:
+    try:
+        arena = mmap.mmap(-1, max(num_bytes, ALIGNMENT))
+    except OSError as error:
+        raise MemoryError(f"{num_bytes} bytes for a copy of the weights: {error}") from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            arena.madvise(mmap.MADV_HUGEPAGE)
+    return arena
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A file to read directly, or through the page cache where its file system insists."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+    except OSError:
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise file_fault(path, f"cannot be read ({error.strerror})") from None
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _read_all(
+    parts: Sequence[Path],
+    handles: Sequence[int],
+    ranges: Sequence[_Range],
+    arena: mmap.mmap,
+    on_progress: Callable[[float], None],
+) -> None:
+    pieces = [piece for each in ranges for piece in _pieces(each)]
+
+    def read(piece: _Range) -> None:
+        _read(parts[piece.part], handles[piece.part], piece, memoryview(arena))
+
+    with ThreadPoolExecutor(READS_IN_FLIGHT) as pool:
+        for count, _ in enumerate(pool.map(read, pieces), 1):
+            on_progress(count / len(pieces))
+
+
+def _pieces(whole: _Range) -> Iterator[_Range]:
+    for done in range(0, whole.num_bytes, READ_BYTES):
+        size = min(READ_BYTES, whole.num_bytes - done)
+        needed = min(size, whole.needed - done)
+        yield _Range(whole.part, whole.start + done, size, needed, whole.at + done)
+
+
+def _read(path: Path, handle: int, piece: _Range, arena: memoryview) -> None:
+    done = 0
+    while done < piece.needed:
+        target = arena[piece.at + done : piece.at + piece.num_bytes]
+        try:
+            count = os.preadv(handle, [target], piece.start + done)
+        except OSError as error:
+            raise file_fault(path, f"cannot be read ({error.strerror})") from None
+        if not count:
+            raise file_fault(path, "ends early: it was cut while it was read")
+        done += count
+
+
+def _moved(tensor: Tensor, ranges: Sequence[_Range], arena: npt.NDArray[np.uint8]) -> Tensor:
+    home = next(
+        each
+        for each in ranges
+        if each.part == tensor.part and 0 <= tensor.offset - each.start < each.num_bytes
+    )
+    first = home.at + tensor.offset - home.start
+    return replace(tensor, data=arena[first : first + tensor.num_bytes])
