@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharpi.cli.benchmark_options import BenchmarkOptions
+from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.inputs import find_model
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.loading import open_engine
-from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.source_options import ModelOption
 from sharpi.errors import UsageError
 from sharpi.units import format_bytes
@@ -26,7 +26,7 @@ _LINE = "{:<16} {:>7} {:>20} {:>20} {:>7} {:>9} {:>13}"
 def bench(
     context: typer.Context,
     options: BenchmarkOptions,
-    machine: MachineOptions,
+    engine_options: EngineOptions,
     model: Annotated[
         str | None,
         typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
@@ -43,7 +43,8 @@ def bench(
     tests = list(_tests(options))
     path = find_model(context, model)
     size = max(test.num_positions for test in tests)
-    with open_engine(machine.run_config(path, context_size=size)) as engine:
+    config = engine_options.run_config(context, path, context_size=size)
+    with open_engine(config) as engine:
         from sharpi.engine.benchmark import run_benchmark
 
         rows = run_benchmark(engine, tests, options.repetitions)

@@ -7,11 +7,11 @@ import typer
 from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.conversation import Conversation
 from sharpi.cli.conversation_options import ConversationOptions
+from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.inputs import find_model
 from sharpi.cli.length_options import LengthOptions
 from sharpi.cli.line_input import LineInput
 from sharpi.cli.loading import open_engine
-from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.prompt import refuse_contradictions
 from sharpi.cli.reply import note_early_end, stream
 from sharpi.cli.sampling_options import SamplingOptions
@@ -28,7 +28,7 @@ def chat(
     sampling: SamplingOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
-    machine: MachineOptions,
+    engine_options: EngineOptions,
     model: Annotated[
         str | None,
         typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
@@ -43,8 +43,11 @@ def chat(
     """
     refuse_contradictions(conversation)
     path = find_model(context, model)
-    config = machine.run_config(
-        path, context_size=limits.ctx_size, context_shift=limits.context_shift
+    config = engine_options.run_config(
+        context,
+        path,
+        context_size=limits.ctx_size,
+        context_shift=limits.context_shift,
     )
     with open_engine(config) as engine:
         talk(Conversation(engine, length.request(sampling), conversation), LineInput())

@@ -1,8 +1,8 @@
 """How dataclasses of options become a command's flat parameters, and headings in its help.
 
 Options shared by commands are fields of a dataclass in a file `*_options.py`, whose `heading` is
-theirs in the help. Typer wants one parameter per option, so `takes_groups` writes that signature
-from the fields and hands the values back grouped.
+theirs in the help; a group may consist of groups. Typer wants one parameter per option, so
+`takes_groups` writes that signature from the fields and hands the values back grouped.
 """
 
 import functools
@@ -17,14 +17,14 @@ Command = Callable[..., None]
 
 
 def takes_groups(command: Command) -> Command:
-    """The command with every dataclass parameter spread into one parameter per field."""
+    """The command with every dataclass parameter spread into one parameter per option."""
     parameters = list(_flat_parameters(command))
     groups = _groups(command)
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+            values[name] = _taken_from(values, group)
         command(**values)
 
     flat.__dict__["__signature__"] = inspect.Signature(parameters)
@@ -32,10 +32,21 @@ def takes_groups(command: Command) -> Command:
     return flat
 
 
-def _groups(command: Command) -> dict[str, type[Any]]:
+def _taken_from(values: dict[str, Any], group: type[Any]) -> Any:
+    inner = _groups(group)
+    return group(
+        **{
+            name: _taken_from(values, inner[name]) if name in inner else values.pop(name)
+            for name in (field.name for field in fields(group))
+        }
+    )
+
+
+def _groups(owner: Command | type[Any]) -> dict[str, type[Any]]:
+    """Of a command's parameters, or of another group's fields, those that are groups."""
     return {
         name: hint
-        for name, hint in get_type_hints(command).items()
+        for name, hint in get_type_hints(owner).items()
         if inspect.isclass(hint) and is_dataclass(hint)
     }
 
@@ -54,7 +65,11 @@ def _flat_parameters(command: Command) -> Iterator[inspect.Parameter]:
 
 def _field_parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
+    inner = _groups(group)
     for field in fields(group):
+        if field.name in inner:
+            yield from _field_parameters(inner[field.name])
+            continue
         for option in get_args(hints[field.name])[1:]:
             option.rich_help_panel = group.heading
         yield inspect.Parameter(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from sharpi.cli.given import Given
 from sharpi.cli.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
@@ -62,14 +63,11 @@ def _argument(name: str, value: str | None) -> Source | None:
 
 def _option(context: typer.Context, parameter: str) -> Source | None:
     """The option behind `parameter` of the running command, if a flag or a variable gave it."""
-    value = context.params.get(parameter)
-    origin = context.get_parameter_source(parameter)
-    if value is None or origin is None:
+    value, given = context.params.get(parameter), Given(context)
+    if value is None:
         return None
-    option = next(each for each in context.command.params if each.name == parameter)
-    is_explicit = origin.name == "COMMANDLINE"
-    name = "/".join(option.opts) if is_explicit else str(option.envvar)
-    return Source(name, value, is_explicit, is_file=parameter == "prompt_file")
+    is_file = parameter == "prompt_file"
+    return Source(given.name(parameter), value, given.by_flag(parameter), is_file)
 
 
 def _the_one(sources: list[Source | None], subject: str) -> Source | None:

@@ -28,9 +28,9 @@ def count(value: int | None) -> int | None:
     return value
 
 
-def finite(value: float) -> float:
+def finite(value: float | None) -> float | None:
     """A callback that refuses nan and inf."""
-    if not math.isfinite(value):
+    if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 

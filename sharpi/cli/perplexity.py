@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.loading import ProgressBar, open_engine
-from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.source_text import text_of_file
 from sharpi.errors import UsageError
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 def perplexity(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A GGUF file.")],
     file: Annotated[
         str, typer.Option("-f", "--file", metavar="TEXT", help="The text to predict; '-': stdin.")
     ],
-    machine: MachineOptions,
+    engine_options: EngineOptions,
     window: Annotated[
         int, typer.Option("-c", "--ctx-size", min=4, metavar="N", help="Tokens of one window.")
     ] = 512,
@@ -32,8 +33,9 @@ def perplexity(
 
     The text is cut into windows; the second half of each is scored, given the first.
     """
+    config = engine_options.run_config(context, model, context_size=window)
     text = text_of_file(file)
-    with open_engine(machine.run_config(model, context_size=window)) as engine:
+    with open_engine(config) as engine:
         score = _score(engine, text, window)
     if as_json:
         print(json.dumps(_record(score, window)))

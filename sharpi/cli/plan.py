@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharpi.cli.context_options import ContextOptions
+from sharpi.cli.given import Given
 from sharpi.cli.inputs import find_model
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.machine_options import MachineOptions
@@ -41,7 +42,8 @@ def plan(
     from sharpi.gguf.reader import open_gguf
 
     path = find_model(context, model)
-    config = tiers.extend(machine.run_config(path, context_size=context_options.ctx_size))
+    config = machine.run_config(path, context_size=context_options.ctx_size)
+    config = tiers.extend(config, Given(context))
     with open_gguf(path) as file:
         decided = plan_for(config, file)
     if as_json:

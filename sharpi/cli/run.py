@@ -8,11 +8,11 @@ import typer
 from sharpi.cli import exit_codes
 from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.conversation_options import ConversationOptions
+from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.inputs import find_inputs
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.length_options import LengthOptions
 from sharpi.cli.loading import open_engine
-from sharpi.cli.machine_options import MachineOptions
 from sharpi.cli.prompt import Prompt, refuse_contradictions, whole_prompt
 from sharpi.cli.reply import collect, note_early_end, stream, timings_line
 from sharpi.cli.sampling_options import SamplingOptions
@@ -31,7 +31,7 @@ def run(
     sampling: SamplingOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
-    machine: MachineOptions,
+    engine_options: EngineOptions,
     model: Annotated[
         str | None,
         typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
@@ -52,8 +52,11 @@ def run(
     """
     refuse_contradictions(conversation)
     inputs = find_inputs(context, model, prompt)
-    config = machine.run_config(
-        inputs.model, context_size=limits.ctx_size, context_shift=limits.context_shift
+    config = engine_options.run_config(
+        context,
+        inputs.model,
+        context_size=limits.ctx_size,
+        context_shift=limits.context_shift,
     )
     with open_engine(config) as engine:
         whole = whole_prompt(engine, inputs.prompt, conversation)

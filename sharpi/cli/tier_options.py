@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
+from sharpi.cli.given import Given
 from sharpi.cli.option import count, option
 from sharpi.config import Device, RunConfig
 from sharpi.errors import UsageError
@@ -85,13 +86,13 @@ class TierOptions:
         ),
     ] = 0
 
-    def extend(self, config: RunConfig) -> RunConfig:
+    def extend(self, config: RunConfig, given: Given) -> RunConfig:
         """`config` with these options; raises UsageError naming two that contradict each other."""
         if self.cpu_moe and self.n_cpu_moe:
-            raise UsageError("--cpu-moe and --n-cpu-moe both place the experts; keep one")
+            given.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
         if self.device == "cpu" and (self.vram or self.gpu_layers):
-            other = "--vram" if self.vram else "--gpu-layers"
-            raise UsageError(f"--device cpu and {other} contradict each other; keep one")
+            other = "vram" if self.vram else "gpu_layers"
+            given.refuse("device", other, "the other is about a card")
         return replace(
             config,
             ram=self.ram,

@@ -156,8 +156,8 @@ def test_options(
     [
         (("--ram", "lots"), ("--ram", "not a size")),
         (("--cpu-moe", "--n-cpu-moe", "2"), ("--cpu-moe", "--n-cpu-moe")),
-        (("--device", "cpu", "--vram", "1G"), ("--device cpu", "--vram")),
-        (("--device", "cpu", "-g", "2"), ("--device cpu", "--gpu-layers")),
+        (("--device", "cpu", "--vram", "1G"), ("--device", "--vram")),
+        (("--device", "cpu", "-g", "2"), ("--device", "--gpu-layers")),
     ],
 )
 def test_refused(sharpi: CommandLine, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:

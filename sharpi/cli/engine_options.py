@@ -1,0 +1,39 @@
+"""All options that decide how a model is loaded and run, whatever the command then does with it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import typer
+
+from sharpi.cli.expert_options import ExpertOptions
+from sharpi.cli.given import Given
+from sharpi.cli.machine_options import MachineOptions
+from sharpi.cli.record_options import RecordOptions
+from sharpi.cli.tier_options import TierOptions
+from sharpi.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """A group of groups: every command that loads an engine takes it."""
+
+    machine: MachineOptions
+    tiers: TierOptions
+    experts: ExpertOptions
+    records: RecordOptions
+
+    def run_config(
+        self,
+        context: typer.Context,
+        model: Path,
+        *,
+        context_size: int | None = None,
+        context_shift: bool = False,
+    ) -> RunConfig:
+        """What is asked of the engine; raises UsageError for options that contradict each other."""
+        given = Given(context)
+        config = self.machine.run_config(
+            model, context_size=context_size, context_shift=context_shift
+        )
+        experts = self.records.extend(self.experts.config(given), model, given)
+        return replace(self.tiers.extend(config, given), experts=experts)

@@ -1,0 +1,54 @@
+"""Files that a command writes: whole or not at all, and never over what it reads."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from sharpi.errors import UsageError
+
+
+def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
+    """Raises UsageError where the output that the option `name` gave is a file that is read."""
+    for path in inputs:
+        if _is_same(output, path):
+            raise UsageError(f"{name} {output} would replace the input {path}; name another file")
+
+
+def _is_same(output: Path, path: Path) -> bool:
+    try:
+        return output.samefile(path)
+    except OSError:  # one of them is not there, or cannot be: not the other in any case
+        return False
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the block ends well, and leaves no trace if not.
+
+    Raises UsageError at once where it cannot be written, before the work for it is done.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise UsageError(f"cannot write {path}: it is not a regular file")
+    try:
+        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o666 & ~_umask())
+            yield file
+        os.replace(draft, target)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def _umask() -> int:
+    """The process's umask, which temporary files ignore; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
