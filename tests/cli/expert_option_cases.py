@@ -1,0 +1,136 @@
+"""As option_cases.py, for memory and experts."""
+
+from pathlib import Path
+
+from option_cases import Case
+
+CASES = [
+    Case(
+        "SHARPI_RAM", ["--ram", "2GiB"], 2 << 30, "3GB", 3 * 10**9, "config.ram", ("x", "9" * 400)
+    ),
+    Case("SHARPI_VRAM", ["--vram", "1.5k"], 1500, "12 GiB", 12 << 30, "config.vram", ("1 XB",)),
+    Case("SHARPI_DEVICE", ["--device", "cpu"], "cpu", "cuda", "cuda", "config.device", ("gpu",)),
+    Case("SHARPI_GPU_LAYERS", ["-g", "3"], 3, "0", 0, "config.gpu_layers", ("-1", "all")),
+    Case("SHARPI_MOE_SLOTS", ["--moe-slots", "3"], 3, "4", 4, "config.moe_slots", ("0", "few")),
+    Case("SHARPI_MOE_SLOTS", ["--moe-expert-cache-size", "3"], 3, "4", 4, "config.moe_slots"),
+    Case("SHARPI_CPU_MOE", ["--cpu-moe"], True, "on", True, "config.cpu_moe", ("maybe",)),
+    Case("SHARPI_N_CPU_MOE", ["--n-cpu-moe", "2"], 2, "3", 3, "config.num_cpu_moe", ("-1", "x")),
+    Case(
+        "SHARPI_MOE_POLICY",
+        ["--moe-policy", "lru"],
+        "lru",
+        "learned-keep",
+        "learned-keep",
+        "experts.policy",
+        ("best", "LRU"),
+    ),
+    Case(
+        "SHARPI_MOE_LOAD_BUDGET",
+        ["--moe-load-budget", "2.5"],
+        2.5,
+        "0",
+        0.0,
+        "experts.load_budget",
+        ("-1", "nan", "inf", "x"),
+    ),
+    Case("SHARPI_MOE_WARMPIN", ["--moe-warmpin", "0"], 0, "3", 3, "experts.warm_pin", ("-1", "x")),
+    Case(
+        "SHARPI_MOE_WARMPIN_AFTER",
+        ["--moe-warmpin-after", "100"],
+        100,
+        "200",
+        200,
+        "experts.warm_pin_after",
+        ("-1", "1.5", str(2**40)),
+    ),
+    *(
+        Case(
+            "SHARPI_MOE_PREDICT_PREFETCH",
+            ["--no-moe-predict-prefetch"],
+            False,
+            text,
+            value,
+            "experts.prefetch",
+        )
+        for text, value in (
+            ("1", True),
+            ("true", True),
+            ("on", True),
+            ("yes", True),
+            ("0", False),
+            ("false", False),
+            ("off", False),
+            ("no", False),
+        )
+    ),
+    Case(
+        "SHARPI_MOE_PREDICT_PREFETCH",
+        ["--moe-predict-prefetch"],
+        True,
+        "off",
+        False,
+        "experts.prefetch",
+        ("maybe", "2"),
+    ),
+    Case(
+        "SHARPI_MOE_PREDICTOR",
+        ["--moe-predictor", "router"],
+        "router",
+        "last-layer",
+        "last-layer",
+        "experts.predictor",
+        ("oracle",),
+    ),
+    Case(
+        "SHARPI_MOE_RESIDENT",
+        ["--moe-resident", "first-n"],
+        "first-n",
+        "frequency",
+        "frequency",
+        "experts.resident",
+        ("all", "1,2"),
+    ),
+    Case(
+        "SHARPI_MOE_RESIDENT_IDS",
+        ["--moe-resident-ids", "1,2,,3"],
+        "1,2,,3",
+        "0-7",
+        "0-7",
+        "experts.resident_ids",
+        ("x", "-1", "7-0", ",", "1.5", "1234567"),
+    ),
+    Case(
+        "SHARPI_MOE_WARMUP_TOKENS",
+        ["--moe-warmup-tokens", "64"],
+        64,
+        "32",
+        32,
+        "experts.warmup_tokens",
+        ("0", "x"),
+    ),
+    Case(
+        "SHARPI_EXPERT_STATS",
+        ["--expert-stats", "a.txt"],
+        Path("a.txt"),
+        "b.json",
+        Path("b.json"),
+        "experts.stats",
+    ),
+    Case(
+        "SHARPI_MOE_TRACE",
+        ["--moe-trace", "a.npz"],
+        Path("a.npz"),
+        "b.npz",
+        Path("b.npz"),
+        "experts.trace",
+    ),
+    Case(
+        "SHARPI_MOE_PROFILE",
+        ["--moe-profile", "a.json"],
+        Path("a.json"),
+        "b.json",
+        Path("b.json"),
+        "experts.profile",
+    ),
+    Case("SHARPI_TRACE_MOE", ["--trace-moe"], True, "1", True, "experts.trace_routes", ("2",)),
+]
