@@ -7,12 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import GenerationRequest, RunConfig
+from sharpi.engine.expert_records import ExpertRecords
+from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.generation import Generation
 from sharpi.engine.runner import Runner
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import UsageError
+from sharpi.experts.expert_stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
+from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -57,6 +61,9 @@ class Engine:
         chat_format: ChatFormat,
         runner: Runner,
         notes: tuple[str, ...],
+        plan: TierPlan | None = None,
+        tier: ExpertTier | None = None,
+        records: ExpertRecords | None = None,
     ) -> None:
         self.config = config
         self.model_config = model_config
@@ -65,6 +72,9 @@ class Engine:
         self.chat_format = chat_format
         self.runner = runner
         self.notes = notes
+        self.plan = plan
+        self.exit_notes: tuple[str, ...] = ()
+        self._tier, self._records = tier, records
 
     @property
     def context_size(self) -> int:
@@ -87,9 +97,28 @@ class Engine:
         finally:
             sequence.truncate(0)
 
+    @property
+    def streams_experts(self) -> bool:
+        """Whether experts are read from the file when missed, rather than being mapped."""
+        return self._tier is not None
+
+    def expert_stats(self) -> ExpertStats | None:
+        """What the experts did so far; None without routed experts or where nobody counted."""
+        return self._records.stats() if self._records else None
+
     def close(self) -> None:
-        """Ends the threads and closes the file."""
+        """Writes what was recorded, ends the threads and closes the file.
+
+        What is to be told then is in `exit_notes`. A second call does nothing.
+        """
+        if self._records is not None:
+            self.exit_notes = self._records.close()
+            self._records = None
         self.runner.close()
+        if self._tier is not None:
+            self.exit_notes = (*self._tier.notes, *self.exit_notes)
+            self._tier.close()
+            self._tier = None
         self.file.close()
 
     def __enter__(self) -> "Engine":

@@ -4,13 +4,21 @@ from collections.abc import Callable
 
 from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
+from sharpi.engine.expert_records import ExpertRecords
+from sharpi.engine.expert_tier import ExpertTier
+from sharpi.engine.placement import Placement, running_plan
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
+from sharpi.experts.profile import ExpertProfile, load_profile
+from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware import probe_hardware
-from sharpi.model.config import read_config
+from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -31,13 +39,24 @@ def load_engine(config: RunConfig, on_progress: Progress | None = None) -> Engin
 
 def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
     model_config = read_config(file)
-    settings = decide(config, file, model_config, probe_hardware(config.instruction_set))
+    hardware = probe_hardware(config.instruction_set)
+    settings = decide(config, file, model_config, hardware)
     weights = load_weights(file, model_config)
-    report("building the tokenizer", 0.3)
+    placement = Placement(config, file, model_config, settings, hardware)
+    plan, warning = running_plan(placement, config)
+    profile = _profile(config, model_config)
+    report("building the tokenizer", 0.1)
     tokenizer = load_tokenizer(file.metadata)
     _refuse_tokens_without_row(file, tokenizer, weights)
+    tier = None
+    if plan is not None and not plan.is_mapped:
+        file = _with_trunk_in_memory(file, report)
+        weights = load_weights(file, model_config)
+        report("making room for experts", 0.7)
+        tier = ExpertTier(file, model_config, plan, config.experts, profile)
     report("preparing the engine", 0.8)
-    runner = Runner(model_config, weights, settings)
+    records = _records(config, file, model_config, placement.facts, tier, profile)
+    runner = Runner(model_config, weights, settings, tier, records)
     report("ready", 1.0)
     return Engine(
         config=config,
@@ -46,7 +65,57 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
         tokenizer=tokenizer,
         chat_format=chat_format(tokenizer),
         runner=runner,
-        notes=(*tokenizer.notes, *_unused_note(weights), *settings.notes),
+        notes=(*tokenizer.notes, *_unused_note(weights), *settings.notes, *_notes(plan, warning)),
+        plan=plan,
+        tier=tier,
+        records=records,
+    )
+
+
+def _with_trunk_in_memory(file: GgufFile, report: Progress) -> GgufFile:
+    """What every token reads is copied: the page cache could drop it for the sake of experts."""
+    trunk = [tensor for tensor in file.tensors.values() if not is_routed(tensor.name)]
+
+    def show(fraction: float) -> None:
+        report("reading what every token needs", 0.2 + 0.5 * fraction)
+
+    return file.with_data(copy_tensors(file.parts, trunk, show))
+
+
+def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
+    """The uses of earlier runs, if there were any; raises StatsFileError."""
+    if config.experts.profile is None:
+        return None
+    name = config.model.name
+    return load_profile(config.experts.profile, name, model.num_layers, model.num_experts)
+
+
+def _records(
+    config: RunConfig,
+    file: GgufFile,
+    model: ModelConfig,
+    facts: ModelFacts,
+    tier: ExpertTier | None,
+    profile: ExpertProfile | None,
+) -> ExpertRecords:
+    sizes = {i: layer.expert_bytes or 0 for i, layer in enumerate(facts.layers) if layer.num_experts}
+    return ExpertRecords(
+        config.experts, file.path.name, model, tuple(sizes), tuple(sizes.values()), tier, profile
+    )
+
+
+def _notes(plan: TierPlan | None, warning: str | None) -> tuple[str, ...]:
+    if plan is None:
+        return () if warning is None else (warning,)
+    if plan.is_mapped:
+        return plan.notes
+    slots = [layer.ram_slots for layer in plan.layers if layer.num_experts]
+    few, many = min(slots), max(slots)
+    number = str(few) if few == many else f"{few} to {many}"
+    most = max(layer.num_experts for layer in plan.layers)
+    return (
+        f"{number} of a layer's {most} experts have a slot in RAM, the others are read from disk",
+        *plan.notes,
     )
 
 

@@ -4,9 +4,13 @@ The step is recorded at the first use and replayed from then on; prefill and dec
 program with another number of tokens.
 """
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.engine.expert_records import ExpertRecords
+from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
@@ -25,9 +29,15 @@ class Runner:
     """One loaded model on the CPU."""
 
     def __init__(
-        self, config: ModelConfig, weights: ModelWeights, settings: EngineSettings
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        tier: ExpertTier | None = None,
+        records: ExpertRecords | None = None,
     ) -> None:
         self.settings = settings
+        self._tier, self._records = tier, records
         self.vocab_size = weights.output.rows
         self._config, self._weights = config, weights
         self._num_pages = -(-settings.context_size // PAGE_POSITIONS)
@@ -62,7 +72,8 @@ class Runner:
         """Logits (outputs, vocabulary) of the rows `outputs` of one sequence's next tokens.
 
         `ids` (tokens,) at positions from `position` on; `pages` (pages,) covers them. The result
-        is a view that the next call overwrites.
+        is a view that the next call overwrites. Raises ModelFileError where an expert could not be
+        read; the tokens are not in the cache then.
         """
         program = self._program(1 if len(outputs) <= 1 else self.scoring_batch)
         count, step = len(ids), self._step
@@ -71,8 +82,19 @@ class Runner:
         self._outputs[: len(outputs)] = outputs
         step.num_tokens, step.num_outputs = count, len(outputs)
         step.page_table, step.pages_per_sequence = int_pointer(pages), len(pages)
-        program.run(step, self._pool, self._threads(count))
+        self._run(program, position, count)
+        if self._records is not None:
+            self._records.step(position, self._ids[:count], program)
         return program.logits[: len(outputs)]
+
+    def _run(self, program: Program, position: int, count: int) -> None:
+        if self._tier is None:
+            program.run(self._step, self._pool, self._threads(count))
+            return
+        self._tier.begin_step(position, count)
+        start = time.perf_counter()
+        program.run(self._step, self._pool, self._threads(count))
+        self._tier.end_step(count, time.perf_counter() - start)
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at its first token."""
@@ -83,7 +105,10 @@ class Runner:
         return s.num_threads if num_tokens == 1 else s.num_batch_threads
 
     def routes(self, num_tokens: int) -> list[IntArray]:
-        """The last single-output step's expert ids, (tokens, used) for each MoE layer."""
+        """The last single-output step's expert ids, (tokens, used) for each MoE layer.
+
+        The last layer works for the wanted outputs only and has one row.
+        """
         return [r[:num_tokens] for r in self._program(1).routes]
 
     def _program(self, max_outputs: int) -> Program:
@@ -95,8 +120,12 @@ class Runner:
                 precision=self.settings.rounding,
                 instruction_set=self.settings.instruction_set,
             )
-            recorder = Recorder(limits, self.cache)
-            model: Transformer[Buffer] = Transformer(self._config, self._weights, recorder)
+            is_logged = self._records is not None and self._records.keeps_router_logits
+            feed = self._tier.feed if self._tier else None
+            recorder = Recorder(limits, self.cache, feed, keeps_router_logits=is_logged)
+            model: Transformer[Buffer] = Transformer(
+                self._config, self._weights, recorder, trims_last_layer=not is_logged
+            )
             self._programs[max_outputs] = recorder.finish(model.step())
         return self._programs[max_outputs]
 

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
 from sharpi.experts.native_policy import ExpertStates, NativePolicy
 from sharpi.experts.predictor_native import Guesses
@@ -40,6 +43,36 @@ def collect_stats(store: ExpertStore, facts: RunFacts) -> ExpertStats:
         after_pin=after,
         prediction=_prediction(store, counts, facts),
         notes=facts.notes + (() if fault is None else (f"a read failed: {fault}",)),
+    )
+
+
+def stats_of_mapped(
+    model: str,
+    num_tokens: int,
+    uses: NDArray[np.int64],
+    moe_layers: Sequence[int],
+    experts_per_token: int,
+) -> ExpertStats:
+    """The stats of a model whose experts are all in memory, from its uses, (layers, experts)."""
+    num_experts = uses.shape[1]
+    totals = uses.sum(axis=1).tolist()
+    layers = (
+        LayerStats(
+            layer=layer,
+            num_slots=num_experts,
+            accesses=totals[layer],
+            hits=totals[layer],
+            late=0,
+            loads=0,
+            bytes_read=0,
+            stall_seconds=0.0,
+            uses=tuple(uses[layer].tolist()),
+        )
+        for layer in moe_layers
+    )
+    note = "all experts are in memory: nothing was loaded"
+    return ExpertStats(
+        model, "mapped", num_experts, experts_per_token, num_tokens, tuple(layers), notes=(note,)
     )
 
 

@@ -4,7 +4,7 @@ import contextlib
 import mmap
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -61,6 +61,12 @@ class GgufFile:
     parts: tuple[Path, ...]
     num_bytes: int
     _tensors: dict[str, Tensor] = field(repr=False)
+
+    def with_data(self, copies: Mapping[str, Tensor]) -> "GgufFile":
+        """The same file with some tensors elsewhere in memory; the others are shared with this
+        one, and `close` of either forgets its own."""
+        tensors = self._tensors | dict(copies)
+        return replace(self, tensors=MappingProxyType(tensors), _tensors=tensors)
 
     def close(self) -> None:
         """Forgets the tensors. A mapping ends with the last view into it, so a view that somebody

@@ -12,12 +12,23 @@ from sharpi.ops.interface import AttentionShape, Ops, RopeTable, Router, X
 
 
 class Transformer(Generic[X]):
-    """One model over one kind of values."""
+    """One model over one kind of values.
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, ops: Ops[X]) -> None:
+    The last layer's experts work for the wanted outputs only, where it `trims_last_layer`.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        ops: Ops[X],
+        *,
+        trims_last_layer: bool = True,
+    ) -> None:
         self._config = config
         self._weights = weights
         self._ops = ops
+        self._trims_last_layer = trims_last_layer
 
     def step(self) -> X:
         """Logits (vocabulary,) of the wanted outputs."""
@@ -28,11 +39,11 @@ class Transformer(Generic[X]):
             zip(self._weights.layers, self._config.attention, strict=True)
         ):
             x = self._attention(x, layer.attention, shape, angles[bool(shape.window)])
-            if i == last:
+            if i == last and self._trims_last_layer:
                 x = self._ops.select_outputs(x)
             following = None if i == last else self._weights.layers[i + 1].feed_forward
             x = self._feed_forward(x, layer.feed_forward, following)
-        return self._logits(x)
+        return self._logits(x if self._trims_last_layer else self._ops.select_outputs(x))
 
     def _angles(self) -> dict[bool, X]:
         """Rotary angles of layers without and with a window; one table when they agree."""

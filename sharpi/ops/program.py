@@ -6,7 +6,7 @@ Python touches it once a step: the data of the step goes in, logits and routes a
 import ctypes
 from ctypes import Structure, c_int32
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,14 @@ class ProgramLimits:
         return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
+class Place(NamedTuple):
+    """An array of 4-byte values in the arena; `offset` in bytes."""
+
+    offset: int
+    width: int
+    rows: int
+
+
 class Program:
     """Native operations over one arena; built by the recorder, then run once a step."""
 
@@ -55,6 +63,7 @@ class Program:
         self._scratch_bytes = 0
         self.logits = np.zeros((0, 0), np.float32)
         self.routes: list[IntArray] = []
+        self.router_logits: list[npt.NDArray[np.float32]] = []
 
     @property
     def num_bytes(self) -> int:
@@ -67,17 +76,19 @@ class Program:
         if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
             raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
 
-    def seal(self, logits: tuple[int, int], routes: list[tuple[int, int, int]]) -> None:
-        """Allocates the scratch; logits and routes are (offset, width[, rows]) in the arena."""
+    def seal(self, logits: Place, routes: list[Place], router_logits: list[Place]) -> None:
+        """Allocates the scratch; from now on what a step leaves behind can be looked at."""
         self._scratch_bytes = self._library.sharpi_program_seal(self._handle)
         if self._scratch_bytes < 0:
             raise SharpiError(
                 "not enough memory for the engine's buffers; lower --batch-size or -c"
             )
-        self.logits = self._view(*logits, self.limits.max_outputs).view(np.float32)
-        self.routes = [self._view(*route).view(np.int32) for route in routes]
+        self.logits = self._view(logits).view(np.float32)
+        self.routes = [self._view(place).view(np.int32) for place in routes]
+        self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
 
-    def _view(self, offset: int, width: int, rows: int) -> npt.NDArray[np.uint32]:
+    def _view(self, place: Place) -> npt.NDArray[np.uint32]:
+        offset, width, rows = place
         return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
 
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:

@@ -25,7 +25,7 @@ from sharpi.ops.interface import (
     Router,
 )
 from sharpi.ops.kv_cache import KvCache, value_stride
-from sharpi.ops.program import Program, ProgramLimits
+from sharpi.ops.program import Place, Program, ProgramLimits
 
 _FLOAT_BYTES = 4
 
@@ -34,11 +34,18 @@ class Recorder:
     """Implements `Ops[Buffer]`; call `finish` with the logits to get the program."""
 
     def __init__(
-        self, limits: ProgramLimits, cache: KvCache, source: ExpertSource | None = None
+        self,
+        limits: ProgramLimits,
+        cache: KvCache,
+        source: ExpertSource | None = None,
+        *,
+        keeps_router_logits: bool = False,
     ) -> None:
         self._limits = limits
         self._cache = cache
         self._source = source
+        self._keeps_router_logits = keeps_router_logits
+        self._router_logits: list[Buffer] = []
         self._buffers: list[Buffer] = []
         self._operations: list[tuple[OpKind, Callable[[], Structure]]] = []
         self._alive: list[object] = []
@@ -165,6 +172,9 @@ class Recorder:
         weights = self._buffer(router.num_used, logits.outputs)
         ids.kept = True  # statistics read the step's routes afterwards
         self._routes.append(ids)
+        if self._keeps_router_logits:
+            logits.kept = True
+            self._router_logits.append(logits)
         self._add(
             OpKind.ROUTE,
             [logits, ids, weights],
@@ -297,8 +307,9 @@ class Recorder:
         for kind, params in self._operations:
             program.append(kind, params())
         program.seal(
-            logits=(logits.offset, logits.width),
-            routes=[(r.offset, r.width, r.num_bytes // r.width // 4) for r in self._routes],
+            logits=_place(logits),
+            routes=[_place(each) for each in self._routes],
+            router_logits=[_place(each) for each in self._router_logits],
         )
         return program
 
@@ -327,6 +338,10 @@ class Recorder:
             return None
         self._alive.append(array)
         return int(array.ctypes.data)
+
+
+def _place(buffer: Buffer) -> Place:
+    return Place(buffer.offset, buffer.width, buffer.num_bytes // (buffer.width * _FLOAT_BYTES))
 
 
 def _addresses(bank: Bank) -> npt.NDArray[np.uint64]:

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
-SPARE_BUFFERS = 2  # beside those of one token's experts: prefetches
+TOKENS = 2  # whose experts of a layer find room: those in use, and those read meanwhile
 
 
 def num_staging(model: ModelFacts) -> int:
     """Buffers of the largest expert, shared by all layers."""
-    return model.num_experts_per_token + SPARE_BUFFERS
+    return TOKENS * model.num_experts_per_token
 
 
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
@@ -20,4 +20,4 @@ def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
 def staging_reason(model: ModelFacts) -> str:
     """Why there are so many."""
     used = model.num_experts_per_token
-    return f"a token's {used} experts and {SPARE_BUFFERS} prefetched ones land here first"
+    return f"{used} experts in use without a slot, and {used} read in the meantime"

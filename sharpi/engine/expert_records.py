@@ -1,0 +1,133 @@
+"""What a run keeps of its experts, as it was asked: statistics, a trace, a profile.
+
+All of it is written when the engine closes, however the run ended; a path that cannot be written
+is a warning and costs nothing else.
+"""
+
+import sys
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import ExpertConfig
+from sharpi.engine.expert_tier import ExpertTier
+from sharpi.engine.route_log import RouteLog
+from sharpi.errors import TraceFileError
+from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.expert_stats_collect import stats_of_mapped
+from sharpi.experts.expert_stats_file import save_stats
+from sharpi.experts.profile import ExpertProfile, save_profile
+from sharpi.model.config import ModelConfig
+from sharpi.ops.program import IntArray, Program
+
+
+class ExpertRecords:
+    """One run of one model; `moe_layers` are the indices of the layers with experts."""
+
+    def __init__(
+        self,
+        asked: ExpertConfig,
+        name: str,
+        model: ModelConfig,
+        moe_layers: tuple[int, ...],
+        expert_bytes: tuple[int, ...],
+        tier: ExpertTier | None,
+        profile: ExpertProfile | None,
+    ) -> None:
+        self._asked, self._name, self._model = asked, name, model
+        self._moe_layers, self._tier, self._profile = moe_layers, tier, profile
+        self._num_tokens = 0
+        self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
+        self._counts_uses = bool(asked.stats or asked.profile)
+        self._log = RouteLog(asked.trace, model, expert_bytes) if asked.trace else None
+
+    @property
+    def keeps_router_logits(self) -> bool:
+        """Whether the step has to leave the router's logits behind, of all its tokens."""
+        return self._log is not None
+
+    def step(self, position: int, ids: IntArray, program: Program) -> None:
+        """After a step of tokens `ids` from `position` on."""
+        self._num_tokens += len(ids) == 1
+        if self._counts_uses and self._tier is None:
+            self._count(program.routes, len(ids))
+        if self._log is not None:
+            self._log.step(position, ids, program, self._stall_seconds())
+        if self._asked.trace_routes:
+            self._print(position, program.routes, len(ids))
+
+    def _count(self, routes: list[IntArray], num_tokens: int) -> None:
+        for layer, ids in zip(self._moe_layers, routes, strict=True):
+            np.add.at(self._uses[layer], ids[:num_tokens].ravel(), 1)
+
+    def _stall_seconds(self) -> float:
+        counts = self._tier.store.counts() if self._tier else []
+        return sum(count.stall_ns for count in counts) / 1e9
+
+    def _print(self, position: int, routes: list[IntArray], num_tokens: int) -> None:
+        """To stderr: routes of the step's last token, loads so far, what is pinned."""
+        counts = self._tier.store.counts() if self._tier else None
+        pinned = self._tier.policy.states().pinned if self._tier else None
+        for layer, ids in zip(self._moe_layers, routes, strict=True):
+            row = ids[min(num_tokens, len(ids)) - 1]
+            line = f"moe: position {position} layer {layer} experts {' '.join(map(str, row))}"
+            if counts is not None and pinned is not None:
+                pins = " ".join(map(str, pinned[layer].nonzero()[0])) or "none"
+                line += f" loads {counts[layer].loads} pinned {pins}"
+            print(line, file=sys.stderr)
+
+    def stats(self) -> ExpertStats | None:
+        """What is known now; None for a model without experts, or where nothing was counted."""
+        if not self._moe_layers:
+            return None
+        if self._tier is not None:
+            return self._tier.stats(self._name, self._num_tokens)
+        if not self._counts_uses:
+            return None
+        return stats_of_mapped(
+            self._name,
+            self._num_tokens,
+            self._uses,
+            self._moe_layers,
+            self._model.num_experts_per_token,
+        )
+
+    def close(self) -> tuple[str, ...]:
+        """Writes what was asked for; returns what to warn of."""
+        warnings = [self._close_stats(), self._close_profile(), self._close_trace()]
+        return tuple(warning for warning in warnings if warning)
+
+    def _close_stats(self) -> str | None:
+        if self._asked.stats is None:
+            return None
+        stats = self.stats()
+        if stats is None:
+            return "no expert stats were written: the model has no routed experts"
+        return save_stats(self._asked.stats, stats)
+
+    def _close_profile(self) -> str | None:
+        if self._asked.profile is None:
+            return None
+        if not self._moe_layers:
+            return "no expert profile was written: the model has no routed experts"
+        uses = self._all_uses()
+        if not uses.any():
+            return None
+        profile = ExpertProfile(self._name, uses)
+        if self._profile is not None:
+            profile = self._profile.merged(uses)
+        return save_profile(self._asked.profile, profile)
+
+    def _all_uses(self) -> npt.NDArray[np.int64]:
+        return self._uses if self._tier is None else self._tier.policy.states().accesses
+
+    def _close_trace(self) -> str | None:
+        if self._log is None:
+            return None
+        if not self._moe_layers:
+            return "no trace was written: the model has no routed experts"
+        try:
+            self._log.close()
+        except TraceFileError as error:
+            return str(error)
+        return None

@@ -1,0 +1,83 @@
+"""The experts of a model that does not fit: slots in RAM, the others read from its file."""
+
+from sharpi.config import ExpertConfig
+from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.expert_stats_collect import RunFacts, collect_stats
+from sharpi.experts.feed import ExpertFeed
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_policy, choose_predictor
+from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.profile import ExpertProfile
+from sharpi.experts.store import ExpertStore, StoreSettings
+from sharpi.experts.store_layout import read_layout
+from sharpi.gguf.reader import GgufFile
+from sharpi.model.config import ModelConfig
+from sharpi.tiers.plan import TierPlan
+
+_QUEUED_TOKENS = 2  # prefetches that wait for the disk, in experts of so many tokens of a layer
+
+
+class ExpertTier:
+    """Store, policy and predictor of one running model; ended by `close`.
+
+    Raises ModelFileError where a file cannot be opened, MemoryError where the slots do not fit.
+    """
+
+    def __init__(
+        self,
+        file: GgufFile,
+        model: ModelConfig,
+        plan: TierPlan,
+        asked: ExpertConfig,
+        profile: ExpertProfile | None = None,
+    ) -> None:
+        shape = ExpertShape(model.num_experts, model.num_experts_per_token, plan.ram_slots)
+        predictor = choose_predictor(asked, shape)
+        self._is_learned = asked.predictor == LEARNED
+        self.policy = NativePolicy(choose_policy(asked, shape, profile))
+        layout = read_layout(file, model.num_layers)
+        queued = _QUEUED_TOKENS * model.num_experts_per_token * layout.largest_slot
+        settings = StoreSettings(plan.ram_slots, plan.num_staging, queued)
+        self.store = ExpertStore(layout, settings, self.policy)
+        self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
+        self.trial = PredictionTrial() if predictor else None
+        self.notes: list[str] = []
+        self.store.start()
+
+    def begin_step(self, position: int, num_tokens: int) -> None:
+        """Before a step of so many tokens at `position` of its sequence."""
+        if position == 0:
+            self.feed.reset_sequence()
+        if self.trial is not None:
+            self.feed.set_guessing(self.trial.guesses_now if num_tokens == 1 else True)
+
+    def end_step(self, num_tokens: int, seconds: float) -> None:
+        """After it; raises ModelFileError where an expert could not be read."""
+        self.feed.check_step()
+        if self.trial is None or num_tokens != 1:
+            return
+        if self.trial.record(seconds):
+            state = "on again" if self.trial.is_on else "off"
+            self.notes.append(
+                f"prefetching of predicted experts switched {state}: tokens took"
+                f" {self.trial.ratio:.2f} times as long with it as without"
+            )
+
+    def stats(self, model: str, num_tokens: int) -> ExpertStats:
+        """What happened so far; `num_tokens` counts decoded ones."""
+        predictor = LEARNED if self._is_learned else self.feed.predictor
+        facts = RunFacts(
+            model=model,
+            num_tokens=num_tokens,
+            predictor=predictor,
+            predicts=self.trial.is_on if self.trial else self._is_learned,
+            guesses=self.feed.guesses(),
+            notes=tuple(self.notes),
+        )
+        return collect_stats(self.store, facts)
+
+    def close(self) -> None:
+        """Ends the reads and frees the slots; a second call does nothing."""
+        self.feed.close()
+        self.store.close()
+        self.policy.close()

@@ -1,0 +1,71 @@
+"""Where a model is to live: the planner's answer for a request on this machine."""
+
+from sharpi.config import RunConfig
+from sharpi.engine.settings import EngineSettings
+from sharpi.errors import UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware import HardwareInfo
+from sharpi.model.config import ModelConfig
+from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.planner import plan_tiers
+from sharpi.tiers.request import TierRequest, tier_request
+from sharpi.units import format_bytes
+
+
+class Placement:
+    """What the planner is asked; planning itself costs next to nothing."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        file: GgufFile,
+        model: ModelConfig,
+        settings: EngineSettings,
+        hardware: HardwareInfo,
+    ) -> None:
+        self.facts: ModelFacts = read_facts(file, model)
+        self.hardware = hardware
+        self.request: TierRequest = tier_request(
+            config,
+            hardware,
+            context_size=settings.context_size,
+            batch_size=settings.batch_size,
+            rounding=settings.rounding,
+            num_threads=max(settings.num_threads, settings.num_batch_threads),
+        )
+
+    def plan(self) -> TierPlan:
+        """The plan with the rates that the hardware info has."""
+        return plan_tiers(self.facts, self.hardware, self.request)
+
+
+def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:
+    """The plan to run by and what to warn of; raises UsageError for a budget that is too small.
+
+    None is for the file as it is mapped, whatever it weighs: where nobody set a budget, a model
+    that does not fit and cannot be split runs at the speed of the disk rather than not at all.
+    """
+    _refuse_card(config)
+    plan = placement.plan()
+    if plan.fits:
+        return plan, None
+    if config.ram is not None or config.moe_slots is not None:
+        plan.require_fit()
+    missing = format_bytes(plan.shortfall)
+    return None, (
+        f"the model needs {missing} more of RAM than is free; parts of it are read from disk for"
+        " every token"
+    )
+
+
+def _refuse_card(config: RunConfig) -> None:
+    """This engine computes on the CPU; `sharpi plan` does look at cards."""
+    asked = {
+        "--device cuda": config.device == "cuda",
+        "--vram": bool(config.vram),
+        "--gpu-layers": bool(config.gpu_layers),
+    }
+    for flag, is_asked in asked.items():
+        if is_asked:
+            raise UsageError(f"{flag}: this sharpi computes on the CPU; leave it out")

@@ -1,0 +1,62 @@
+"""RouteLog: the steps of a run as a trace file wants them, prompts and decoded tokens apart."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.experts.trace_writer import TraceWriter
+from sharpi.model.config import ModelConfig
+from sharpi.ops.interface import Scoring
+from sharpi.ops.program import IntArray, Program
+
+
+class RouteLog:
+    """A step of several tokens, or one that does not follow the step before, belongs to a prompt;
+    the single tokens after it are a generation."""
+
+    def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
+        self._writer = TraceWriter(path, model.num_experts, expert_bytes)
+        self._scoring = model.expert_scoring
+        self._next_position = -1
+        self._prompt: list[npt.NDArray[np.int32]] = []
+        self._is_decoding = False
+        self._stalled = 0.0
+
+    def step(self, position: int, ids: IntArray, program: Program, stalled: float) -> None:
+        """`stalled`: seconds spent waiting for experts since the start."""
+        count = len(ids)
+        if count > 1 or position != self._next_position:
+            self._add_to_prompt(program, count)
+        else:
+            self._add_token(int(ids[0]), program, stalled - self._stalled)
+        self._next_position, self._stalled = position + count, stalled
+
+    def _add_to_prompt(self, program: Program, count: int) -> None:
+        if self._is_decoding:
+            self._prompt.clear()
+            self._is_decoding = False
+        self._prompt.append(np.stack([ids[:count] for ids in program.routes], axis=1))
+
+    def _add_token(self, token_id: int, program: Program, load_seconds: float) -> None:
+        if not self._is_decoding:
+            self._writer.begin(np.concatenate(self._prompt) if self._prompt else None)
+            self._is_decoding = True
+        logits = np.stack([each[0] for each in program.router_logits])
+        self._writer.append(
+            np.stack([ids[0] for ids in program.routes]),
+            probabilities=self._probabilities(logits),
+            token_id=token_id,
+            load_seconds=load_seconds,
+        )
+
+    def _probabilities(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The router's scores of all experts, (layers, experts), 0 to 1."""
+        if self._scoring is Scoring.SIGMOID:
+            return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+        e = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
+
+    def close(self) -> None:
+        """Writes the file, if anything was decoded; raises TraceFileError."""
+        self._writer.close()

@@ -1,0 +1,106 @@
+"""Which policy and predictor a run uses: what the user asked, else what measured best."""
+
+from dataclasses import dataclass
+
+from sharpi.config import ExpertConfig
+from sharpi.errors import UsageError
+from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.policy_settings import (
+    PolicyKind,
+    PolicySettings,
+    default_load_budget,
+    policy_kind,
+)
+from sharpi.experts.profile import ExpertProfile
+from sharpi.experts.static_set import parse_ids
+
+LEARNED = "learned"  # a predictor that is part of the policy of the same name
+DEFAULT_PREDICTOR = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShape:
+    """A model's routed experts; `slots` by layer index, 0 in dense layers."""
+
+    num_experts: int
+    experts_per_token: int
+    slots: tuple[int, ...]
+
+    @property
+    def num_moe_layers(self) -> int:
+        return sum(slots > 0 for slots in self.slots)
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether every expert has a slot, so that nothing is ever missed twice."""
+        return all(slots in (0, self.num_experts) for slots in self.slots)
+
+
+def choose_policy(
+    asked: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
+) -> PolicySettings:
+    """The policy's settings; raises UsageError for names and ids that there are not."""
+    kind = _kind(asked)
+    budget = asked.load_budget
+    if budget is None:
+        budget = default_load_budget(shape.num_moe_layers, shape.experts_per_token)
+    ranked = _ranked(profile, shape)
+    is_counting = asked.resident == "frequency" and not ranked
+    return PolicySettings(
+        kind,
+        shape.num_experts,
+        shape.experts_per_token,
+        shape.slots,
+        pinned=_resident_set(asked, shape, ranked) if kind is PolicyKind.STATIC else (),
+        warm=ranked,
+        load_budget=budget,
+        warm_pin=max(shape.slots) if is_counting else asked.warm_pin or 0,
+        warm_pin_after=_warm_pin_after(asked, shape, is_counting=is_counting),
+    )
+
+
+def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
+    """The predictor's name, None where nothing is to be guessed; raises UsageError."""
+    if asked.predictor not in (None, LEARNED, *PREDICTOR_NAMES):
+        names = ", ".join((*PREDICTOR_NAMES, LEARNED))
+        raise UsageError(f"there is no predictor '{asked.predictor}'; choose one of {names}")
+    if not asked.prefetch or shape.all_fit or asked.predictor == LEARNED:
+        return None
+    return asked.predictor or DEFAULT_PREDICTOR
+
+
+def _kind(asked: ExpertConfig) -> PolicyKind:
+    if asked.policy is None:
+        if asked.resident is not None:
+            return PolicyKind.STATIC
+        return PolicyKind.LEARNED if asked.predictor == LEARNED else PolicyKind.LEARNED_KEEP
+    kind = policy_kind(asked.policy)
+    if asked.predictor == LEARNED and not kind.is_learned:
+        raise UsageError(f"--moe-predictor learned needs a learned policy, not {asked.policy}")
+    keeps = kind is PolicyKind.LEARNED and not asked.prefetch
+    return PolicyKind.LEARNED_KEEP if keeps else kind
+
+
+def _resident_set(
+    asked: ExpertConfig, shape: ExpertShape, ranked: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], ...]:
+    if asked.resident == "ids" or asked.resident_ids:
+        return (parse_ids(asked.resident_ids or "", shape.num_experts),) * len(shape.slots)
+    if asked.resident == "frequency":
+        return ranked
+    return (tuple(range(shape.num_experts)),) * len(shape.slots)
+
+
+def _ranked(profile: ExpertProfile | None, shape: ExpertShape) -> tuple[tuple[int, ...], ...]:
+    if profile is None:
+        return ()
+    return tuple(profile.ranked(layer) for layer in range(len(shape.slots)))
+
+
+def _warm_pin_after(asked: ExpertConfig, shape: ExpertShape, *, is_counting: bool) -> int:
+    """Accesses of all layers before the warm pin."""
+    a_token = shape.num_moe_layers * shape.experts_per_token
+    if is_counting:
+        return asked.warmup_tokens * a_token
+    after = asked.warm_pin_after
+    return asked.warmup_tokens * a_token if after is None else after

@@ -1,0 +1,57 @@
+"""Whether guessing pays: tokens with and without it, timed on the running model.
+
+Guesses cost time, reads that are never used, and places in memory, so they have to prove
+themselves: of every 32 tokens the last 8 go without, and the medians are compared. The verdict
+stands for a while and is then tried again.
+"""
+
+from statistics import median
+
+PERIOD, WITHOUT = 32, 8  # tokens
+SETTLING = 1  # tokens after a switch that are not counted
+PERIODS = 6
+COSTS_TOO_MUCH = 1.02  # time with guesses over time without
+TOKENS_UNTIL_RETRIAL = 2048
+
+
+class PredictionTrial:
+    """Fed with the seconds of every decoded token, says whether to guess for the next one."""
+
+    def __init__(self) -> None:
+        self.is_on = True  # the verdict
+        self.ratio: float | None = None  # of the last trial: seconds with over seconds without
+        self._token = 0
+        self._rest = 0  # tokens until the next trial
+        self._with: list[float] = []
+        self._without: list[float] = []
+
+    @property
+    def guesses_now(self) -> bool:
+        """Whether the next token is to be guessed for."""
+        if self._rest:
+            return self.is_on
+        return self._token % PERIOD < PERIOD - WITHOUT
+
+    def record(self, seconds: float) -> bool:
+        """One token took so long; returns whether the verdict changed."""
+        if self._rest:
+            self._rest -= 1
+            return False
+        self._sort_in(seconds)
+        self._token += 1
+        return self._token == PERIOD * PERIODS and self._judge()
+
+    def _sort_in(self, seconds: float) -> None:
+        place = self._token % PERIOD
+        since_switch = place if self.guesses_now else place - (PERIOD - WITHOUT)
+        if since_switch >= SETTLING:
+            (self._with if self.guesses_now else self._without).append(seconds)
+
+    def _judge(self) -> bool:
+        before = self.is_on
+        self.ratio = median(self._with) / max(median(self._without), 1e-9)
+        self.is_on = self.ratio <= COSTS_TOO_MUCH
+        self._token, self._rest = 0, TOKENS_UNTIL_RETRIAL
+        self._with.clear()
+        self._without.clear()
+        return before != self.is_on
