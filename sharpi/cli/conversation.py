@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
     from sharpi.engine.generation import Generation
     from sharpi.engine.timings import Timings
+    from sharpi.experts.expert_stats import ExpertStats
 
 Message = dict[str, str]
 _ROLES = ("system", "user", "assistant")
@@ -61,6 +62,10 @@ class Conversation:
         """The system message, if there is one."""
         first = self.messages[:1]
         return first[0]["content"] if first and first[0]["role"] == "system" else None
+
+    def expert_stats(self) -> "ExpertStats | None":
+        """What the slots for experts did so far; None if there is nothing to count."""
+        return self._engine.expert_stats()
 
     def set_system(self, text: str | None) -> None:
         """Replace the system message (None or empty: remove it); the other messages stay."""

@@ -21,5 +21,6 @@ class ConversationOptions:
         option(
             "--think/--no-think",
             "Ask for reasoning, or none, of a model whose template has the choice.",
+            show_default="the template's",
         ),
     ] = None

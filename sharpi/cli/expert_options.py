@@ -62,7 +62,7 @@ class ExpertOptions:
             "N",
             min=0,
             callback=finite,
-            show_default="by what reading costs",
+            show_default="a tenth of a token's look-ups",
         ),
     ] = _EXPERTS.load_budget
     moe_warmpin: Annotated[
@@ -150,12 +150,18 @@ class ExpertOptions:
         self._refuse_sets(given)
         if self.moe_predictor is not None and not self.moe_predict_prefetch:
             given.refuse("moe_predict_prefetch", "moe_predictor", "predictions are for prefetch")
-        if self.moe_load_budget is None:
-            return
-        if self.moe_policy is not None and not self.moe_policy.startswith("learned"):
-            given.refuse("moe_load_budget", "moe_policy", "only learned policies have a budget")
-        if self._set_name is not None:
-            given.refuse("moe_load_budget", self._set_name, "a fixed set loads nothing")
+        if self.moe_load_budget is not None:
+            self._refuse_unlearned(given, "moe_load_budget")
+        if self.moe_predictor == "learned":
+            self._refuse_unlearned(given, "moe_predictor")
+
+    def _refuse_unlearned(self, given: Given, parameter: str) -> None:
+        """For a parameter of the learned policies."""
+        other = self._set_name
+        if self.moe_policy is not None:
+            other = None if self.moe_policy.startswith("learned") else "moe_policy"
+        if other is not None:
+            given.refuse(parameter, other, "it needs a learned policy")
 
     def _refuse_sets(self, given: Given) -> None:
         """Of the options that fix a set, against each other and the policy."""

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,15 +18,27 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 0.5
 
 
-def open_engine(config: RunConfig) -> "Engine":
-    """The engine for `config`, its warnings printed; raises SharpiError."""
+@contextmanager
+def open_engine(config: RunConfig) -> Iterator["Engine"]:
+    """The engine for `config`, closed however the block ends; what it has to say is printed.
+
+    Raises SharpiError.
+    """
     from sharpi.engine.loader import load_engine
 
     with ProgressBar() as bar:
         engine = load_engine(config, on_progress=bar.show)
-    for warning in engine.notes:
-        note(warning)
-    return engine
+    try:
+        _note_all(engine.notes)
+        yield engine
+    finally:
+        engine.close()
+        _note_all(engine.exit_notes)
+
+
+def _note_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        note(line)
 
 
 class ProgressBar:

@@ -26,6 +26,7 @@ from sharpi.cli.run import run
 from sharpi.cli.simulate import simulate
 from sharpi.cli.stats import stats
 from sharpi.cli.terminal import complain
+from sharpi.cli.termination import end_like_an_exception
 from sharpi.cli.tokenize import tokenize
 from sharpi.errors import SharpiError
 
@@ -75,8 +76,13 @@ def sharpi(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (default: the process's) and return its exit code."""
+    """Run the command line (default: the process's) and return its exit code.
+
+    SIGTERM is heeded only where the process has nothing else to do.
+    """
     _print_any_character()
+    if arguments is None:
+        end_like_an_exception()
     try:
         code = app(args=arguments, prog_name="sharpi", standalone_mode=False)
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 """The commands of a chat that begin with a slash."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from sharpi.cli.conversation import Conversation
 from sharpi.cli.reply import timings_line
 from sharpi.cli.terminal import say
 from sharpi.errors import UsageError
+
+_NOT_COUNTED = "No experts were counted: there are none, or all fit without --expert-stats."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class SlashCommands:
             SlashCommand(
                 "/stats", "show the context in use and the speed of the last answer", self._stats
             ),
+            SlashCommand("/experts", "show which experts were used, and found", self._experts),
             SlashCommand("/exit", "leave; so does Ctrl-D", self._exit),
         )
         self._commands = {command.usage.split()[0]: command for command in commands}
@@ -78,6 +82,15 @@ class SlashCommands:
         say(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
             say(timings_line(conversation.timings))
+
+    def _experts(self, rest: str) -> None:
+        stats = self._conversation.expert_stats()
+        if stats is None:
+            say(_NOT_COUNTED)
+            return
+        from sharpi.cli.stats_table import print_stats
+
+        print_stats(stats, sys.stderr)
 
     def _exit(self, rest: str) -> None:
         self.has_left = True

@@ -6,6 +6,7 @@ from pathlib import Path
 from sharpi.errors import UsageError
 
 STDIN = "-"
+_NUMPY = b"\x93NUMPY"
 
 
 def text_of_argument(text: str, name: str) -> str:
@@ -29,6 +30,8 @@ def text_of_stdin() -> str:
 
 
 def _decoded(data: bytes, name: str) -> str:
+    if data.startswith(_NUMPY):
+        raise UsageError(f"{name} is a NumPy array, not text; `sharpi logits --tokens` takes ids")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,5 +1,6 @@
 """`sharpi stats`: what `--expert-stats` recorded, as tables, a heat map, a picture or JSON."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ def stats(
     else:
         from sharpi.cli.stats_table import print_stats
 
-        print_stats(recorded)
+        print_stats(recorded, sys.stdout)
     if png is not None:
         from sharpi.experts.heat_map import save_png
 

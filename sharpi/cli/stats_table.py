@@ -1,6 +1,7 @@
 """Expert stats in a terminal: the summary, a table of layers and a heat map."""
 
 from collections.abc import Iterator
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,11 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def print_stats(stats: ExpertStats) -> None:
-    """Writes everything to stdout."""
-    console = Console(highlight=False, markup=False)
+def print_stats(stats: ExpertStats, stream: TextIO) -> None:
+    """Writes everything to `stream`, in colours if it is a terminal that has some."""
+    console = Console(file=stream, highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_PIPED_WIDTH)
+        console = Console(file=stream, highlight=False, markup=False, width=_PIPED_WIDTH)
     for line in summary_lines(stats):
         console.print(line, soft_wrap=True)
     if not stats.layers:

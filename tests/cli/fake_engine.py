@@ -1,5 +1,6 @@
 """An engine without a model: it says what a test tells it to, and remembers what it was asked."""
 
+import os
 import sys
 import time
 import types
@@ -121,6 +122,10 @@ class FakeEngine:
         self.chat_format = FakeChatFormat()
         self.context_size = 64
         self.notes: tuple[str, ...] = ()
+        self.exit_notes: tuple[str, ...] = ()
+        self.last_words: tuple[str, ...] = ()
+        self.seconds_to_close = 0.0
+        self.stats: Any = None
         self.scripts: list[list[Any]] = []
         self.prompts: list[list[int]] = []
         self.requests: list[Any] = []
@@ -146,10 +151,13 @@ class FakeEngine:
     def prompt_text(self, index: int = -1) -> str:
         return self.tokenizer.decode(self.prompts[index])
 
-    def __enter__(self) -> "FakeEngine":
-        return self
+    def expert_stats(self) -> Any:
+        return self.stats
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """As the real one it works while it closes, and then knows what to say."""
+        time.sleep(self.seconds_to_close)
+        self.exit_notes = self.last_words
         self.is_closed = True
 
 
@@ -166,5 +174,7 @@ if __name__ == "__main__":  # a process of its own, for signals and pipes: fake_
     speaker = FakeEngine()
     speaker.chat_format.kind = "plain"
     speaker.scripts = [["One", " two", *([0.05, " more"] * 400)]]
+    speaker.seconds_to_close = 0.2
+    speaker.last_words = tuple(os.environ.get("LAST_WORDS", "").split())
     sys.modules["sharpi.engine.loader"] = loader_module(speaker)
     sys.exit(main())

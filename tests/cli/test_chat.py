@@ -1,11 +1,15 @@
 """`sharpi chat` through a pipe: turns, commands, KV reuse, and the ways an answer can end."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import CommandLine
 from fake_engine import FakeEngine, FakeTokenizer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experts"))
+from expert_runs import a_run
 
 from sharpi.errors import ContextFullError, TemplateError
 
@@ -101,8 +105,8 @@ class TestEnds:
 class TestCommands:
     def test_help_and_exit(self, sharpi: CommandLine, engine: FakeEngine) -> None:
         out, err = talk(sharpi, "/help", "/exit", "not read")
-        names = ["/help", "/reset", "/save", "/load", "/system", "/stats", "/exit"]
-        assert [line.split()[0] for line in err.splitlines()[:7]] == names
+        names = ["/help", "/reset", "/save", "/load", "/system", "/stats", "/experts", "/exit"]
+        assert [line.split()[0] for line in err.splitlines()[:8]] == names
         assert (out, engine.prompts) == ("", [])
 
     def test_unknown_command(self, sharpi: CommandLine, engine: FakeEngine) -> None:
@@ -129,6 +133,20 @@ class TestCommands:
         lines = err.splitlines()
         assert lines[0] == f"2 messages, {len(engine.prompts[0])} of 64 tokens of context in use"
         assert lines[1].startswith("prompt 20.0 tokens/s")
+
+    def test_experts(self, sharpi: CommandLine, engine: FakeEngine) -> None:
+        engine.stats = a_run()
+        out, err = talk(sharpi, "/experts")
+        assert out == ""
+        assert "hits        90.0 % (180 of 200)" in err
+        assert "uses: a column is an expert" in err
+
+    def test_experts_of_a_model_without_slots(
+        self, sharpi: CommandLine, engine: FakeEngine
+    ) -> None:
+        _, err = talk(sharpi, "/experts")
+        assert err.startswith("No experts were counted")
+        assert err.count("\n") == 1
 
     def test_save_and_load(self, sharpi: CommandLine, engine: FakeEngine, tmp_path: Path) -> None:
         path = tmp_path / "talk.json"

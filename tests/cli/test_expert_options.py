@@ -36,6 +36,7 @@ def test_the_names_are_those_of_the_policies_and_predictors() -> None:
             ("--moe-load-budget", "3", "--moe-policy", "learned-retain"),
             ExpertConfig(policy="learned-retain", load_budget=3.0),
         ),
+        (("--moe-predictor", "learned"), ExpertConfig(predictor="learned")),
         (
             ("--moe-predict-prefetch", "--moe-predictor", "both"),
             ExpertConfig(predictor="both"),
@@ -66,6 +67,8 @@ def test_a_fixed_set_needs_the_static_policy(
         ("--moe-load-budget", "3", "--moe-policy", "slru"),
         ("--moe-load-budget", "3", "--moe-policy", "static"),
         ("--moe-load-budget", "3", "--moe-resident", "first-n"),
+        ("--moe-predictor", "learned", "--moe-policy", "lru"),
+        ("--moe-predictor", "learned", "--moe-resident", "first-n"),
         ("--cpu-moe", "--n-cpu-moe", "2"),
         ("--device", "cpu", "--vram", "1G"),
         ("--device", "cpu", "--gpu-layers", "1"),

@@ -1,12 +1,19 @@
-"""The progress bar: late, and for terminals only."""
+"""Opening an engine: closed in every case, and a progress bar, late and for terminals only."""
 
 import io
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine
 
 from sharpi.cli import loading
-from sharpi.cli.loading import ProgressBar
+from sharpi.cli.loading import ProgressBar, open_engine
+from sharpi.config import RunConfig
+from sharpi.errors import UsageError
+
+CONFIG = RunConfig(Path("m.gguf"))
 
 
 class Screen(io.StringIO):
@@ -43,3 +50,19 @@ def test_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_nothing_in_a_log_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown_on(io.StringIO(), monkeypatch, patience=-1) == ""
+
+
+@pytest.mark.parametrize(
+    "error", [None, UsageError("x"), KeyboardInterrupt(), BrokenPipeError(), SystemExit(143)]
+)
+def test_engine_is_closed_and_has_the_last_word(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str], error: BaseException | None
+) -> None:
+    engine.notes, engine.last_words = ("first",), ("second", "third")
+    with pytest.raises(type(error)) if error else nullcontext(), open_engine(CONFIG):
+        assert not engine.is_closed
+        assert capsys.readouterr().err == "note: first\n"
+        if error is not None:
+            raise error
+    assert engine.is_closed
+    assert capsys.readouterr().err == "note: second\nnote: third\n"

@@ -134,7 +134,12 @@ class TestSources:
         assert engine.config is None
 
     @pytest.mark.parametrize(
-        ("content", "complaint"), [(None, "No such file"), (b"ab\xff", "byte 0xff at offset 2")]
+        ("content", "complaint"),
+        [
+            (None, "No such file"),
+            (b"ab\xff", "byte 0xff at offset 2"),
+            (b"\x93NUMPY\x01\x00", "`sharpi logits --tokens`"),
+        ],
     )
     def test_bad_prompt_file(
         self,
@@ -215,7 +220,9 @@ class TestEnds:
         assert (result.exit_code, result.err) == (1, "error: m.gguf: no such file\n")
 
 
-def _start(*arguments: str, stdout: str | None = None) -> "subprocess.Popen[str]":
+def _start(
+    *arguments: str, stdout: str | None = None, last_words: str = ""
+) -> "subprocess.Popen[str]":
     program = Path(__file__).with_name("fake_engine.py")
     return subprocess.Popen(
         [sys.executable, str(program), *arguments],
@@ -223,7 +230,11 @@ def _start(*arguments: str, stdout: str | None = None) -> "subprocess.Popen[str]
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         cwd=Path(__file__).parents[2],
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
+        env={
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PATH": "/usr/bin:/bin",
+            "LAST_WORDS": last_words,
+        },
         text=True,
     )
 
@@ -241,6 +252,17 @@ class TestProcess:
         assert errors.startswith("prompt 20.0 tokens/s")
         assert errors.count("\n") == 1
 
+    @pytest.mark.parametrize("times", [1, 2])  # `timeout` sends it twice
+    def test_sigterm_closes_the_engine(self, times: int) -> None:
+        process = _start("run", "m.gguf", "hello", last_words="wrote-stats")
+        assert process.stdout is not None
+        process.stdout.read(12)
+        for _ in range(times):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        _, errors = process.communicate(timeout=10)
+        assert (process.returncode, errors) == (143, "note: wrote-stats\n")
+
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
     def test_full_disk_behind_stdout_is_one_line(self) -> None:
         process = _start("run", "m.gguf", "hello", stdout="/dev/full")
@@ -249,12 +271,12 @@ class TestProcess:
         assert process.wait(timeout=10) == 1
 
     def test_reader_that_goes_away_is_no_error(self) -> None:
-        process = _start("run", "m.gguf", "hello")
+        process = _start("run", "m.gguf", "hello", last_words="wrote-stats")
         assert process.stdout is not None
         process.stdout.read(8)
         process.stdout.close()
         start = time.monotonic()
         assert process.stderr is not None
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == "note: wrote-stats\n"
         assert process.wait(timeout=10) == 1
         assert time.monotonic() - start < 5

@@ -1,0 +1,51 @@
+"""The README's table of flags against the options of `run`."""
+
+import inspect
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from typer.main import get_command
+
+from sharpi.cli.main import app
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8").splitlines()
+COMMAND = next(each.callback for each in app.registered_commands if each.callback.__name__ == "run")
+PARAMETERS = inspect.signature(COMMAND).parameters
+OPTIONS = [
+    each
+    for each in get_command(app).commands["run"].params  # type: ignore[attr-defined]
+    if each.param_type_name == "option"
+]
+
+
+def row(option: Any) -> str:
+    """As the table is to have it: `| flags and their value | variable | default |`."""
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    return f"| {names}{_values(option)} | `{option.envvar}` | {_default(option)} |"
+
+
+def _values(option: Any) -> str:
+    hint = get_args(PARAMETERS[option.name].annotation)[0]
+    choices = [each for each in (hint, *get_args(hint)) if get_origin(each) is Literal]
+    if choices:
+        return " " + ", ".join(get_args(choices[0]))
+    return f" {option.metavar}" if option.metavar else ""
+
+
+def _default(option: Any) -> str:
+    if isinstance(option.show_default, str):
+        return option.show_default
+    if isinstance(option.default, bool):
+        return "on" if option.default else "off"
+    return "none" if option.default in (None, []) else str(option.default)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_table_has_the_row(option: Any) -> None:
+    assert row(option) in README
+
+
+def test_the_table_has_no_other_rows() -> None:
+    rows = [line for line in README if line.startswith("| `-") and "`SHARPI_" in line]
+    assert sorted(rows) == sorted(map(row, OPTIONS))
