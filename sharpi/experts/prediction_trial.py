@@ -10,7 +10,7 @@ from statistics import median
 PERIOD, WITHOUT = 32, 8  # tokens
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
-COSTS_TOO_MUCH = 1.02  # time with guesses over time without
+COSTS_TOO_MUCH = 1.05  # time with guesses over time without
 TOKENS_UNTIL_RETRIAL = 2048
 
 

@@ -121,12 +121,24 @@ int DirectReader::take_back(std::deque<Read>& queue, const Load& load) {
   }));
 }
 
-void DirectReader::cancel(Load& load) {
-  std::unique_lock guard(lock_);
+void DirectReader::take_back(Load& load) {
   load.is_dropped = true;
   load.pending -= take_back(demanded_, load);
   for (Batch& batch : batches_) load.pending -= take_back(batch, load);
   std::erase_if(batches_, [](const Batch& batch) { return batch.empty(); });
+}
+
+bool DirectReader::drop(Load& load) {
+  std::lock_guard guard(lock_);
+  take_back(load);
+  if (load.pending) return false;
+  settle(load);
+  return true;
+}
+
+void DirectReader::cancel(Load& load) {
+  std::unique_lock guard(lock_);
+  take_back(load);
   settled_.wait(guard, [&] { return load.pending == 0; });
   settle(load);
 }

@@ -71,7 +71,10 @@ class DirectReader {
   void prefetch(const std::vector<LoadOrder>& batch);
   // Somebody waits for a prefetch now. False where part of it was dropped: cancel and demand it.
   bool promote(Load& load);
-  // Takes back what has not begun and waits for what has; the load is absent then.
+  // Takes back what has not begun. True if nothing has: the load is absent then; else it is absent
+  // once that ends.
+  bool drop(Load& load);
+  // The same, and waits for what has begun.
   void cancel(Load& load);
 
   bool is_direct() const;
@@ -91,6 +94,7 @@ class DirectReader {
   void append(std::deque<Read>& queue, const LoadOrder& order);
   void drop_oldest();
   int take_back(std::deque<Read>& queue, const Load& load);
+  void take_back(Load& load);
   void serve();
   bool has_work() const {
     return !demanded_.empty() || (!batches_.empty() && prefetches_ < max_prefetches_);

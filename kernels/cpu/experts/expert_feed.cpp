@@ -7,6 +7,10 @@ namespace sharpi {
 namespace {
 
 constexpr int kUsesOfAll = 2;  // routes an expert of a batch that is likely to use them all
+// A read that nobody uses costs memory bandwidth and processor time: where fewer of them are right,
+// only every so many guesses are read, to see whether that has changed.
+constexpr float kLeastWorth = 0.25f, kWorthRate = 1.f / 32;
+constexpr int kProbeEvery = 32;
 
 }  // namespace
 
@@ -16,7 +20,8 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
       budget_(budget),
       max_misses_(std::min(store.max_group(), store.experts_per_token())),
       next_(store.num_layers(), -1),
-      guessed_(store.num_layers()) {
+      guessed_(store.num_layers()),
+      prefetched_(store.num_layers()) {
   int first = -1;
   for (int layer = 0, before = -1; layer < store.num_layers(); layer++) {
     if (!store.num_experts(layer)) continue;
@@ -31,7 +36,7 @@ void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, bool
   if (has_failed() || !tokens) return;
   store_.acquire(layer, routes, tokens, k, !is_decode);
   if (!is_decode) {
-    guessed_[layer].clear();
+    guessed_[layer].clear(), prefetched_[layer].clear();
     if (guesses_ && tokens * k >= kUsesOfAll * store_.num_experts(layer)) guess_all(next_[layer]);
     return;
   }
@@ -42,11 +47,13 @@ void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, bool
 }
 
 void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
+  const auto is_used = [&](int32_t e) { return std::find(experts, experts + count, e) != experts + count; };
   std::vector<int32_t>& guessed = guessed_[layer];
   if (guessed.empty()) return;
   counts_.guessed += int64_t(guessed.size()), counts_.used += count;
-  for (int32_t e : guessed) counts_.right += std::find(experts, experts + count, e) != experts + count;
-  guessed.clear();
+  for (int32_t e : guessed) counts_.right += is_used(e);
+  for (int32_t e : prefetched_[layer]) worth_ += (float(is_used(e)) - worth_) * kWorthRate;
+  guessed.clear(), prefetched_[layer].clear();
 }
 
 void ExpertFeed::guess(int layer) {
@@ -59,13 +66,16 @@ void ExpertFeed::guess(int layer) {
 void ExpertFeed::guess_all(int layer) {
   ids_.resize(store_.num_experts(layer));
   std::iota(ids_.begin(), ids_.end(), 0);
-  store_.prefetch(layer, ids_.data(), int(ids_.size()));
+  std::vector<int32_t> begun;
+  store_.prefetch(layer, ids_.data(), int(ids_.size()), begun);
 }
 
 void ExpertFeed::foresee(int layer, const int32_t* experts, int count) {
   if (!guesses_ || has_failed()) return;
   guessed_[layer].assign(experts, experts + count);
-  store_.prefetch(layer, experts, count);
+  prefetched_[layer].clear();
+  const bool is_probe = guesses_made_++ % kProbeEvery == 0;
+  if (worth_ >= kLeastWorth || is_probe) store_.prefetch(layer, experts, count, prefetched_[layer]);
 }
 
 bool ExpertFeed::wait(int layer, int expert) {
@@ -83,6 +93,7 @@ void ExpertFeed::reset_sequence() {
   store_.reset_sequence();
   if (predictor_) predictor_->reset_sequence();
   for (std::vector<int32_t>& guessed : guessed_) guessed.clear();
+  for (std::vector<int32_t>& prefetched : prefetched_) prefetched.clear();
 }
 
 }  // namespace sharpi

@@ -52,8 +52,11 @@ class ExpertFeed {
   const int budget_, max_misses_;
   std::vector<int> next_;  // by layer, the next one with experts; that of the last is the first
   int last_layer_ = -1;
-  std::vector<std::vector<int32_t>> guessed_;  // by layer, for its next use
+  std::vector<std::vector<int32_t>> guessed_;   // by layer, for its next use
+  std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
   std::vector<int32_t> ids_;
+  float worth_ = 0.5f;  // the part of the latest prefetches that was used
+  int64_t guesses_made_ = 0;
   GuessCounts counts_;
   bool guesses_ = true;
   std::atomic<bool> failed_{false};

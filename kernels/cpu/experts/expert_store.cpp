@@ -143,10 +143,16 @@ void ExpertStore::start_waiting() {
   }
 }
 
-Buffer* ExpertStore::free_spare() const {
-  const std::vector<Buffer*>& spares = buffers_.spares();
-  const auto found = std::find_if(spares.begin(), spares.end(), [](auto b) { return !b->holder; });
-  return found == spares.end() ? nullptr : *found;
+// One that nobody holds, or whose reads were dropped and have ended by now.
+Buffer* ExpertStore::free_spare() {
+  for (Buffer* buffer : buffers_.spares()) {
+    Entry* holder = buffer->holder;
+    const bool is_held = holder && (holder->is_leased || holder->is_early);
+    if (is_held || (holder && state_of(*holder) != LoadState::Absent)) continue;
+    if (holder) layers_[holder->layer]->unseat(*holder);
+    return buffer;
+  }
+  return nullptr;
 }
 
 // Guesses leave as many buffers as one token can miss.
@@ -157,16 +163,20 @@ bool ExpertStore::may_guess() const {
   return guesses < max_group();
 }
 
-// A free one, or that of a guess which nobody needs now: rather one that has not come.
+// A free one, or that of a guess which nobody needs now; one that is being read into only where
+// there is no other, since that has to be waited for.
 Buffer* ExpertStore::take_spare() {
   if (Buffer* buffer = free_spare()) return buffer;
-  Buffer* found = nullptr;
+  Buffer* busy = nullptr;
   for (Buffer* buffer : buffers_.spares()) {
-    if (buffer->holder->is_leased) continue;
-    if (!found || state_of(*buffer->holder) == LoadState::Absent) found = buffer;
+    Entry* holder = buffer->holder;
+    if (holder->is_leased) continue;
+    abandon(*holder);
+    if (!buffer->holder) return buffer;
+    busy = buffer;
   }
-  if (found) vacate(*found->holder);
-  return found;
+  if (busy) vacate(*busy->holder);
+  return busy;
 }
 
 void ExpertStore::release(int layer, int expert) {
@@ -179,7 +189,7 @@ void ExpertStore::release(int layer) {
   std::lock_guard guard(lock_);
   for (int e = 0; e < layers_[layer]->num_experts(); e++) unlease(entry(layer, e));
   for (Buffer* buffer : buffers_.spares())
-    if (buffer->holder && buffer->holder->layer == layer) vacate(*buffer->holder);
+    if (buffer->holder && buffer->holder->layer == layer) abandon(*buffer->holder);
   start_waiting();
 }
 
@@ -191,7 +201,7 @@ void ExpertStore::unlease(Entry& entry) {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &entry));
     reader_.cancel(entry);
   } else if (buffers_.is_spare(entry.buffer)) {
-    vacate(entry);
+    abandon(entry);
   } else if (state_of(entry) == LoadState::Failed) {
     forget_bytes(entry);
   }
@@ -202,15 +212,29 @@ void ExpertStore::vacate(Entry& entry) {
   layers_[entry.layer]->unseat(entry);
 }
 
+// Gives a spare back without waiting: reads that have begun keep it until they end.
+void ExpertStore::abandon(Entry& entry) {
+  note_waste(entry);
+  if (state_of(entry) == LoadState::Loading && !reader_.drop(entry)) return;
+  entry.state.store(LoadState::Absent, std::memory_order_relaxed);
+  layers_[entry.layer]->unseat(entry);
+}
+
 void ExpertStore::forget_bytes(Entry& entry) {
-  const bool was_early = std::exchange(entry.is_early, false);
+  note_waste(entry);
   if (state_of(entry) == LoadState::Loading) reader_.cancel(entry);
-  else if (was_early && state_of(entry) == LoadState::Ready)
-    counts_[entry.layer].wasted_bytes += int64_t(layers_[entry.layer]->order(entry).bytes());
   entry.state.store(LoadState::Absent, std::memory_order_relaxed);
 }
 
-void ExpertStore::prefetch(int layer, const int32_t* experts, int count) {
+// What was read early, or is being read, and leaves unused.
+void ExpertStore::note_waste(Entry& entry) {
+  if (!std::exchange(entry.is_early, false)) return;
+  if (state_of(entry) == LoadState::Ready)
+    counts_[entry.layer].wasted_bytes += int64_t(layers_[entry.layer]->order(entry).bytes());
+}
+
+void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
+                           std::vector<int32_t>& begun) {
   std::lock_guard guard(lock_);
   std::vector<Entry*> wanted;
   for (int i = 0; i < count; i++) {
@@ -221,8 +245,10 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count) {
       Buffer* spare = may_guess() ? free_spare() : nullptr;
       if (!spare) continue;
       layers_[layer]->seat(e, *spare);
+      e.is_early = true;
     }
     wanted.push_back(&e);
+    begun.push_back(experts[i]);
   }
   prefetch(wanted);
 }
@@ -236,6 +262,7 @@ void ExpertStore::prefetch(const std::vector<Entry*>& entries) {
     batch.push_back(layers_[e->layer]->order(*e));
   }
   reader_.prefetch(batch);
+  for (Entry* e : entries) e->is_early = state_of(*e) != LoadState::Absent;
 }
 
 void ExpertStore::end_token() {

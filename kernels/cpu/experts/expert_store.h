@@ -57,8 +57,9 @@ class ExpertStore {
   void release(int layer, int expert);
   // All of the layer's that are still acquired, also those that were never waited for.
   void release(int layer);
-  // Hints: read when nothing else is to be read and buffers are free, or not at all.
-  void prefetch(int layer, const int32_t* experts, int count);
+  // Hints: read when nothing else is to be read and buffers are free, or not at all. Appends those
+  // that are to be read to `begun`.
+  void prefetch(int layer, const int32_t* experts, int count, std::vector<int32_t>& begun);
   // After the last layer of a step.
   void end_token();
   void reset_sequence();
@@ -89,7 +90,9 @@ class ExpertStore {
   void demand(Entry& entry);
   void start_waiting();
   Buffer* take_spare();
-  Buffer* free_spare() const;
+  Buffer* free_spare();
+  void abandon(Entry& entry);
+  void note_waste(Entry& entry);
   bool may_guess() const;
   void unlease(Entry& entry);
   void vacate(Entry& entry);

@@ -108,7 +108,10 @@ SHARPI_API int sharpi_store_release(void* handle, int layer, int expert) {
   });
 }
 SHARPI_API int sharpi_store_prefetch(void* handle, int layer, const int32_t* experts, int count) {
-  return guarded([&] { store(handle).prefetch(layer, experts, count); });
+  return guarded([&] {
+    std::vector<int32_t> begun;
+    store(handle).prefetch(layer, experts, count, begun);
+  });
 }
 SHARPI_API int sharpi_store_end_token(void* handle) {
   return guarded([&] { store(handle).end_token(); });
