@@ -5,9 +5,10 @@ While it waits, a worker sleeps on its stdin and takes no time from the others.
 """
 
 import json
+import signal
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker is started with; `variant` is for the worker to read."""
+    """What a worker is started with; `variant` and `options` are for the worker to read."""
 
     model: str
     num_threads: int
     context_size: int
     batch_size: int
     variant: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,22 +36,45 @@ class Turn:
     pass_size: int
 
 
-class Contestant:
-    """One worker process; `description` is what it says of itself."""
+@dataclass(frozen=True)
+class Timing:
+    """A turn as the worker's own clock saw it; `counts` is what grew meanwhile, by name."""
 
-    def __init__(self, name: str, python: str, worker: str, settings: Settings) -> None:
+    seconds: float
+    pass_seconds: list[float]
+    counts: dict[str, float]
+
+
+class Contestant:
+    """One worker process; `description` is what it says of itself.
+
+    `launcher` is a command that runs the one given to it as further arguments.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        python: str,
+        worker: str,
+        settings: Settings,
+        launcher: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            [python, str(_FOLDER / worker)],
+            [*launcher, python, str(_FOLDER / worker)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self.description = self._ask(asdict(settings))
 
+    def play(self, turn: Turn) -> Timing:
+        """Computes the turn."""
+        return Timing(**self._ask(asdict(turn)))
+
     def seconds(self, turn: Turn) -> float:
-        """How long the turn took, as the worker's own clock says."""
-        return float(self._ask(asdict(turn))["seconds"])
+        """How long the turn took."""
+        return self.play(turn).seconds
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -61,8 +86,12 @@ class Contestant:
             raise SystemExit(f"{self.name}: the worker is gone") from None
         answer = self._process.stdout.readline()
         if not answer:
-            raise SystemExit(f"{self.name}: the worker ended (code {self._process.wait()})")
+            raise SystemExit(f"{self.name}: the worker ended ({self._end()})")
         return dict(json.loads(answer))
+
+    def _end(self) -> str:
+        code = self._process.wait()
+        return "killed, as when memory runs out" if code == -signal.SIGKILL else f"code {code}"
 
     def close(self) -> None:
         """Ends the worker."""

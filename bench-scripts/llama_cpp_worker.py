@@ -64,6 +64,9 @@ class LlamaCppPlayer:
     def truncate(self, length: int) -> None:
         llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
 
+    def counts(self) -> dict[str, float]:
+        return {}
+
 
 if __name__ == "__main__":
     worker_loop.play(LlamaCppPlayer)

@@ -1,4 +1,7 @@
-"""The worker that computes with sharpi; started by contestant.py."""
+"""The worker that computes with sharpi; started by contestant.py.
+
+`options`: fields of RunConfig, those of its ExpertConfig under "experts".
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import worker_loop
 
 from sharpi import __version__
-from sharpi.config import RunConfig
+from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 
@@ -15,13 +18,7 @@ class SharpiPlayer:
     """One sequence of one engine."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        config = RunConfig(
-            model=Path(settings["model"]),
-            context_size=settings["context_size"],
-            num_threads=settings["num_threads"],
-            batch_size=settings["batch_size"],
-        )
-        self._engine = load_engine(config)
+        self._engine = load_engine(_config(**settings))
         self._sequence = Sequence(self._engine.runner)
         chosen = self._engine.runner.settings
         self.description = {
@@ -29,6 +26,7 @@ class SharpiPlayer:
             "vocab_size": self._engine.runner.vocab_size,
             "instruction_set": chosen.instruction_set,
             "precision": chosen.rounding,
+            "notes": self._engine.notes,
         }
 
     def compute(self, ids: list[int]) -> None:
@@ -36,6 +34,34 @@ class SharpiPlayer:
 
     def truncate(self, length: int) -> None:
         self._sequence.truncate(length)
+
+    def counts(self) -> dict[str, float]:
+        stats = self._engine.expert_stats()
+        if stats is None:
+            return {}
+        return {
+            "accesses": stats.hit_count.accesses,
+            "hits": stats.hit_count.hits,
+            "late": stats.late,
+            "loads": stats.loads,
+            "bytes_read": stats.bytes_read,
+            "wasted_bytes": stats.prediction.wasted_bytes if stats.prediction else 0,
+            "stall_seconds": stats.stall_seconds,
+        }
+
+
+def _config(
+    model: str,
+    num_threads: int,
+    context_size: int,
+    batch_size: int,
+    variant: str,
+    options: dict[str, Any],
+) -> RunConfig:
+    del variant  # there is one sharpi
+    experts = ExpertConfig(**options.pop("experts", {}))
+    sizes = {"num_threads": num_threads, "context_size": context_size, "batch_size": batch_size}
+    return RunConfig(model=Path(model), experts=experts, **(sizes | options))
 
 
 if __name__ == "__main__":

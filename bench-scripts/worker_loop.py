@@ -1,10 +1,11 @@
-"""What every worker does: settings in, turns in, seconds out, one JSON line each."""
+"""What every worker does: settings in, turns in, seconds and counts out, one JSON line each."""
 
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -19,6 +20,9 @@ class Player(Protocol):
     def truncate(self, length: int) -> None:
         """Forgets all positions from `length` on."""
 
+    def counts(self) -> dict[str, float]:
+        """What the program counts by itself, from its start on; may be nothing."""
+
 
 def play(load: Callable[[dict[str, Any]], Player]) -> None:
     """Answers until stdin ends. Whatever libraries print goes to stderr."""
@@ -27,19 +31,32 @@ def play(load: Callable[[dict[str, Any]], Player]) -> None:
     player = load(json.loads(sys.stdin.readline()))
     print(json.dumps(player.description), file=answers, flush=True)
     for line in sys.stdin:
-        seconds = _timed(player, **json.loads(line))
-        print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+        print(json.dumps(_timed(player, **json.loads(line))), file=answers, flush=True)
 
 
-def _timed(player: Player, before: list[int], ids: list[int], pass_size: int) -> float:
-    _compute(player, before, 512)
-    start = time.perf_counter()
-    _compute(player, ids, pass_size)
+def _timed(player: Player, before: list[int], ids: list[int], pass_size: int) -> dict[str, Any]:
+    list(_passes(player, before, 512))
+    counts, start = _counts(player), time.perf_counter()
+    pass_seconds = list(_passes(player, ids, pass_size))
     seconds = time.perf_counter() - start
+    grown = {name: value - counts[name] for name, value in _counts(player).items()}
     player.truncate(0)
-    return seconds
+    return {"seconds": seconds, "pass_seconds": pass_seconds, "counts": grown}
 
 
-def _compute(player: Player, ids: list[int], pass_size: int) -> None:
-    for start in range(0, len(ids), pass_size):
-        player.compute(ids[start : start + pass_size])
+def _passes(player: Player, ids: list[int], pass_size: int) -> Iterator[float]:
+    """Computes, and tells each pass's seconds."""
+    for begin in range(0, len(ids), pass_size):
+        start = time.perf_counter()
+        player.compute(ids[begin : begin + pass_size])
+        yield time.perf_counter() - start
+
+
+def _counts(player: Player) -> dict[str, float]:
+    """The player's own, and the bytes that the process had fetched from storage (proc(5))."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return player.counts()
+    fetched = dict(line.split(": ") for line in lines)["read_bytes"]
+    return player.counts() | {"storage_bytes": int(fetched)}

@@ -1,0 +1,84 @@
+"""A run from a cold page cache, in a new process under a memory limit."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contestant import Contestant, Settings, Timing, Turn
+from memory_group import MemoryGroup
+from page_cache import drop_cached
+
+_MOST_CACHED = 0.01  # of a file, for a run to count as cold
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A program that takes part, and how it is started."""
+
+    name: str
+    python: str
+    worker: str
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Test:
+    """What everyone computes."""
+
+    name: str
+    turn: Turn
+
+
+@dataclass(frozen=True)
+class Run:
+    """One contestant's turn; `description` is what the contestant says of itself.
+
+    `load_seconds` until the model was ready; `cached_share`: the part of the files that was cached
+    before, 0 to 1; `disk_bytes_per_second`: of direct reads, measured in the same round.
+    """
+
+    test: str
+    contestant: str
+    num_tokens: int
+    timing: Timing
+    load_seconds: float
+    cached_share: float
+    disk_bytes_per_second: float
+    description: dict[str, Any]
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.num_tokens / self.timing.seconds
+
+
+def run_cold(
+    entry: Entry, test: Test, group: MemoryGroup, parts: Sequence[Path], disk_rate: float
+) -> Run:
+    """Drops the model's files from the page cache, starts the program and plays the test."""
+    cached = max(drop_cached(part, _MOST_CACHED) for part in parts)
+    if cached > _MOST_CACHED:
+        print(
+            f"{entry.name}, {test.name}: {100 * cached:.0f} % of the file stayed in the page cache;"
+            " is another program using it?",
+            file=sys.stderr,
+        )
+    start = time.perf_counter()
+    contestant = Contestant(
+        entry.name, entry.python, entry.worker, entry.settings, launcher=group.launcher
+    )
+    load_seconds = time.perf_counter() - start
+    timing = contestant.play(test.turn)
+    contestant.close()
+    return Run(
+        test=test.name,
+        contestant=entry.name,
+        num_tokens=len(test.turn.ids),
+        timing=timing,
+        load_seconds=load_seconds,
+        cached_share=cached,
+        disk_bytes_per_second=disk_rate,
+        description=contestant.description,
+    )

@@ -1,0 +1,169 @@
+"""sharpi and llama.cpp on a model larger than RAM: the same limit, token ids and cold page cache.
+
+Each run is a process of its own inside a memory cgroup, after the model's files were dropped from
+the page cache; the two take turns, A B A B. Prefill is one pass, decode is fed one given id after
+the other. What sharpi read is held against the rate at which the disk gives direct reads, measured
+in each round. Needs the right to make a cgroup, as root has.
+"""
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cold_run import Entry, Run, Test, run_cold
+from contestant import Settings, Turn
+from larger_than_ram_report import ratio_rows, read_rows, read_sentence, window_rows
+from memory_group import MemoryGroup
+from page_cache import read_ahead_bytes
+from sharpi_options import sharpi_options
+from token_ids import token_ids
+from vs_llama_cpp import print_table, processor
+
+from sharpi.disk import measure_disk
+from sharpi.errors import SharpiError
+from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.hardware import probe_hardware
+from sharpi.units import parse_size
+
+_BATCH_SIZE = 512
+_DISK_SECONDS = 2.0
+_DECODE = "decode"
+_PREFILL = "prefill"
+
+
+def main() -> None:
+    """Parses the command line, plays the rounds, prints and writes the results."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the group goes, too
+    try:
+        with open_gguf(options.model) as file:
+            tests, parts = list(chosen_tests(options, file)), file.parts
+        entries = list(chosen_entries(options))
+        with MemoryGroup(parse_size(options.limit)) as group:
+            runs = list(play(entries, tests, group, parts, options.rounds))
+    except SharpiError as error:
+        print(f"larger_than_ram.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    show(runs)
+    if options.json is not None:
+        options.json.write_text(json.dumps(record(options, runs, parts), indent=2) + "\n")
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--limit", default="2.5GB", help="of the cgroup, page cache included")
+    parser.add_argument("-t", "--threads", type=int, default=probe_hardware().physical_cores)
+    parser.add_argument("-n", "--n-gen", type=int, default=200, help="tokens of decode; 0: none")
+    parser.add_argument("-p", "--prompt", type=int, default=128, help="of prefill; 0: none")
+    parser.add_argument("-r", "--rounds", type=int, default=3)
+    parser.add_argument("--ids", type=Path, help="a .npy of token ids or a text; else random ids")
+    parser.add_argument(
+        "--llama-python", default=sys.executable, help="the Python that has llama-cpp-python"
+    )
+    parser.add_argument("--llama-variant", choices=("mapped", "repacked"), default="mapped")
+    parser.add_argument("--only", choices=("sharpi", "llama.cpp"), help="one of the two")
+    parser.add_argument(
+        "--sharpi", action="append", default=[], metavar="KEY=VALUE", help="such as policy=slru"
+    )
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    return parser.parse_args()
+
+
+def chosen_tests(options: argparse.Namespace, file: GgufFile) -> Iterator[Test]:
+    """The same ids for everyone and every round; decode starts after one token."""
+    ids = token_ids(file, max(options.prompt, options.n_gen + 1), options.ids)
+    if options.prompt:
+        turn = Turn([], ids[: options.prompt], _BATCH_SIZE)
+        yield Test(f"{_PREFILL} {options.prompt}", turn)
+    if options.n_gen:
+        turn = Turn(ids[:1], ids[1 : options.n_gen + 1], 1)
+        yield Test(f"{_DECODE} {options.n_gen}", turn)
+
+
+def chosen_entries(options: argparse.Namespace) -> Iterator[Entry]:
+    """sharpi first, then llama.cpp."""
+    positions = max(options.prompt, options.n_gen + 1)
+    context_size = (positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
+    size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
+    if options.only != "llama.cpp":
+        settings = Settings(*size, options=sharpi_options(options.sharpi))
+        yield Entry("sharpi", sys.executable, "sharpi_worker.py", settings)
+    if options.only != "sharpi":
+        name, settings = (
+            f"llama.cpp {options.llama_variant}",
+            Settings(*size, options.llama_variant),
+        )
+        yield Entry(name, options.llama_python, "llama_cpp_worker.py", settings)
+
+
+def play(
+    entries: Sequence[Entry],
+    tests: Sequence[Test],
+    group: MemoryGroup,
+    parts: Sequence[Path],
+    rounds: int,
+) -> Iterator[Run]:
+    """Every test by everyone in turn, `rounds` times; the disk is measured before each test."""
+    for number in range(rounds):
+        for test in tests:
+            disk_rate = measure_disk(parts[0], _DISK_SECONDS).bytes_per_second
+            for entry in entries:
+                run = run_cold(entry, test, group, parts, disk_rate)
+                print(
+                    f"round {number + 1}, {test.name}, {run.contestant}:"
+                    f" {run.tokens_per_second:.2f} tokens/s after {run.load_seconds:.1f} s of load",
+                    file=sys.stderr,
+                )
+                yield run
+
+
+def show(runs: Sequence[Run]) -> None:
+    """The table of ratios, the windows of decode, and what was read."""
+    windows = window_rows(decodes(runs))
+    if rows := ratio_rows(runs):
+        print_table([*rows, *windows])
+    if windows:
+        least = min(windows, key=lambda row: float(row["ratio"]))
+        print(f"smallest ratio of a window: {least['ratio']:.2f}, tokens {least['test'].strip()}")
+    rates = [run.disk_bytes_per_second / 1e9 for run in runs]
+    median, low, high = statistics.median(rates), min(rates), max(rates)
+    print(f"disk, 1 MiB direct, 8 in flight: {median:.2f} GB/s ({low:.2f} to {high:.2f})")
+    for row in read_rows(runs):
+        print(read_sentence(row))
+
+
+def decodes(runs: Sequence[Run]) -> list[Run]:
+    """Those that have windows."""
+    return [run for run in runs if run.test.startswith(_DECODE)]
+
+
+def record(
+    options: argparse.Namespace, runs: Sequence[Run], parts: Sequence[Path]
+) -> dict[str, Any]:
+    """Everything, for the JSON file."""
+    return {
+        "model": options.model.name,
+        "model_bytes": sum(part.stat().st_size for part in parts),
+        "limit_bytes": parse_size(options.limit),
+        "threads": options.threads,
+        "rounds": options.rounds,
+        "ids": "random" if options.ids is None else options.ids.name,
+        "processor": processor(),
+        "read_ahead_bytes": read_ahead_bytes(parts[0]),
+        "rows": ratio_rows(runs),
+        "windows": window_rows(decodes(runs)),
+        "reads": read_rows(runs),
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What runs under a memory limit come to: ratios, windows of tokens, shares of the disk's rate."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cold_run import Run
+from vs_llama_cpp import Samples, result
+
+WINDOW = 20  # tokens
+Row = dict[str, Any]
+
+
+def ratio_rows(runs: Sequence[Run]) -> list[Row]:
+    """A row for each test in the order of the runs, as vs_llama_cpp.py makes them.
+
+    Here and below: none without llama.cpp, as there is nothing to compare.
+    """
+    tests: dict[str, Samples] = {}
+    for run in runs:
+        tests.setdefault(run.test, {}).setdefault(run.contestant, []).append(run.tokens_per_second)
+    return [result(name, samples) for name, samples in tests.items() if len(samples) > 1]
+
+
+def window_rows(runs: Sequence[Run], size: int = WINDOW) -> list[Row]:
+    """The same for each whole window of `size` tokens of one test."""
+    windows: list[Samples] = []
+    for run in runs:
+        for index, speed in enumerate(window_speeds(run.timing.pass_seconds, size)):
+            if index == len(windows):
+                windows.append({})
+            windows[index].setdefault(run.contestant, []).append(speed)
+    return [
+        result(f"  {index * size + 1} to {(index + 1) * size}", samples)
+        for index, samples in enumerate(windows)
+        if len(samples) > 1
+    ]
+
+
+def window_speeds(seconds: Sequence[float], size: int = WINDOW) -> list[float]:
+    """Tokens a second over each whole window of `size` tokens, from the seconds of each token."""
+    begins = range(0, len(seconds) - size + 1, size)
+    return [size / sum(seconds[begin : begin + size]) for begin in begins]
+
+
+def median_speeds(runs: Sequence[Run]) -> list[float]:
+    """Tokens a second in each window, the median of the rounds of one contestant's test."""
+    rounds = (window_speeds(run.timing.pass_seconds) for run in runs)
+    return [statistics.median(speeds) for speeds in zip(*rounds, strict=True)]
+
+
+def read_rows(runs: Sequence[Run]) -> list[Row]:
+    """What each contestant read in each test, medians of its rounds; None where nobody counted.
+
+    `storage_bytes` are those the kernel fetched for the process, whoever asked for them, the others
+    are what sharpi says of its experts.
+    """
+    pairs = dict.fromkeys((run.test, run.contestant) for run in runs)
+    return [
+        _reads(*pair, [run for run in runs if (run.test, run.contestant) == pair]) for pair in pairs
+    ]
+
+
+def _reads(test: str, contestant: str, runs: Sequence[Run]) -> Row:
+    shares = [share for run in runs if (share := disk_share(run)) is not None]
+    names = ("storage_bytes", "bytes_read", "wasted_bytes", "stall_seconds")
+    return {
+        "test": test,
+        "contestant": contestant,
+        "tokens_per_second": statistics.median(run.tokens_per_second for run in runs),
+        "windows": median_speeds(runs),
+        "load_seconds": statistics.median(run.load_seconds for run in runs),
+        **{f"{name}_per_token": _median(_per_token(run, name) for run in runs) for name in names},
+        "hit_rate": _median(map(_hit_rate, runs)),
+        "disk_share": _median(shares),
+        "disk_share_min": min(shares, default=None),
+        "disk_share_max": max(shares, default=None),
+    }
+
+
+def disk_share(run: Run) -> float | None:
+    """How long the disk needs at least for the bytes that missed, as a part of the time taken.
+
+    Bytes that were read early and never used do not count. None where nothing was counted.
+    """
+    counts = run.timing.counts
+    if "bytes_read" not in counts:
+        return None
+    missed = counts["bytes_read"] - counts["wasted_bytes"]
+    return missed / run.disk_bytes_per_second / run.timing.seconds
+
+
+def read_sentence(row: Row) -> str:
+    """A row of `read_rows` in words, as far as it was counted."""
+    parts = [f"{row['tokens_per_second']:.2f} tokens/s, ready after {row['load_seconds']:.1f} s"]
+    if row["storage_bytes_per_token"] is not None:
+        parts.append(f"{row['storage_bytes_per_token'] / 1e6:.1f} MB a token from storage")
+    if row["hit_rate"] is not None:
+        parts.append(f"{100 * row['hit_rate']:.1f} % of the experts found")
+        parts.append(f"{row['bytes_read_per_token'] / 1e6:.1f} MB of experts read a token")
+        parts.append(f"{row['wasted_bytes_per_token'] / 1e6:.1f} MB of them in vain")
+        parts.append(f"{1e3 * row['stall_seconds_per_token']:.1f} ms waited")
+        low, high = (100 * row[f"disk_share_{end}"] for end in ("min", "max"))
+        share = f"{100 * row['disk_share']:.0f} % of what the disk allows ({low:.0f} to {high:.0f})"
+        parts.append(share)
+    return f"{row['test']}, {row['contestant']}: {', '.join(parts)}"
+
+
+def _per_token(run: Run, name: str) -> float | None:
+    count = run.timing.counts.get(name)
+    return None if count is None else count / run.num_tokens
+
+
+def _hit_rate(run: Run) -> float | None:
+    counts = run.timing.counts
+    return counts["hits"] / counts["accesses"] if counts.get("accesses") else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

@@ -1,0 +1,116 @@
+"""MemoryGroup: a cgroup with a memory limit that programs are started in, version 1 or 2."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sharpi.errors import UsageError
+
+_MOUNTS = Path("/proc/mounts")
+_ENTER = (
+    'echo $$ > "$0" && exec "$@"'  # a shell that puts itself into the group, then is the program
+)
+_REMOVAL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where memory groups are made; `limits`: the files that limit RAM and, if there, swap.
+
+    `swap_is_extra`: whether the second one counts swap alone rather than both together.
+    """
+
+    folder: Path
+    limits: tuple[str, str]
+    swap_is_extra: bool
+
+
+def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
+    """The mounted memory controller (cgroups(7)); raises UsageError where there is none."""
+    for line in mounts.read_text().splitlines():
+        _, folder, kind, options, *_ = line.split()
+        place = Path(folder)
+        if kind == "cgroup" and "memory" in options.split(","):
+            files = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+            return Hierarchy(place, files, swap_is_extra=False)
+        if kind == "cgroup2" and "memory" in _words(place / "cgroup.controllers"):
+            return Hierarchy(place, ("memory.max", "memory.swap.max"), swap_is_extra=True)
+    raise UsageError("no memory cgroup is mounted here, so nothing can be limited; see cgroups(7)")
+
+
+class MemoryGroup:
+    """A new group of `limit` bytes without swap; a context manager that removes it in every case.
+
+    Raises UsageError where this user cannot make one.
+    """
+
+    def __init__(self, limit: int, hierarchy: Hierarchy | None = None) -> None:
+        place = hierarchy or find_hierarchy()
+        self.folder = place.folder / f"sharpi-{os.getpid()}"
+        try:
+            _delegate_memory(place.folder)
+            self.folder.mkdir()
+        except OSError as error:
+            raise _refusal(place.folder, error) from None
+        try:
+            self._limit(limit, place)
+        except OSError as error:
+            self.close()
+            raise _refusal(self.folder, error) from None
+
+    def _limit(self, limit: int, place: Hierarchy) -> None:
+        memory, swap = (self.folder / name for name in place.limits)
+        memory.write_text(str(limit))
+        if swap.exists():
+            swap.write_text("0" if place.swap_is_extra else str(limit))
+
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """A command that runs the one given to it as further arguments, inside the group."""
+        return ("sh", "-c", _ENTER, str(self.folder / "cgroup.procs"))
+
+    def close(self) -> None:
+        """Ends what still runs in the group and removes it."""
+        end = time.monotonic() + _REMOVAL_SECONDS
+        while self.folder.exists() and time.monotonic() < end:
+            for process_id in _words(self.folder / "cgroup.procs"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process_id), signal.SIGKILL)
+            with contextlib.suppress(OSError):  # busy until the last one is really gone
+                self.folder.rmdir()
+                return
+            time.sleep(0.05)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _delegate_memory(folder: Path) -> None:
+    """Version 2 gives a group only the controllers that its parent hands down."""
+    control = folder / "cgroup.subtree_control"
+    if control.exists() and "memory" not in _words(control):
+        control.write_text("+memory")
+
+
+def _refusal(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"{folder}: no memory limit can be set ({error.strerror}); run this as root")
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

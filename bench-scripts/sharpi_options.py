@@ -1,0 +1,44 @@
+"""`--sharpi key=value`: fields of RunConfig and ExpertConfig by name, as the worker takes them."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from sharpi.config import ExpertConfig, RunConfig
+from sharpi.errors import UsageError
+from sharpi.units import parse_size
+
+_SIZES = ("ram", "vram")
+_TAKEN = ("model", "experts", "num_threads", "context_size")
+
+
+def sharpi_options(texts: Iterable[str]) -> dict[str, Any]:
+    """`["ram=2GB", "policy=slru"]` as `{"ram": 2000000000, "experts": {"policy": "slru"}}`.
+
+    Raises UsageError for a name that neither of the two has.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name in _names(RunConfig) and name not in _TAKEN:
+            options[name] = _value(name, value)
+        elif name in _names(ExpertConfig):
+            options.setdefault("experts", {})[name] = _value(name, value)
+        else:
+            raise UsageError(f"--sharpi {text}: no such setting; write it like policy=slru")
+    return options
+
+
+def _names(config: type) -> set[str]:
+    return {field.name for field in fields(config)}
+
+
+def _value(name: str, text: str) -> Any:
+    """A size, a JSON value (`8`, `false`), or the text as it is."""
+    if name in _SIZES:
+        return parse_size(text)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
