@@ -1,5 +1,6 @@
 """A run from a cold page cache, in a new process under a memory limit."""
 
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ class Run:
     """One contestant's turn; `description` is what the contestant says of itself.
 
     `load_seconds` until the model was ready; `cached_share`: the part of the files that was cached
-    before, 0 to 1; `disk_bytes_per_second`: of direct reads, measured in the same round.
+    before, 0 to 1; `disk_rates`: bytes a second of direct reads right before and right after.
     """
 
     test: str
@@ -46,17 +47,20 @@ class Run:
     timing: Timing
     load_seconds: float
     cached_share: float
-    disk_bytes_per_second: float
     description: dict[str, Any]
+    disk_rates: tuple[float, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
         return self.num_tokens / self.timing.seconds
 
+    @property
+    def disk_bytes_per_second(self) -> float:
+        """What the disk gave about that time: shared ones change from one second to the next."""
+        return statistics.fmean(self.disk_rates)
 
-def run_cold(
-    entry: Entry, test: Test, group: MemoryGroup, parts: Sequence[Path], disk_rate: float
-) -> Run:
+
+def run_cold(entry: Entry, test: Test, group: MemoryGroup, parts: Sequence[Path]) -> Run:
     """Drops the model's files from the page cache, starts the program and plays the test."""
     cached = max(drop_cached(part, _MOST_CACHED) for part in parts)
     if cached > _MOST_CACHED:
@@ -79,6 +83,5 @@ def run_cold(
         timing=timing,
         load_seconds=load_seconds,
         cached_share=cached,
-        disk_bytes_per_second=disk_rate,
         description=contestant.description,
     )

@@ -3,7 +3,7 @@
 Each run is a process of its own inside a memory cgroup, after the model's files were dropped from
 the page cache; the two take turns, A B A B. Prefill is one pass, decode is fed one given id after
 the other. What sharpi read is held against the rate at which the disk gives direct reads, measured
-in each round. Needs the right to make a cgroup, as root has.
+between the runs. Needs the right to make a cgroup, as root has.
 """
 
 import argparse
@@ -12,7 +12,8 @@ import signal
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -111,18 +112,16 @@ def play(
     parts: Sequence[Path],
     rounds: int,
 ) -> Iterator[Run]:
-    """Every test by everyone in turn, `rounds` times; the disk is measured before each test."""
-    for number in range(rounds):
-        for test in tests:
-            disk_rate = measure_disk(parts[0], _DISK_SECONDS).bytes_per_second
-            for entry in entries:
-                run = run_cold(entry, test, group, parts, disk_rate)
-                print(
-                    f"round {number + 1}, {test.name}, {run.contestant}:"
-                    f" {run.tokens_per_second:.2f} tokens/s after {run.load_seconds:.1f} s of load",
-                    file=sys.stderr,
-                )
-                yield run
+    """Every test by everyone in turn, `rounds` times; the disk is measured between all runs."""
+    before = measure_disk(parts[0], _DISK_SECONDS).bytes_per_second
+    for number, test, entry in product(range(rounds), tests, entries):
+        run = run_cold(entry, test, group, parts)
+        after = measure_disk(parts[0], _DISK_SECONDS).bytes_per_second
+        speed, load = f"{run.tokens_per_second:.2f} tokens/s", f"{run.load_seconds:.1f} s of load"
+        title = f"round {number + 1}, {test.name}, {entry.name}"
+        print(f"{title}: {speed} after {load}", file=sys.stderr)
+        yield replace(run, disk_rates=(before, after))
+        before = after
 
 
 def show(runs: Sequence[Run]) -> None:
@@ -133,11 +132,13 @@ def show(runs: Sequence[Run]) -> None:
     if windows:
         least = min(windows, key=lambda row: float(row["ratio"]))
         print(f"smallest ratio of a window: {least['ratio']:.2f}, tokens {least['test'].strip()}")
-    rates = [run.disk_bytes_per_second / 1e9 for run in runs]
+    rates = [rate / 1e9 for run in runs for rate in run.disk_rates]
     median, low, high = statistics.median(rates), min(rates), max(rates)
     print(f"disk, 1 MiB direct, 8 in flight: {median:.2f} GB/s ({low:.2f} to {high:.2f})")
     for row in read_rows(runs):
         print(read_sentence(row))
+    for note in dict.fromkeys(note for run in runs for note in run.description.get("notes", ())):
+        print(f"note: {note}")
 
 
 def decodes(runs: Sequence[Run]) -> list[Run]:

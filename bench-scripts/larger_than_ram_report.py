@@ -63,7 +63,7 @@ def read_rows(runs: Sequence[Run]) -> list[Row]:
 
 def _reads(test: str, contestant: str, runs: Sequence[Run]) -> Row:
     shares = [share for run in runs if (share := disk_share(run)) is not None]
-    names = ("storage_bytes", "bytes_read", "wasted_bytes", "stall_seconds")
+    names = ("storage_bytes", "read_bytes", "wasted_bytes", "stall_seconds")
     return {
         "test": test,
         "contestant": contestant,
@@ -75,6 +75,7 @@ def _reads(test: str, contestant: str, runs: Sequence[Run]) -> Row:
         "disk_share": _median(shares),
         "disk_share_min": min(shares, default=None),
         "disk_share_max": max(shares, default=None),
+        "bound_share": _median(map(bound_share, runs)),
     }
 
 
@@ -84,26 +85,44 @@ def disk_share(run: Run) -> float | None:
     Bytes that were read early and never used do not count. None where nothing was counted.
     """
     counts = run.timing.counts
-    if "bytes_read" not in counts:
+    if "read_bytes" not in counts:
         return None
-    missed = counts["bytes_read"] - counts["wasted_bytes"]
+    missed = counts["read_bytes"] - counts["wasted_bytes"]
     return missed / run.disk_bytes_per_second / run.timing.seconds
+
+
+def bound_share(run: Run) -> float | None:
+    """The same of whichever takes longer, the disk for what missed or the computing without waits.
+
+    Both at once cannot be faster than that; where few experts miss, computing is the limit.
+    """
+    share = disk_share(run)
+    if share is None:
+        return None
+    return max(share, 1 - run.timing.counts["stall_seconds"] / run.timing.seconds)
 
 
 def read_sentence(row: Row) -> str:
     """A row of `read_rows` in words, as far as it was counted."""
-    parts = [f"{row['tokens_per_second']:.2f} tokens/s, ready after {row['load_seconds']:.1f} s"]
+    lines = [f"{row['tokens_per_second']:.2f} tokens/s, ready after {row['load_seconds']:.1f} s"]
     if row["storage_bytes_per_token"] is not None:
-        parts.append(f"{row['storage_bytes_per_token'] / 1e6:.1f} MB a token from storage")
+        lines[0] += f", {_megabytes(row, 'storage')} a token from storage"
     if row["hit_rate"] is not None:
-        parts.append(f"{100 * row['hit_rate']:.1f} % of the experts found")
-        parts.append(f"{row['bytes_read_per_token'] / 1e6:.1f} MB of experts read a token")
-        parts.append(f"{row['wasted_bytes_per_token'] / 1e6:.1f} MB of them in vain")
-        parts.append(f"{1e3 * row['stall_seconds_per_token']:.1f} ms waited")
+        lines.append(
+            f"{100 * row['hit_rate']:.1f} % of the experts found; {_megabytes(row, 'read')} a token"
+            f" read, {_megabytes(row, 'wasted')} of them in vain,"
+            f" {1e3 * row['stall_seconds_per_token']:.1f} ms waited"
+        )
         low, high = (100 * row[f"disk_share_{end}"] for end in ("min", "max"))
-        share = f"{100 * row['disk_share']:.0f} % of what the disk allows ({low:.0f} to {high:.0f})"
-        parts.append(share)
-    return f"{row['test']}, {row['contestant']}: {', '.join(parts)}"
+        lines.append(
+            f"{100 * row['disk_share']:.0f} % of what the disk allows ({low:.0f} to {high:.0f}),"
+            f" {100 * row['bound_share']:.0f} % of what disk or computing allows"
+        )
+    return f"{row['test']}, {row['contestant']}: " + "\n    ".join(lines)
+
+
+def _megabytes(row: Row, name: str) -> str:
+    return f"{row[f'{name}_bytes_per_token'] / 1e6:.1f} MB"
 
 
 def _per_token(run: Run, name: str) -> float | None:

@@ -44,7 +44,7 @@ class SharpiPlayer:
             "hits": stats.hit_count.hits,
             "late": stats.late,
             "loads": stats.loads,
-            "bytes_read": stats.bytes_read,
+            "read_bytes": stats.bytes_read,
             "wasted_bytes": stats.prediction.wasted_bytes if stats.prediction else 0,
             "stall_seconds": stats.stall_seconds,
         }
