@@ -8,8 +8,8 @@ ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(para
   const int max_rows = program.max_rows(Rows(p.rows));
   slots = max_rows * p.k;
   max_jobs = std::min(p.num_experts, slots);
-  batch_misses = p.feed ? p.feed->max_misses() : max_jobs;
-  max_batches = (max_jobs + batch_misses - 1) / batch_misses;
+  batch_spares = p.feed ? p.feed->max_spares() : max_jobs;
+  max_batches = (max_jobs + batch_spares - 1) / batch_spares;
   input = program.request(Scratch::Activations, activation_bytes(max_rows, p.gate.columns, rounding()));
   hidden = program.request(Scratch::Hidden, size_t(slots) * width() * sizeof(float));
   hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
@@ -64,27 +64,29 @@ void Group::make_jobs(const Step& step, Grouping& g) const {
   }
 }
 
-// As many jobs as may lack their expert at one time make a batch, with those between them that do not.
+// As many jobs as find a spare buffer for their expert at one time make a batch, with those between them that need none.
 void Group::make_batches(Grouping& g) const {
-  thread_local std::vector<uint8_t> is_late;
-  is_late.assign(*g.num_jobs, 0);
   *g.num_batches = 0;
-  int first = 0, misses = 0;
+  int first = 0, spares = 0;
   for (int j = 0; j < *g.num_jobs; j++) {
-    is_late[j] = s_.p.feed && !s_.p.feed->is_ready(s_.p.layer, g.jobs[j].expert);
-    if (is_late[j] && misses == s_.batch_misses) order_batch(g, first, j, is_late), first = j, misses = 0;
-    misses += is_late[j];
+    const bool takes_spare = s_.p.feed && s_.p.feed->takes_spare(s_.p.layer, g.jobs[j].expert);
+    if (takes_spare && spares == s_.batch_spares) order_batch(g, first, j), first = j, spares = 0;
+    spares += takes_spare;
   }
-  if (*g.num_jobs) order_batch(g, first, *g.num_jobs, is_late);
+  if (*g.num_jobs) order_batch(g, first, *g.num_jobs);
 }
 
-void Group::order_batch(Grouping& g, int first, int end, const std::vector<uint8_t>& is_late) const {
+void Group::order_batch(Grouping& g, int first, int end) const {
+  thread_local std::vector<int32_t> late;
+  late.clear();
   int at = first;
-  for (int j = first; j < end; j++)
-    if (!is_late[j]) g.order[at++] = j;
+  for (int j = first; j < end; j++) {
+    const bool is_there = !s_.p.feed || s_.p.feed->is_ready(s_.p.layer, g.jobs[j].expert);
+    if (is_there) g.order[at++] = j;
+    else late.push_back(j);
+  }
   g.batches[(*g.num_batches)++] = {first, at, end};
-  for (int j = first; j < end; j++)
-    if (is_late[j]) g.order[at++] = j;
+  std::copy(late.begin(), late.end(), g.order + at);
 }
 
 }  // namespace sharpi

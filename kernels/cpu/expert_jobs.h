@@ -35,7 +35,7 @@ struct Grouping {
 struct ExpertShape {
   const ExpertsParams p;
   const Isa& isa;
-  int max_jobs, slots, max_batches, batch_misses;
+  int max_jobs, slots, max_batches, batch_spares;
   uint8_t *const *input, *const *hidden, *const *hidden_rounded, *const *grouping, *const *sums;
 
   ExpertShape(Program& program, const ExpertsParams& params);
@@ -45,7 +45,7 @@ struct ExpertShape {
   int count_rows(const Step& step) const { return sharpi::count_rows(Rows(p.rows), step); }
   int jobs_of(const Step& step) const { return std::min(p.num_experts, count_rows(step) * p.k); }
   // Whether a step can have a batch of this index.
-  bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_misses; }
+  bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_spares; }
   Rounding rounding() const { return Rounding(p.precision); }
   bool floats_in() const {
     return takes_floats(QuantType(p.gate.type), rounding()) && takes_floats(QuantType(p.up.type), rounding());
@@ -69,7 +69,7 @@ class Group : public Stage {
   int expert(int route) const { return s_.p.ids ? s_.p.ids[route] : 0; }
   void make_jobs(const Step& step, Grouping& g) const;
   void make_batches(Grouping& g) const;
-  void order_batch(Grouping& g, int first, int end, const std::vector<uint8_t>& is_late) const;
+  void order_batch(Grouping& g, int first, int end) const;
   const ExpertShape s_;
 };
 

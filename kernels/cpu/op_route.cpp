@@ -97,9 +97,8 @@ class Lease : public Stage {
 class Foresee : public Stage {
  public:
   explicit Foresee(const ForeseeParams& params) : p_(params) {}
-  int num_tasks(const Step&) const override { return 1; }
-  void run(const Step& step, int, int, Worker&) const override {
-    if (step.num_tokens != 1 || count_rows(Rows(p_.rows), step) != 1) return;
+  int num_tasks(const Step& step) const override { return step.num_guessed; }
+  void run(const Step&, int, int, Worker&) const override {
     thread_local std::vector<float> choice;
     thread_local std::vector<int32_t> ids;
     choice.assign(p_.logits, p_.logits + p_.num_experts);

@@ -117,9 +117,9 @@ struct LeaseParams {
 // Tells the feed which experts a layer's router would choose for what the layers before have so far: a guess.
 struct ForeseeParams {
   ExpertFeed* feed;
-  const float* logits;  // (T, num_experts)
+  const float* logits;  // (num_experts) of the single token guessed for
   const float* bias;    // optional (num_experts)
-  int32_t layer, num_experts, k, rows;
+  int32_t layer, num_experts, k, reserved;
 };
 
 // A set of equal matrices, one an expert. `data` is read at every step, so that experts may move.

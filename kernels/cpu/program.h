@@ -43,7 +43,9 @@ class Program {
 
   const Isa& isa;
   const int max_tokens, max_outputs, max_positions;
-  int max_rows(Rows rows) const { return rows == Rows::Tokens ? max_tokens : max_outputs; }
+  int max_rows(Rows rows) const {
+    return rows == Rows::Tokens ? max_tokens : rows == Rows::Outputs ? max_outputs : 1;
+  }
 
  private:
   Stages stages_;

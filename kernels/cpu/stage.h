@@ -17,11 +17,14 @@ struct Step {
   const int32_t* output_rows;  // (num_outputs,) indices of tokens
   const int32_t* page_table;   // (sequences, pages_per_sequence): page ids of each sequence's positions, 64 a page
   int32_t pages_per_sequence;
+  int32_t num_guessed;         // 1 where the routes of later layers are to be guessed, for a single token
 };
 
 // How many rows an operation works on.
-enum class Rows : int32_t { Tokens = 0, Outputs = 1 };
-inline int count_rows(Rows rows, const Step& step) { return rows == Rows::Tokens ? step.num_tokens : step.num_outputs; }
+enum class Rows : int32_t { Tokens = 0, Outputs = 1, Guessed = 2 };
+inline int count_rows(Rows rows, const Step& step) {
+  return rows == Rows::Tokens ? step.num_tokens : rows == Rows::Outputs ? step.num_outputs : step.num_guessed;
+}
 
 constexpr int kMaxTileBuffers = 3;
 

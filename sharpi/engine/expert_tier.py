@@ -44,12 +44,13 @@ class ExpertTier:
         self.notes: list[str] = []
         self.store.start()
 
-    def begin_step(self, position: int, num_tokens: int) -> None:
-        """Before a step of so many tokens at `position` of its sequence."""
+    def begin_step(self, position: int, num_tokens: int) -> bool:
+        """Before a step of so many tokens at `position` of its sequence; whether it guesses."""
         if position == 0:
             self.feed.reset_sequence()
-        if self.trial is not None:
-            self.feed.set_guessing(self.trial.guesses_now if num_tokens == 1 else True)
+        is_decode = num_tokens == 1
+        may_guess = self.trial is not None and (self.trial.guesses_now or not is_decode)
+        return self.feed.begin_step(may_guess=may_guess)
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """After it; raises ModelFileError where an expert could not be read."""

@@ -98,7 +98,9 @@ def _records(
     tier: ExpertTier | None,
     profile: ExpertProfile | None,
 ) -> ExpertRecords:
-    sizes = {i: layer.expert_bytes or 0 for i, layer in enumerate(facts.layers) if layer.num_experts}
+    sizes = {
+        i: layer.expert_bytes or 0 for i, layer in enumerate(facts.layers) if layer.num_experts
+    }
     return ExpertRecords(
         config.experts, file.path.name, model, tuple(sizes), tuple(sizes.values()), tier, profile
     )

@@ -91,7 +91,8 @@ class Runner:
         if self._tier is None:
             program.run(self._step, self._pool, self._threads(count))
             return
-        self._tier.begin_step(position, count)
+        guesses = self._tier.begin_step(position, count)
+        self._step.num_guessed = int(guesses and count == 1)
         start = time.perf_counter()
         program.run(self._step, self._pool, self._threads(count))
         self._tier.end_step(count, time.perf_counter() - start)

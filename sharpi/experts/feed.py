@@ -14,6 +14,7 @@ from sharpi.experts.store import ExpertStore
 from sharpi.ops.library import load_library
 
 ROUTER = "router"  # the next layer's router, tried on what this layer has
+_ROUTES_BESIDE = {ROUTER: "both"}  # for the first layer, which no other one comes before
 PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
 
 
@@ -26,9 +27,13 @@ class ExpertFeed:
     def __init__(self, store: ExpertStore, predictor: str | None, budget: int) -> None:
         self.store, self.predictor = store, predictor
         self._library = _feed_library()
-        kind = PREDICTORS.index(predictor) if predictor in PREDICTORS else -1
+        kind = (
+            -1 if predictor is None else PREDICTORS.index(_ROUTES_BESIDE.get(predictor, predictor))
+        )
         num_experts = store.policy.settings.num_experts
-        self._handle = self._library.sharpi_feed_create(store.handle, kind, num_experts, budget)
+        self._handle = self._library.sharpi_feed_create(
+            store.handle, kind, num_experts, budget, self.asks_router
+        )
         if not self._handle:
             raise MemoryError(f"no memory for the predictor {predictor}")
 
@@ -54,9 +59,9 @@ class ExpertFeed:
         """Whether the step is to be recorded with guesses of the next layer's router."""
         return self.predictor == ROUTER
 
-    def set_guessing(self, on: bool) -> None:
-        """Switches guesses, and with them prefetching, on or off between two steps."""
-        self._library.sharpi_feed_set_guessing(self.handle, on)
+    def begin_step(self, *, may_guess: bool) -> bool:
+        """Whether the next step guesses: it may, and guesses were right of late, or are probed."""
+        return bool(self._library.sharpi_feed_begin_step(self.handle, may_guess))
 
     def reset_sequence(self) -> None:
         """A new, unrelated text begins."""
@@ -79,10 +84,10 @@ def _feed_library() -> ctypes.CDLL:
     """The native library with the feed's functions typed."""
     library = load_library()
     signatures = {
-        "sharpi_feed_create": (c_void_p, [c_void_p, c_int, c_int, c_int]),
+        "sharpi_feed_create": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int]),
         "sharpi_feed_destroy": (None, [c_void_p]),
         "sharpi_feed_take_failure": (c_int, [c_void_p]),
-        "sharpi_feed_set_guessing": (None, [c_void_p, c_int]),
+        "sharpi_feed_begin_step": (c_int, [c_void_p, c_int]),
         "sharpi_feed_reset_sequence": (None, [c_void_p]),
         "sharpi_feed_guess_counts": (None, [c_void_p, POINTER(Guesses)]),
     }

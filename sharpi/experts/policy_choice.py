@@ -15,7 +15,7 @@ from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.static_set import parse_ids
 
 LEARNED = "learned"  # a predictor that is part of the policy of the same name
-DEFAULT_PREDICTOR = "both"
+DEFAULT_PREDICTOR = "router"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def choose_policy(
     asked: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
 ) -> PolicySettings:
     """The policy's settings; raises UsageError for names and ids that there are not."""
-    kind = _kind(asked)
+    kind = _kind(asked, shape)
     budget = asked.load_budget
     if budget is None:
         budget = default_load_budget(shape.num_moe_layers, shape.experts_per_token)
@@ -69,11 +69,13 @@ def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
     return asked.predictor or DEFAULT_PREDICTOR
 
 
-def _kind(asked: ExpertConfig) -> PolicyKind:
+def _kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
     if asked.policy is None:
         if asked.resident is not None:
             return PolicyKind.STATIC
-        return PolicyKind.LEARNED if asked.predictor == LEARNED else PolicyKind.LEARNED_KEEP
+        if asked.predictor == LEARNED:
+            return PolicyKind.LEARNED
+        return PolicyKind.LRU if shape.all_fit else PolicyKind.LEARNED_KEEP
     kind = policy_kind(asked.policy)
     if asked.predictor == LEARNED and not kind.is_learned:
         raise UsageError(f"--moe-predictor learned needs a learned policy, not {asked.policy}")

@@ -71,9 +71,7 @@ class Transformer(Generic[X]):
         (projected,) = ops.linear(mixed, [w.output])
         return ops.add(x, ops.rms_norm(projected, w.post_norm, epsilon), scale)
 
-    def _feed_forward(
-        self, x: X, w: FeedForwardWeights, following: FeedForwardWeights | None
-    ) -> X:
+    def _feed_forward(self, x: X, w: FeedForwardWeights, following: FeedForwardWeights | None) -> X:
         h = self._ops.rms_norm(x, w.norm, self._config.norm_epsilon)
         route = self._route(x, h, w, following)
         if w.post_norm is None:
@@ -91,10 +89,9 @@ class Transformer(Generic[X]):
             return None
         (logits,) = ops.linear(h, [w.router])
         route = ops.route(logits, self._router(w))
-        if ops.foresees and following is not None and following.router is not None:
-            h = ops.rms_norm(x, following.norm, self._config.norm_epsilon)
-            (logits,) = ops.linear(h, [following.router])
-            ops.foresee(logits, self._router(following))
+        if following is not None and following.router is not None:
+            epsilon, router = self._config.norm_epsilon, self._router(following)
+            ops.foresee(x, following.norm, epsilon, following.router, router)
         return route
 
     def _expert_sum(

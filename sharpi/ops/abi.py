@@ -29,6 +29,14 @@ class OpKind(IntEnum):
     FORESEE = 14
 
 
+class Rows(IntEnum):
+    """How many rows a value has: one a token, one a wanted output, or that of a guess."""
+
+    TOKENS = 0
+    OUTPUTS = 1
+    GUESSED = 2
+
+
 class Step(Structure):
     """What changes from one replay to the next."""
 
@@ -41,6 +49,7 @@ class Step(Structure):
         ("output_rows", POINTER(c_int32)),
         ("page_table", POINTER(c_int32)),
         ("pages_per_sequence", c_int32),
+        ("num_guessed", c_int32),
     )
 
 
@@ -178,7 +187,7 @@ class ForeseeParams(Structure):
         ("layer", c_int32),
         ("num_experts", c_int32),
         ("k", c_int32),
-        ("rows", c_int32),
+        ("reserved", c_int32),
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.ops.abi import Rows
+
 ALIGNMENT = 64
 
 
@@ -14,7 +16,7 @@ class Buffer:
 
     num_bytes: int
     width: int
-    outputs: bool
+    rows: Rows
     first: int
     last: int
     kept: bool = False

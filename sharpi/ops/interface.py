@@ -156,12 +156,10 @@ class Ops(Protocol[X]):
     def route(self, logits: X, router: Router) -> tuple[X, X]:
         """Chosen expert ids, best first, and their weights: (num_used,) each."""
 
-    @property
-    def foresees(self) -> bool:
-        """Whether `foresee` does anything: what it is given costs time."""
-
-    def foresee(self, logits: X, router: Router) -> None:
-        """Router logits of a later layer, for what is known so far: a hint what to prefetch."""
+    def foresee(
+        self, x: X, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        """A hint: the router of a later layer, its norm and matrix, on what x is by now."""
 
     def experts(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.ops import abi
-from sharpi.ops.abi import OpKind
+from sharpi.ops.abi import OpKind, Rows
 from sharpi.ops.buffers import Buffer, aligned_bytes, place
 from sharpi.ops.interface import (
     Activation,
@@ -68,7 +68,11 @@ class Recorder:
         )
 
     def rms_norm(self, x: Buffer, weight: FloatArray, epsilon: float, groups: int = 1) -> Buffer:
-        out = self._buffer(x.width, x.outputs)
+        return self._norm(x, weight, epsilon, groups, self._buffer(x.width, x.rows))
+
+    def _norm(
+        self, x: Buffer, weight: FloatArray, epsilon: float, groups: int, out: Buffer
+    ) -> Buffer:
         width = x.width // groups
         per_group = int(groups > 1 and weight.size == x.width)
         return self._add(
@@ -82,23 +86,23 @@ class Recorder:
                 groups,
                 per_group,
                 epsilon,
-                x.outputs,
+                out.rows,
             ),
         )
 
     def linear(self, x: Buffer, matrices: Sequence[Matrix]) -> list[Buffer]:
-        outs = [self._buffer(m.rows, x.outputs) for m in matrices]
+        outs = [self._buffer(m.rows, x.rows) for m in matrices]
         self._linear(x, [(m, out, None, 1.0) for m, out in zip(matrices, outs, strict=True)])
         return outs
 
     def linear_add(self, x: Buffer, matrix: Matrix, residual: Buffer, scale: float) -> Buffer:
-        out = self._buffer(matrix.rows, x.outputs)
+        out = self._buffer(matrix.rows, x.rows)
         self._linear(x, [(matrix, out, residual, scale)])
         return out
 
     def _linear(self, x: Buffer, parts: list[tuple[Matrix, Buffer, Buffer | None, float]]) -> None:
         def params() -> Structure:
-            p = abi.LinearParams(self._at(x), len(parts), self._limits.precision_code, x.outputs)
+            p = abi.LinearParams(self._at(x), len(parts), self._limits.precision_code, x.rows)
             for i, (m, out, residual, scale) in enumerate(parts):
                 p.matrices[i] = abi.MatrixParams(
                     self._data(m.data), m.quant_type, m.rows, m.columns, 0, self._data(m.bias),
@@ -168,8 +172,8 @@ class Recorder:
         )
 
     def route(self, logits: Buffer, router: Router) -> tuple[Buffer, Buffer]:
-        ids = self._buffer(router.num_used, logits.outputs)
-        weights = self._buffer(router.num_used, logits.outputs)
+        ids = self._buffer(router.num_used, logits.rows)
+        weights = self._buffer(router.num_used, logits.rows)
         ids.kept = True  # statistics read the step's routes afterwards
         self._routes.append(ids)
         if self._keeps_router_logits:
@@ -181,7 +185,7 @@ class Recorder:
             lambda: abi.RouteParams(
                 self._at(logits), self._data(router.bias), self._at(ids), self._at(weights),
                 router.num_experts, router.num_used, router.scoring, router.normalise,
-                router.scale, router.num_groups, router.groups_used, logits.outputs,
+                router.scale, router.num_groups, router.groups_used, logits.rows,
             ),
         )  # fmt: skip
         if self._source is not None:
@@ -192,22 +196,24 @@ class Recorder:
         self._add(
             OpKind.LEASE,
             [ids],
-            lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.outputs),
+            lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
         )
 
-    @property
-    def foresees(self) -> bool:
-        return self._source is not None and self._source.asks_router
-
-    def foresee(self, logits: Buffer, router: Router) -> None:
-        assert self._source is not None
-        feed = self._source.handle
+    def foresee(
+        self, x: Buffer, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        source = self._source
+        if source is None or not source.asks_router:
+            return
+        h, logits = self._buffer(x.width, Rows.GUESSED), self._buffer(matrix.rows, Rows.GUESSED)
+        self._norm(x, norm, epsilon, 1, h)
+        self._linear(h, [(matrix, logits, None, 1.0)])
         self._add(
             OpKind.FORESEE,
             [logits],
             lambda: abi.ForeseeParams(
-                feed, self._at(logits), self._data(router.bias), router.layer,
-                router.num_experts, router.num_used, logits.outputs,
+                source.handle, self._at(logits), self._data(router.bias), router.layer,
+                router.num_experts, router.num_used,
             ),
         )  # fmt: skip
 
@@ -244,7 +250,7 @@ class Recorder:
         scale: float,
     ) -> Buffer:
         feed = None if ids is None or self._source is None else self._source.handle
-        out = self._buffer(banks.down.rows, x.outputs)
+        out = self._buffer(banks.down.rows, x.rows)
         touched = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
         return self._add(
             OpKind.EXPERTS,
@@ -253,7 +259,7 @@ class Recorder:
                 self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
                 self._bank(banks, 0), self._bank(banks, 1), self._bank(banks, 2),
                 banks.gate.num_experts, 1 if ids is None else ids.width, activation,
-                self._limits.precision_code, scale, x.outputs, feed, banks.layer or 0,
+                self._limits.precision_code, scale, x.rows, feed, banks.layer or 0,
             ),
         )  # fmt: skip
 
@@ -274,27 +280,27 @@ class Recorder:
         return self._add_scaled(None, x, factor)
 
     def _add_scaled(self, a: Buffer | None, b: Buffer, scale: float) -> Buffer:
-        out = self._buffer(b.width, b.outputs)
+        out = self._buffer(b.width, b.rows)
         return self._add(
             OpKind.ADD_SCALED,
             [out, b] if a is None else [out, a, b],
             lambda: abi.AddScaledParams(
-                self._at(a), self._at(b), self._at(out), b.width, scale, b.outputs
+                self._at(a), self._at(b), self._at(out), b.width, scale, b.rows
             ),
         )
 
     def sigmoid(self, x: Buffer) -> Buffer:
         return self._add(
-            OpKind.SIGMOID, [x], lambda: abi.SigmoidParams(self._at(x), x.width, x.outputs)
+            OpKind.SIGMOID, [x], lambda: abi.SigmoidParams(self._at(x), x.width, x.rows)
         )
 
     def soft_cap(self, x: Buffer, cap: float) -> Buffer:
         return self._add(
-            OpKind.SOFT_CAP, [x], lambda: abi.SoftCapParams(self._at(x), x.width, x.outputs, cap)
+            OpKind.SOFT_CAP, [x], lambda: abi.SoftCapParams(self._at(x), x.width, x.rows, cap)
         )
 
     def select_outputs(self, x: Buffer) -> Buffer:
-        out = self._buffer(x.width, outputs=True)
+        out = self._buffer(x.width, Rows.OUTPUTS)
         return self._add(
             OpKind.GATHER, [out, x], lambda: abi.GatherParams(self._at(x), self._at(out), x.width)
         )
@@ -313,10 +319,10 @@ class Recorder:
         )
         return program
 
-    def _buffer(self, width: int, outputs: bool = False) -> Buffer:
-        rows = self._limits.max_outputs if outputs else self._limits.max_tokens
-        now = len(self._operations)
-        buffer = Buffer(rows * width * _FLOAT_BYTES, width, outputs, now, now)
+    def _buffer(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
+        limits, now = self._limits, len(self._operations)
+        most = {Rows.TOKENS: limits.max_tokens, Rows.OUTPUTS: limits.max_outputs, Rows.GUESSED: 1}
+        buffer = Buffer(most[rows] * width * _FLOAT_BYTES, width, rows, now, now)
         self._buffers.append(buffer)
         return buffer
 

@@ -163,12 +163,10 @@ class ReferenceOps:
         self.routes.append(ids)
         return ids, weights
 
-    @property
-    def foresees(self) -> bool:
-        return False
-
-    def foresee(self, logits: Array, router: Router) -> None:
-        """Everything is in memory."""
+    def foresee(
+        self, x: Array, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        """Everything is in memory: there is nothing to prefetch."""
 
     def experts(
         self,

@@ -8,17 +8,19 @@ namespace {
 
 constexpr int kUsesOfAll = 2;  // routes an expert of a batch that is likely to use them all
 // A read that nobody uses costs memory bandwidth and processor time: where fewer of them are right,
-// only every so many guesses are read, to see whether that has changed.
+// only every so many steps are guessed for, to see whether that has changed.
 constexpr float kLeastWorth = 0.25f, kWorthRate = 1.f / 32;
-constexpr int kProbeEvery = 32;
+constexpr int kProbeEvery = 16;
 
 }  // namespace
 
-ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget)
+ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
+                       bool asks_router)
     : store_(store),
       predictor_(std::move(predictor)),
       budget_(budget),
-      max_misses_(std::min(store.max_group(), store.experts_per_token())),
+      max_spares_(std::min(store.max_group(), store.experts_per_token())),
+      asks_router_(asks_router),
       next_(store.num_layers(), -1),
       guessed_(store.num_layers()),
       prefetched_(store.num_layers()) {
@@ -43,7 +45,8 @@ void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, bool
   judge(layer, routes, k);
   if (!predictor_) return;
   predictor_->observe(layer, routes, k);
-  if (guesses_) guess(next_[layer]);
+  const bool knows_better = asks_router_ && layer != last_layer_;
+  if (guesses_ && !knows_better) guess(next_[layer]);
 }
 
 void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
@@ -74,8 +77,13 @@ void ExpertFeed::foresee(int layer, const int32_t* experts, int count) {
   if (!guesses_ || has_failed()) return;
   guessed_[layer].assign(experts, experts + count);
   prefetched_[layer].clear();
-  const bool is_probe = guesses_made_++ % kProbeEvery == 0;
-  if (worth_ >= kLeastWorth || is_probe) store_.prefetch(layer, experts, count, prefetched_[layer]);
+  store_.prefetch(layer, experts, count, prefetched_[layer]);
+}
+
+bool ExpertFeed::begin_step(bool may_guess) {
+  const bool is_probe = steps_++ % kProbeEvery == 0;
+  guesses_ = may_guess && predictor_ && (worth_ >= kLeastWorth || is_probe);
+  return guesses_;
 }
 
 bool ExpertFeed::wait(int layer, int expert) {

@@ -245,8 +245,8 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
       Buffer* spare = may_guess() ? free_spare() : nullptr;
       if (!spare) continue;
       layers_[layer]->seat(e, *spare);
-      e.is_early = true;
     }
+    e.is_early = true;  // keeps its buffer while others look for one
     wanted.push_back(&e);
     begun.push_back(experts[i]);
   }
@@ -279,6 +279,12 @@ void ExpertStore::reset_sequence() {
 
 bool ExpertStore::is_ready(int layer, int expert) const {
   return state_of(entry(layer, expert)) == LoadState::Ready;
+}
+
+bool ExpertStore::takes_spare(int layer, int expert) const {
+  std::lock_guard guard(lock_);
+  const Entry& e = entry(layer, expert);
+  return e.is_waiting || buffers_.is_spare(e.buffer);
 }
 
 bool ExpertStore::wait(int layer, int expert) {

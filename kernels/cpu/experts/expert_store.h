@@ -52,6 +52,8 @@ class ExpertStore {
   // is part of a prompt; what is none has one token.
   void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
   bool is_ready(int layer, int expert) const;
+  // Whether an acquired expert lies in a spare buffer, or waits for one.
+  bool takes_spare(int layer, int expert) const;
   // Blocks until an acquired expert is there. False where it cannot be read: see `last_fault`.
   bool wait(int layer, int expert);
   void release(int layer, int expert);

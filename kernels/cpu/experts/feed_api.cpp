@@ -21,10 +21,12 @@ std::unique_ptr<Predictor> make_predictor(int kind, int num_layers, int num_expe
 }  // namespace
 
 // Without a predictor where `predictor` is negative. Null when memory is short.
-SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts, int budget) {
+SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts, int budget,
+                                    int asks_router) {
   auto& s = *static_cast<ExpertStore*>(store);
   try {
-    return new ExpertFeed(s, make_predictor(predictor, s.num_layers(), num_experts), budget);
+    auto guesses = make_predictor(predictor, s.num_layers(), num_experts);
+    return new ExpertFeed(s, std::move(guesses), budget, asks_router != 0);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -33,7 +35,10 @@ SHARPI_API void sharpi_feed_destroy(void* handle) { delete static_cast<ExpertFee
 
 // Whether the last step lacked an expert.
 SHARPI_API int sharpi_feed_take_failure(void* handle) { return feed(handle).take_failure(); }
-SHARPI_API void sharpi_feed_set_guessing(void* handle, int on) { feed(handle).set_guessing(on != 0); }
+// Whether guesses are made for the step.
+SHARPI_API int sharpi_feed_begin_step(void* handle, int may_guess) {
+  return feed(handle).begin_step(may_guess != 0);
+}
 SHARPI_API void sharpi_feed_reset_sequence(void* handle) { feed(handle).reset_sequence(); }
 SHARPI_API void sharpi_feed_guess_counts(void* handle, GuessCounts* counts) {
   *counts = feed(handle).guess_counts();
