@@ -1,6 +1,7 @@
 """MemoryGroup: a cgroup with a memory limit that programs are started in, version 1 or 2."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -46,22 +47,23 @@ def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
 class MemoryGroup:
     """A new group of `limit` bytes without swap; a context manager that removes it in every case.
 
-    Raises UsageError where this user cannot make one.
+    There is one at a time: two measurements would share the disk and each other's page cache.
+    Raises UsageError where this user cannot make one, or another is there.
     """
 
     def __init__(self, limit: int, hierarchy: Hierarchy | None = None) -> None:
         place = hierarchy or find_hierarchy()
         self.folder = place.folder / f"sharpi-{os.getpid()}"
+        self._lock = _lock(place.folder)
         try:
             _delegate_memory(place.folder)
             self.folder.mkdir()
-        except OSError as error:
-            raise _refusal(place.folder, error) from None
-        try:
             self._limit(limit, place)
         except OSError as error:
             self.close()
-            raise _refusal(self.folder, error) from None
+            raise UsageError(
+                f"{place.folder}: no memory limit can be set ({error.strerror}); run this as root"
+            ) from None
 
     def _limit(self, limit: int, place: Hierarchy) -> None:
         memory, swap = (self.folder / name for name in place.limits)
@@ -76,6 +78,7 @@ class MemoryGroup:
 
     def close(self) -> None:
         """Ends what still runs in the group and removes it."""
+        os.close(self._lock)
         end = time.monotonic() + _REMOVAL_SECONDS
         while self.folder.exists() and time.monotonic() < end:
             for process_id in _words(self.folder / "cgroup.procs"):
@@ -105,8 +108,17 @@ def _delegate_memory(folder: Path) -> None:
         control.write_text("+memory")
 
 
-def _refusal(folder: Path, error: OSError) -> UsageError:
-    return UsageError(f"{folder}: no memory limit can be set ({error.strerror}); run this as root")
+def _lock(folder: Path) -> int:
+    """A lock that is held until it is closed, or its process has ended however."""
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise UsageError(
+            "another measurement under a memory limit is running; wait until it has ended"
+        ) from None
+    return lock
 
 
 def _words(path: Path) -> list[str]:
