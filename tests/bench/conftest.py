@@ -5,5 +5,5 @@ from pathlib import Path
 
 _SCRIPTS = Path(__file__).parents[2] / "bench-scripts"
 
-sys.path.insert(0, str(_SCRIPTS))
+sys.path.append(str(_SCRIPTS))
 collect_ignore_glob = [] if _SCRIPTS.is_dir() else ["test_*.py"]  # source archives come without
