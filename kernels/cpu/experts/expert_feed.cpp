@@ -8,9 +8,9 @@ namespace {
 
 constexpr int kUsesOfAll = 2;  // routes an expert of a batch that is likely to use them all
 // A read that nobody uses costs memory bandwidth and processor time: where fewer of them are right,
-// only every so many steps are guessed for, to see whether that has changed.
+// only a step now and then is guessed for, ever more seldom, to see whether that has changed.
 constexpr float kLeastWorth = 0.25f, kWorthRate = 1.f / 32;
-constexpr int kProbeEvery = 16;
+constexpr int kFirstProbe = 16, kLastProbe = 1024;  // steps between two
 
 }  // namespace
 
@@ -81,7 +81,9 @@ void ExpertFeed::foresee(int layer, const int32_t* experts, int count) {
 }
 
 bool ExpertFeed::begin_step(bool may_guess) {
-  const bool is_probe = steps_++ % kProbeEvery == 0;
+  if (worth_ >= kLeastWorth) probe_every_ = kFirstProbe, until_probe_ = kFirstProbe;
+  const bool is_probe = until_probe_-- <= 0;
+  if (is_probe) until_probe_ = probe_every_ = std::min(kLastProbe, 2 * probe_every_);
   guesses_ = may_guess && predictor_ && (worth_ >= kLeastWorth || is_probe);
   return guesses_;
 }

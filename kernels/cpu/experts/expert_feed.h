@@ -60,7 +60,7 @@ class ExpertFeed {
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
   std::vector<int32_t> ids_;
   float worth_ = 0.5f;  // the part of the latest prefetches that was used
-  int64_t steps_ = 0;
+  int probe_every_ = 0, until_probe_ = 0;  // steps
   GuessCounts counts_;
   bool guesses_ = true;
   std::atomic<bool> failed_{false};
