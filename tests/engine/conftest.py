@@ -1,7 +1,10 @@
 """Engines over the small random models that `transformers` was run on."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -10,6 +13,8 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 
 REFERENCES = Path(__file__).parents[1] / "references"
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
+RAM_DISK = Path("/dev/shm")
 
 
 @pytest.fixture
@@ -25,3 +30,17 @@ def load() -> Iterator[Callable[..., Engine]]:
     yield load_one
     for engine in engines:
         engine.close()
+
+
+@pytest.fixture(scope="session")
+def quick_folder() -> Iterator[Path]:
+    """A folder in RAM, where there is one: reads end at once, and a test of many is a short one."""
+    has_one = RAM_DISK.is_dir() and os.access(RAM_DISK, os.W_OK)
+    with TemporaryDirectory(prefix="sharpi-", dir=RAM_DISK if has_one else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def quick_demo(quick_folder: Path) -> Path:
+    """The demo model there."""
+    return Path(shutil.copy(DEMO, quick_folder))

@@ -1,0 +1,156 @@
+"""Slots never change output: tokens and logits are those of the mapped file, whatever is asked."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamed_models import (
+    DEMO,
+    NUM_EXPERTS,
+    NUM_LAYERS,
+    REFERENCES,
+    asked,
+    decode,
+    write_mixed_model,
+)
+
+from sharpi.config import RunConfig
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence
+from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.policy_settings import POLICIES
+
+pytestmark = pytest.mark.native
+Load = Callable[..., Engine]
+SLOTS = (1, 2, NUM_EXPERTS // 2, NUM_EXPERTS)
+IDS = np.random.default_rng(2).integers(3, 1000, 90).astype(np.int32)
+MOE_CASES = ("granitemoe", "granitemoe-shared", "mixtral", "olmoe", "qwen2moe", "qwen3moe")
+
+
+@pytest.fixture(scope="module")
+def mapped_ids() -> Iterator[list[int]]:
+    """What the demo model says where all of it is mapped."""
+    with load_engine(RunConfig(DEMO, context_size=256)) as engine:
+        assert not engine.streams_experts
+        yield decode(engine)
+
+
+@pytest.fixture
+def streamed(load: Load, quick_demo: Path) -> Load:
+    """The demo model with slots, in a file that is read at once."""
+
+    def load_one(slots: int, **options: Any) -> Engine:
+        engine = load(quick_demo, moe_slots=slots, **({"context_size": 256} | options))
+        assert engine.streams_experts
+        return engine
+
+    return load_one
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+def test_every_number_of_slots(slots: int, load: Load, mapped_ids: list[int]) -> None:
+    engine = load(DEMO, moe_slots=slots, context_size=256)
+    assert decode(engine) == mapped_ids
+    assert any("works in groups" in note for note in engine.notes) == (slots == 1)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy(policy: str, prefetch: bool, streamed: Load, mapped_ids: list[int]) -> None:
+    engine = streamed(3, experts=asked(policy=policy, prefetch=prefetch))
+    assert decode(engine) == mapped_ids
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert (stats.prediction is not None) == prefetch
+    if not prefetch:
+        before_the_first_token = 3 * NUM_LAYERS if policy == "static" else 0
+        counted = stats.hit_count.hits + stats.late + stats.loads
+        assert stats.hit_count.accesses == counted - before_the_first_token
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("predictor", [*PREDICTOR_NAMES, "learned"])
+def test_every_predictor(predictor: str, slots: int, streamed: Load, mapped_ids: list[int]) -> None:
+    engine = streamed(slots, experts=asked(predictor=predictor))
+    assert decode(engine) == mapped_ids
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert stats.prediction is not None
+    assert stats.prediction.predictor == predictor
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"resident": "first-n"},
+        {"resident": "ids", "resident_ids": "3,1,8-10"},
+        {"resident": "frequency", "warmup_tokens": 8},
+        {"warm_pin": 2, "warm_pin_after": 20, "policy": "slru"},
+        {"load_budget": 1.0, "policy": "learned"},
+    ],
+    ids=str,
+)
+def test_every_kind_of_residence(
+    fields: dict[str, Any], streamed: Load, mapped_ids: list[int]
+) -> None:
+    assert decode(streamed(4, experts=asked(**fields))) == mapped_ids
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_prompt_of_many_batches(slots: int, threads: int, streamed: Load, load: Load) -> None:
+    options = {"batch_size": 7, "num_threads": threads, "context_size": 128}
+    mapped = load(DEMO, **options).logits(IDS)
+    assert np.array_equal(streamed(slots, **options).logits(IDS), mapped)
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8", "int16"])
+def test_logits_of_batches_and_of_single_tokens(precision: str, streamed: Load, load: Load) -> None:
+    mapped = load(DEMO, precision=precision, context_size=128).logits(IDS)
+    engine = streamed(2, precision=precision, context_size=128)
+    assert np.array_equal(engine.logits(IDS), mapped)
+    sequence = Sequence(engine.runner)
+    steps = np.stack([sequence.extend([i]).copy() for i in IDS.tolist()])
+    assert np.array_equal(steps, mapped)
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+@pytest.mark.parametrize("case", MOE_CASES)
+def test_every_architecture(case: str, precision: str, load: Load) -> None:
+    with np.load(REFERENCES / f"{case}.npz") as arrays:
+        ids = arrays["tokens"].astype(np.int32)
+    assert_same_as_mapped(load, REFERENCES / f"{case}.gguf", ids, precision)
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+def test_a_dense_first_layer_and_biases_of_experts(
+    precision: str, load: Load, tmp_path: Path
+) -> None:
+    model = write_mixed_model(tmp_path / "mixed.gguf")
+    plain = load("qwen3moe", precision=precision).logits(IDS % 40)
+    mixed = assert_same_as_mapped(load, model, IDS % 40, precision)
+    assert not np.allclose(mixed, plain)
+
+
+def assert_same_as_mapped(load: Load, model: Path, ids: np.ndarray, precision: str) -> np.ndarray:
+    mapped = np.array(load(model, precision=precision).logits(ids))
+    for slots in (1, 3):
+        engine = load(model, precision=precision, moe_slots=slots, batch_size=11)
+        assert engine.streams_experts
+        assert np.array_equal(engine.logits(ids), mapped)
+        sequence = Sequence(engine.runner)
+        steps = np.stack([sequence.extend([i]).copy() for i in ids[:12].tolist()])
+        assert np.array_equal(steps, mapped[:12])
+    return mapped
+
+
+def test_sessions_take_turns(streamed: Load, load: Load) -> None:
+    prompts = IDS[:20].tolist(), IDS[20:50].tolist()
+    mapped = load(DEMO, context_size=256)
+    wanted = [decode(mapped, prompt, 8) for prompt in prompts]
+    engine = streamed(2)
+    for _ in range(2):
+        assert [decode(engine, prompt, 8) for prompt in prompts] == wanted
