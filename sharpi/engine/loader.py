@@ -9,6 +9,7 @@ from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.placement import Placement, running_plan
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
+from sharpi.errors import UsageError
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.fault import file_fault
@@ -49,7 +50,10 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
     tokenizer = load_tokenizer(file.metadata)
     _refuse_tokens_without_row(file, tokenizer, weights)
     tier = None
-    if plan is not None and not plan.is_mapped:
+    if config.load == "copy" and (plan is None or plan.is_mapped):
+        file = _copied(file, plan, report)
+        weights = load_weights(file, model_config)
+    elif plan is not None and not plan.is_mapped:
         file = _with_trunk_in_memory(file, report)
         weights = load_weights(file, model_config)
         report("making room for experts", 0.7)
@@ -72,14 +76,29 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
     )
 
 
+def _copied(file: GgufFile, plan: TierPlan | None, report: Progress) -> GgufFile:
+    """All weights in huge pages; raises UsageError where there is no room for them."""
+    if plan is None:
+        raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
+    tensors = list(file.tensors.values())
+    return file.with_data(
+        copy_tensors(file.parts, tensors, lambda part: report("reading the weights", part))
+    )
+
+
 def _with_trunk_in_memory(file: GgufFile, report: Progress) -> GgufFile:
     """What every token reads is copied: the page cache could drop it for the sake of experts."""
-    trunk = [tensor for tensor in file.tensors.values() if not is_routed(tensor.name)]
+    trunk = [tensor for tensor in file.tensors.values() if not _is_streamed(tensor.name)]
 
     def show(fraction: float) -> None:
         report("reading what every token needs", 0.2 + 0.5 * fraction)
 
     return file.with_data(copy_tensors(file.parts, trunk, show))
+
+
+def _is_streamed(name: str) -> bool:
+    """Whether slots hold it: the matrices of routed experts, but not their biases."""
+    return is_routed(name) and name.endswith(".weight")
 
 
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
