@@ -9,6 +9,7 @@ from typing import Literal
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
+Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 
 
@@ -68,8 +69,9 @@ class RunConfig:
     the best the machine has. `precision` is that of activations: "auto" takes "int16" for small
     models, which rounding hurts most, and "int8" for the others.
 
-    `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of a
-    card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`: slots
+    `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
+    file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of
+    a card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`: slots
     of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off the
     card, `num_cpu_moe` those of the first so many layers. `experts` says what happens in the slots.
     """
@@ -82,6 +84,7 @@ class RunConfig:
     precision: Precision = "auto"
     context_shift: bool = False
     instruction_set: str | None = None
+    load: Load = "map"
     ram: int | None = None
     vram: int | None = None
     device: Device = "auto"

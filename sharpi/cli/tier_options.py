@@ -7,11 +7,12 @@ import typer
 
 from sharpi.cli.given import Given
 from sharpi.cli.option import count, option
-from sharpi.config import Device, RunConfig
+from sharpi.config import Device, Load, RunConfig
 from sharpi.errors import UsageError
 from sharpi.units import parse_size
 
 _RUN_DEVICE: Device = "auto"
+_LOAD: Load = "map"
 
 
 def _size(text: str) -> int:
@@ -29,6 +30,13 @@ class TierOptions:
 
     heading: ClassVar = "Memory"
 
+    load: Annotated[
+        Load,
+        option(
+            "--load",
+            "map: weights stay where the file is mapped; copy: read into huge pages of their own.",
+        ),
+    ] = _LOAD
     ram: Annotated[
         int | None,
         option(
@@ -95,6 +103,7 @@ class TierOptions:
             given.refuse("device", other, "the other is about a card")
         return replace(
             config,
+            load=self.load,
             ram=self.ram,
             vram=self.vram,
             device=self.device,

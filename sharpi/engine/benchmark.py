@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.engine.weight_traffic import Traffic, WeightTraffic
+from sharpi.gguf.tensor_summary import is_routed
 from sharpi.model.weights import load_weights
 from sharpi.ops.machine_limits import MachineLimits
 
@@ -30,7 +32,7 @@ class Benchmark:
         self._sequence = TokenSequence(engine.runner)
         weights = load_weights(engine.file, engine.model_config)
         self._traffic = WeightTraffic(engine.file, weights)
-        pages = [tensor.data for tensor in engine.file.tensors.values()]
+        pages = _pages_in_memory(engine)
         self._limits = MachineLimits(pages, self._settings.instruction_set)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
@@ -120,6 +122,12 @@ class Benchmark:
             return None, None
         reached = total.operations * products * repetitions_per_second
         return reached, self._limits.operations_per_second(self._threads(test))
+
+
+def _pages_in_memory(engine: Engine) -> list[npt.NDArray[np.uint8]]:
+    """All weights; without the experts where these are read from disk, past the page cache."""
+    tensors = engine.file.tensors.values()
+    return [t.data for t in tensors if not (engine.streams_experts and is_routed(t.name))]
 
 
 def run_benchmark(

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sharpi.engine.engine import Engine
@@ -33,3 +34,14 @@ def test_more_tokens_than_embeddings_are_refused(
     path.write_bytes(data)
     with pytest.raises(ModelFileError, match=r"m\.gguf: corrupt: \d+ tokens, but .* only 16$"):
         load(path)
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "llama"])
+def test_copied_weights_compute_the_same_bits(load: Callable[..., Engine], name: str) -> None:
+    path, ids = REFERENCES / f"{name}.gguf", np.arange(3, 20, dtype=np.int32)
+    copied = load(path, load="copy")
+    assert not np.shares_memory(
+        copied.file.tensors["token_embd.weight"].data,
+        load(path).file.tensors["token_embd.weight"].data,
+    )
+    np.testing.assert_array_equal(copied.logits(ids), load(path).logits(ids))
