@@ -19,6 +19,7 @@ from typing import Any
 
 from cold_run import Entry, Run, Test, run_cold
 from contestant import Settings, Turn
+from direct_reads import direct_bytes_per_second
 from larger_than_ram_report import ratio_rows, read_rows, read_sentence, window_rows
 from memory_group import MemoryGroup
 from page_cache import read_ahead_bytes
@@ -26,7 +27,6 @@ from sharpi_options import sharpi_options
 from token_ids import token_ids
 from vs_llama_cpp import print_table, processor
 
-from sharpi.disk import measure_disk
 from sharpi.errors import SharpiError
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware import probe_hardware
@@ -113,10 +113,10 @@ def play(
     rounds: int,
 ) -> Iterator[Run]:
     """Every test by everyone in turn, `rounds` times; the disk is measured between all runs."""
-    before = measure_disk(parts[0], _DISK_SECONDS).bytes_per_second
+    before = direct_bytes_per_second(parts[0], _DISK_SECONDS)
     for number, test, entry in product(range(rounds), tests, entries):
         run = run_cold(entry, test, group, parts)
-        after = measure_disk(parts[0], _DISK_SECONDS).bytes_per_second
+        after = direct_bytes_per_second(parts[0], _DISK_SECONDS)
         speed, load = f"{run.tokens_per_second:.2f} tokens/s", f"{run.load_seconds:.1f} s of load"
         title = f"round {number + 1}, {test.name}, {entry.name}"
         print(f"{title}: {speed} after {load}", file=sys.stderr)
