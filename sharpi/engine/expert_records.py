@@ -127,7 +127,6 @@ class ExpertRecords:
         if not self._moe_layers:
             return "no trace was written: the model has no routed experts"
         try:
-            self._log.close()
+            return self._log.close()
         except TraceFileError as error:
             return str(error)
-        return None

@@ -16,32 +16,34 @@ class RouteLog:
     the single tokens after it are a generation."""
 
     def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
+        self._path = path
         self._writer = TraceWriter(path, model.num_experts, expert_bytes)
         self._scoring = model.expert_scoring
         self._next_position = -1
-        self._prompt: list[npt.NDArray[np.int32]] = []
-        self._is_decoding = False
+        self._prompt: list[npt.NDArray[np.int32]] = []  # its steps, (tokens, layers, k) each
+        self._prompt_position = 0
+        self._num_decoded = 0
         self._stalled = 0.0
 
     def step(self, position: int, ids: IntArray, program: Program, stalled: float) -> None:
         """`stalled`: seconds spent waiting for experts since the start."""
-        count = len(ids)
-        if count > 1 or position != self._next_position:
-            self._add_to_prompt(program, count)
+        count, follows = len(ids), position == self._next_position
+        if count > 1 or not follows:
+            self._add_to_prompt(position, program, count, follows=follows)
         else:
             self._add_token(int(ids[0]), program, stalled - self._stalled)
         self._next_position, self._stalled = position + count, stalled
 
-    def _add_to_prompt(self, program: Program, count: int) -> None:
-        if self._is_decoding:
-            self._prompt.clear()
-            self._is_decoding = False
+    def _add_to_prompt(self, position: int, program: Program, count: int, *, follows: bool) -> None:
+        if not follows:
+            self._begin()  # the prompt before was given up, or scored
+        if not self._prompt:
+            self._prompt_position = position
         self._prompt.append(np.stack([ids[:count] for ids in program.routes], axis=1))
 
     def _add_token(self, token_id: int, program: Program, load_seconds: float) -> None:
-        if not self._is_decoding:
-            self._writer.begin(np.concatenate(self._prompt) if self._prompt else None)
-            self._is_decoding = True
+        self._begin()
+        self._num_decoded += 1
         logits = np.stack([each[0] for each in program.router_logits])
         self._writer.append(
             np.stack([ids[0] for ids in program.routes]),
@@ -50,6 +52,12 @@ class RouteLog:
             load_seconds=load_seconds,
         )
 
+    def _begin(self) -> None:
+        """What was kept of a prompt becomes that of a generation, perhaps of no tokens."""
+        if self._prompt:
+            self._writer.begin(self._prompt, self._prompt_position)
+            self._prompt = []
+
     def _probabilities(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The router's scores of all experts, (layers, experts), 0 to 1."""
         if self._scoring is Scoring.SIGMOID:
@@ -57,6 +65,13 @@ class RouteLog:
         e = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
 
-    def close(self) -> None:
-        """Writes the file, if anything was decoded; raises TraceFileError."""
+    def close(self) -> str | None:
+        """Writes the file; returns what to warn of where nothing was decoded.
+
+        Raises TraceFileError where it cannot be written.
+        """
+        self._begin()
         self._writer.close()
+        if self._num_decoded:
+            return None
+        return f"no trace was written to {self._path}: no token was decoded"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
+from sharpi.experts.trace_steps import Steps
 from sharpi.ops.library import load_library
 
 
@@ -39,12 +40,12 @@ class NativeTrace(Structure):
 
     _fields_ = (
         ("routes", c_void_p),
-        ("tokens", c_int64),
+        ("sizes", c_void_p),
+        ("starts", c_void_p),
+        ("num_steps", c_int64),
         ("num_layers", c_int32),
         ("num_experts", c_int32),
         ("k", c_int32),
-        ("lengths", c_void_p),
-        ("num_lengths", c_int64),
     )
 
 
@@ -107,9 +108,9 @@ class NativePolicy:
         """A new, unrelated text."""
         self._library.sharpi_policy_reset_sequence(self.handle)
 
-    def replay(self, routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> int:
-        """Every token of (tokens, layers, k), texts of these lengths apart; the number of swaps."""
-        trace = native_trace(routes, lengths, self.settings.num_experts)
+    def replay(self, steps: Steps) -> int:
+        """Every step; returns the number of swaps."""
+        trace = native_trace(steps, self.settings.num_experts)
         made = int(self._library.sharpi_policy_replay(self.handle, ctypes.byref(trace)))
         if made < 0:
             raise MemoryError("no memory to replay the trace")
@@ -154,15 +155,14 @@ class NativePolicy:
         return [Swap(*row) for row in self._swaps[:count].tolist()]
 
 
-def native_trace(
-    routes: NDArray[np.int32], lengths: NDArray[np.int64], num_experts: int
-) -> NativeTrace:
-    """Views of both arrays, which have to outlive it: (tokens, layers, k) and (texts)."""
-    assert routes.flags.c_contiguous
-    assert lengths.flags.c_contiguous
-    tokens, num_layers, k = routes.shape
-    addresses = routes.ctypes.data, lengths.ctypes.data
-    return NativeTrace(addresses[0], tokens, num_layers, num_experts, k, addresses[1], len(lengths))
+def native_trace(steps: Steps, num_experts: int) -> NativeTrace:
+    """Views of the steps' arrays, which have to outlive it."""
+    arrays = steps.routes, steps.sizes, steps.starts
+    assert all(array.flags.c_contiguous for array in arrays)
+    tokens, num_layers, k = steps.routes.shape
+    assert steps.sizes.sum() == tokens
+    addresses = (array.ctypes.data for array in arrays)
+    return NativeTrace(*addresses, len(steps.sizes), num_layers, num_experts, k)
 
 
 @cache

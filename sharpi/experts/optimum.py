@@ -1,23 +1,15 @@
 """Belady's optimum with bypass: what no policy without prefetch can beat."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sharpi.experts.native_policy import native_trace, policy_library
 from sharpi.experts.policy_settings import Counts
+from sharpi.experts.trace_steps import Steps
 
 
-def replay_optimum(
-    routes: NDArray[np.int32],
-    lengths: NDArray[np.int64],
-    num_experts: int,
-    slots: tuple[int, ...],
-) -> list[Counts]:
-    """Each layer's counts when it keeps the experts used again soonest.
-
-    routes (tokens, layers, k); lengths (texts); slots (layers).
-    """
-    trace = native_trace(routes, lengths, num_experts)
+def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:
+    """Each layer's counts when it keeps the experts used again soonest; slots (layers)."""
+    trace = native_trace(steps, num_experts)
     per_layer = np.array(slots, np.int32)
     counts = np.empty((len(slots), len(Counts._fields)), np.int64)
     status = policy_library().sharpi_optimum_replay(

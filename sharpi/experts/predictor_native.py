@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sharpi.errors import UsageError
 from sharpi.experts.native_policy import NativeTrace, native_trace
 from sharpi.experts.predictor import PREDICTORS
+from sharpi.experts.trace_steps import Steps
 from sharpi.ops.library import load_library
 
 
@@ -65,9 +66,9 @@ class NativePredictor:
         """A new, unrelated text: forgets the routes, keeps the counts."""
         self._library.sharpi_predictor_reset_sequence(self.handle)
 
-    def replay(self, routes: NDArray[np.int32], lengths: NDArray[np.int64], budget: int) -> Guesses:
-        """Guesses `budget` experts before every layer of (tokens, layers, k), and counts."""
-        trace, guesses = native_trace(routes, lengths, self._num_experts), Guesses()
+    def replay(self, steps: Steps, budget: int) -> Guesses:
+        """Guesses `budget` experts before every layer of every decoded token, and counts."""
+        trace, guesses = native_trace(steps, self._num_experts), Guesses()
         status = self._library.sharpi_predictor_replay(
             self.handle, ctypes.byref(trace), min(budget, self._num_experts), ctypes.byref(guesses)
         )

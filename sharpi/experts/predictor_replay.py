@@ -34,7 +34,7 @@ def measure(trace: Trace, name: str, budget: int) -> PredictorRow:
     predictor = NativePredictor(name, trace.num_layers, trace.num_experts)
     try:
         begin = time.perf_counter()
-        guesses = predictor.replay(trace.routes, trace.lengths, budget)
+        guesses = predictor.replay(trace.steps, budget)
         seconds = time.perf_counter() - begin
     finally:
         predictor.close()

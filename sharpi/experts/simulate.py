@@ -1,4 +1,8 @@
-"""Replaying a trace through policies: what each would have found in its slots, and loaded."""
+"""Replaying a trace through policies: what each would have found in its slots, and loaded.
+
+Prompts that the trace holds go through them, too, batch by batch as they were run, and count as they
+do in the running engine: each distinct expert of a batch is one access.
+"""
 
 import time
 from collections.abc import Sequence
@@ -40,7 +44,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRow:
-    """One policy with one number of slots a layer.
+    """One policy with one number of slots a layer; `..._per_token` is of decoded ones.
 
     `hit_rate` 0 to 1. `reads_per_token` is what a disk has to read: every miss, with or
     without a slot, and the loads decided at another time than the miss. `bytes_per_token`: of
@@ -64,7 +68,7 @@ def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> S
     begin = time.perf_counter()
     if policy == OPTIMUM:
         per_layer = (slots,) * trace.num_layers
-        counts = replay_optimum(trace.routes, trace.lengths, trace.num_experts, per_layer)
+        counts = replay_optimum(trace.steps, trace.num_experts, per_layer)
     else:
         counts = _replay(trace, policy_settings(trace, policy, slots, simulation))
     seconds = time.perf_counter() - begin
@@ -98,7 +102,7 @@ def policy_settings(
 def _replay(trace: Trace, settings: PolicySettings) -> list[Counts]:
     policy = NativePolicy(settings)
     try:
-        policy.replay(trace.routes, trace.lengths)
+        policy.replay(trace.steps)
         return policy.all_counts()
     finally:
         policy.close()

@@ -1,10 +1,12 @@
 """Recorded routes: which experts each token used in each layer, read from an .npz and checked.
 
 `experts` (tokens, layers, k) is what has to be there; `lengths` are those of the generations, in
-tokens. trace_writer.py writes the same form.
+tokens. Prompts are `prompt_experts` (prompt tokens, layers, k), `prompt_lengths` (generations),
+`prompt_batches` (steps) and `prompt_positions` (generations). trace_writer.py writes the same form.
 """
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import TraceFileError
+from sharpi.experts.trace_steps import Prompts, Steps, decoded_steps, run_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,14 @@ class Trace:
     """Routes of decoded tokens, best expert first.
 
     routes (tokens, layers, k); lengths (generations), their sum the tokens; expert_bytes (layers)
-    or None where the file does not say.
+    and prompts None where the file does not say.
     """
 
     routes: NDArray[np.int32]
     lengths: NDArray[np.int64]
     num_experts: int
     expert_bytes: NDArray[np.int64] | None = None
+    prompts: Prompts | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -40,11 +44,23 @@ class Trace:
     def experts_per_token(self) -> int:
         return int(self.routes.shape[2])
 
+    @property
+    def steps(self) -> Steps:
+        """All that was run, prompts and decoded tokens in their order."""
+        if self.prompts is None:
+            return decoded_steps(self.routes, self.lengths)
+        return run_steps(self.routes, self.lengths, self.prompts)
+
     def first(self, tokens: int) -> "Trace":
-        """The trace's start, at most `tokens` long."""
-        ends = np.minimum(np.cumsum(self.lengths), tokens)
-        lengths = np.diff(ends, prepend=0)
-        return replace(self, routes=self.routes[:tokens], lengths=lengths[lengths > 0])
+        """The trace's start, at most `tokens` decoded ones long."""
+        ends = np.cumsum(self.lengths)
+        texts = int((ends - self.lengths < tokens).sum())
+        return replace(
+            self,
+            routes=self.routes[:tokens],
+            lengths=np.diff(np.minimum(ends[:texts], tokens), prepend=0),
+            prompts=self.prompts and self.prompts.first(texts),
+        )
 
 
 def read_trace(path: Path) -> Trace:
@@ -63,7 +79,8 @@ def read_trace(path: Path) -> Trace:
         ) from error
 
 
-_READ = ("experts", "lengths", "num_experts", "expert_bytes")
+_PROMPTS = ("prompt_experts", "prompt_lengths", "prompt_batches", "prompt_positions")
+_READ = ("experts", "lengths", "num_experts", "expert_bytes", *_PROMPTS)
 
 
 def _trace(path: Path, arrays: dict[str, NDArray[Any]]) -> Trace:
@@ -79,7 +96,40 @@ def _trace(path: Path, arrays: dict[str, NDArray[Any]]) -> Trace:
     routes = np.ascontiguousarray(experts, np.int32)
     _check_distinct(path, routes)
     lengths = _lengths(path, arrays.get("lengths"), len(routes))
-    return Trace(routes, lengths, num_experts, _expert_bytes(path, arrays, routes.shape[1]))
+    expert_bytes = _expert_bytes(path, arrays, routes.shape[1])
+    prompts = _prompts(path, [arrays.get(name) for name in _PROMPTS], routes, lengths, num_experts)
+    return Trace(routes, lengths, num_experts, expert_bytes, prompts)
+
+
+def _prompts(
+    path: Path,
+    found: Sequence[NDArray[Any] | None],
+    routes: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    num_experts: int,
+) -> Prompts | None:
+    """None where the file does not hold all four arrays."""
+    given = [array for array in found if array is not None and array.dtype.kind in "iu"]
+    if len(given) < len(_PROMPTS):
+        return None
+    experts, per_text, batches, positions = given
+    is_sound = (
+        experts.shape[1:] == routes.shape[1:]
+        and per_text.shape == positions.shape == lengths.shape
+        and (per_text >= 0).all()
+        and (positions >= 0).all()
+        and batches.ndim == 1
+        and (batches > 0).all()
+        and per_text.sum() == batches.sum() == len(experts)
+        and np.isin(np.cumsum(per_text), np.append(np.cumsum(batches), 0)).all()
+        and (not experts.size or 0 <= experts.min() <= experts.max() < num_experts)
+    )
+    if not is_sound:
+        raise TraceFileError(f"{path}: {', '.join(_PROMPTS)} contradict each other or 'experts'")
+    rows = np.ascontiguousarray(experts, np.int32)
+    _check_distinct(path, rows)
+    counts = (np.ascontiguousarray(each, np.int64) for each in (per_text, batches, positions))
+    return Prompts(rows, *counts)
 
 
 def _num_experts(path: Path, arrays: dict[str, NDArray[Any]], experts: NDArray[Any]) -> int:

@@ -1,7 +1,6 @@
 """Recording routes while a model runs, into the .npz that trace.py reads."""
 
-import os
-import tempfile
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -10,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import TraceFileError
+from sharpi.experts.atomic_file import write_atomically
 
 
 class TraceWriter:
     """Collects the routes of generations and writes them all on `close`, whole or not at all.
 
     Beside `experts`, `lengths`, `num_experts` and `expert_bytes` the file gets what the caller has:
-    `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens), and the
-    prompts' `prompt_experts` and `prompt_lengths`. What is not given for every token is left out.
+    `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens). What is
+    not given for every token is left out. Prompts are written as they were run, in steps.
     """
 
     def __init__(self, path: Path, num_experts: int, expert_bytes: Sequence[int] = ()) -> None:
@@ -27,16 +27,19 @@ class TraceWriter:
             self._fixed["expert_bytes"] = np.array(expert_bytes, np.int64)
         self._id_type = np.uint8 if num_experts <= 256 else np.uint16
         self._lengths: list[int] = []
-        self._prompt_lengths: list[int] = []
+        self._prompts: dict[str, list[int]] = {"lengths": [], "batches": [], "positions": []}
         self._columns: dict[str, list[NDArray[np.generic]]] = {}
 
-    def begin(self, prompt_routes: NDArray[np.integer] | None = None) -> None:
-        """A generation starts, after a prompt of these routes, (tokens, layers, k)."""
+    def begin(self, prompt: Sequence[NDArray[np.integer]] = (), position: int = 0) -> None:
+        """A generation starts, after a prompt whose steps had these routes, (tokens, layers, k)
+        each; `position` is that of its first token: 0 begins a new text."""
+        batches = [len(step) for step in prompt]
         self._lengths.append(0)
-        self._prompt_lengths.append(0 if prompt_routes is None else len(prompt_routes))
-        if prompt_routes is not None:
-            rows = prompt_routes.astype(self._id_type)
-            self._columns.setdefault("prompt_experts", []).extend(rows)
+        self._prompts["lengths"].append(sum(batches))
+        self._prompts["batches"] += batches
+        self._prompts["positions"].append(position)
+        for step in prompt:
+            self._columns.setdefault("prompt_experts", []).extend(step.astype(self._id_type))
 
     def append(
         self,
@@ -71,20 +74,16 @@ class TraceWriter:
         }
         lengths = {"lengths": np.array(self._lengths, np.int64)}
         if "prompt_experts" in complete:
-            lengths["prompt_lengths"] = np.array(self._prompt_lengths, np.int64)
+            for name, counts in self._prompts.items():
+                lengths[f"prompt_{name}"] = np.array(counts, np.int64)
         self._save(self._fixed | complete | lengths)
         self._lengths.clear()
 
     def _save(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+        packed = io.BytesIO()
+        np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
         try:
-            with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
-                try:
-                    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-                    file.close()
-                    os.replace(file.name, self.path)
-                except BaseException:
-                    os.unlink(file.name)
-                    raise
+            write_atomically(self.path, packed.getvalue())
         except OSError as error:
             raise TraceFileError(
                 f"{self.path}: the trace cannot be written: {error.strerror or error}"

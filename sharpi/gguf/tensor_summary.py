@@ -37,6 +37,11 @@ def is_routed(name: str) -> bool:
     return _EXPERT_TENSOR.search(name) is not None
 
 
+def is_expert_matrix(name: str) -> bool:
+    """Whether a tensor holds matrices of routed experts: what may stay on disk, unlike biases."""
+    return is_routed(name) and name.endswith(".weight")
+
+
 def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
     """Parameters a token meets: `num_used / num_experts` of expert tensors, all of the others."""
     total = 0

@@ -1,0 +1,63 @@
+"""Steps: routes in the order in which a model ran them, its prompts' batches among them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """routes (tokens, layers, k); sizes (steps), in tokens; starts (steps): a new text begins.
+
+    A step of one token is a decoded one, a larger one is a batch of a prompt.
+    """
+
+    routes: NDArray[np.int32]
+    sizes: NDArray[np.int64]
+    starts: NDArray[np.bool_]
+
+
+def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Steps:
+    """Nothing but decoded tokens, in texts of these lengths."""
+    starts = np.zeros(len(routes), np.bool_)
+    begins = (np.cumsum(lengths) - lengths)[lengths > 0]
+    starts[begins] = True
+    return Steps(np.ascontiguousarray(routes), np.ones(len(routes), np.int64), starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What was computed before each text's decoded tokens: a text may go on where another ended.
+
+    routes (tokens, layers, k); lengths (texts); batches (steps), tokens of each step; positions
+    (texts) of the first token in its sequence, 0 in a new one.
+    """
+
+    routes: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    batches: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+    def first(self, texts: int) -> "Prompts":
+        """Those of the first texts."""
+        lengths = self.lengths[:texts]
+        tokens = int(lengths.sum())
+        steps = int(np.searchsorted(np.cumsum(self.batches), tokens, side="left")) + (tokens > 0)
+        return Prompts(self.routes[:tokens], lengths, self.batches[:steps], self.positions[:texts])
+
+
+def run_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64], prompts: Prompts) -> Steps:
+    """Each text's prompt, batch by batch, and then its decoded tokens."""
+    ends = np.cumsum(prompts.batches)
+    parts, sizes, starts = list[NDArray[np.int32]](), list[int](), list[bool]()
+    decoded = prompted = step = 0
+    for length, prompt, position in zip(lengths, prompts.lengths, prompts.positions, strict=True):
+        parts += [prompts.routes[prompted : prompted + prompt], routes[decoded : decoded + length]]
+        decoded, prompted, first = decoded + length, prompted + prompt, step
+        step = int(np.searchsorted(ends, prompted, side="right"))
+        text = [*prompts.batches[first:step].tolist(), *[1] * length]
+        sizes += text
+        starts += [i == 0 and position == 0 for i in range(len(text))]
+    together = np.ascontiguousarray(np.concatenate(parts), np.int32)
+    return Steps(together, np.array(sizes, np.int64), np.array(starts, np.bool_))
