@@ -71,9 +71,9 @@ class RunConfig:
 
     `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
     file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of
-    a card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`: slots
-    of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off the
-    card, `num_cpu_moe` those of the first so many layers. `experts` says what happens in the slots.
+    a card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`:
+    slots of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off
+    the card, `num_cpu_moe` those of the first so many layers. `experts`: what happens in the slots.
     """
 
     model: Path

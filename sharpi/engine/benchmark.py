@@ -14,7 +14,7 @@ from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.engine.weight_traffic import Traffic, WeightTraffic
-from sharpi.gguf.tensor_summary import is_routed
+from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.weights import load_weights
 from sharpi.ops.machine_limits import MachineLimits
 
@@ -127,7 +127,7 @@ class Benchmark:
 def _pages_in_memory(engine: Engine) -> list[npt.NDArray[np.uint8]]:
     """All weights; without the experts where these are read from disk, past the page cache."""
     tensors = engine.file.tensors.values()
-    return [t.data for t in tensors if not (engine.streams_experts and is_routed(t.name))]
+    return [t.data for t in tensors if not (engine.streams_experts and is_expert_matrix(t.name))]
 
 
 def run_benchmark(

@@ -14,7 +14,7 @@ from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import GgufFile, open_gguf
-from sharpi.gguf.tensor_summary import is_routed
+from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import ModelWeights, load_weights
@@ -88,17 +88,12 @@ def _copied(file: GgufFile, plan: TierPlan | None, report: Progress) -> GgufFile
 
 def _with_trunk_in_memory(file: GgufFile, report: Progress) -> GgufFile:
     """What every token reads is copied: the page cache could drop it for the sake of experts."""
-    trunk = [tensor for tensor in file.tensors.values() if not _is_streamed(tensor.name)]
+    trunk = [tensor for tensor in file.tensors.values() if not is_expert_matrix(tensor.name)]
 
     def show(fraction: float) -> None:
         report("reading what every token needs", 0.2 + 0.5 * fraction)
 
     return file.with_data(copy_tensors(file.parts, trunk, show))
-
-
-def _is_streamed(name: str) -> bool:
-    """Whether slots hold it: the matrices of routed experts, but not their biases."""
-    return is_routed(name) and name.endswith(".weight")
 
 
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:

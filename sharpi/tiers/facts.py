@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.gguf.tensor_summary import is_routed
+from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
 from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.tiers.scratch import BufferWidths, read_widths
@@ -83,7 +83,7 @@ def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
 
 
 def _layer(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
-    routed = [t for t in tensors if is_routed(t.name) and t.name.endswith(".weight")]
+    routed = [t for t in tensors if is_expert_matrix(t.name)]
     is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
     kv_page = kv_bytes([config.attention[index]], PAGE_POSITIONS)
     trunk = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
