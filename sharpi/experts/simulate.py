@@ -1,7 +1,7 @@
 """Replaying a trace through policies: what each would have found in its slots, and loaded.
 
-Prompts that the trace holds go through them, too, batch by batch as they were run, and count as they
-do in the running engine: each distinct expert of a batch is one access.
+Prompts that the trace holds go through them, too, batch by batch as they were run, and count as
+they do in the running engine: each distinct expert of a batch is one access.
 """
 
 import time

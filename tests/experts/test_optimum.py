@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from route_traces import skewed_routes
 
 from sharpi.experts.optimum import replay_optimum
+from sharpi.experts.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native
 
@@ -34,13 +35,13 @@ def test_no_choice_of_slots_hits_more(slots: int, tokens: list[list[int]]) -> No
         return len(used & resident) + max(most_hits(position + 1, each) for each in kept)
 
     routes = np.array(tokens, np.int32)[:, None, :]
-    counts = replay_optimum(routes, np.array([len(tokens)]), 5, (slots,))[0]
+    counts = replay_optimum(decoded_steps(routes, np.array([len(tokens)])), 5, (slots,))[0]
     assert counts.hits == most_hits(0, frozenset())
     assert counts.accesses == 2 * len(tokens)
 
 
 def test_layers_apart_and_all_resident_in_the_end() -> None:
     routes = skewed_routes(300, 2, 8, 2)
-    few, all_of_them = replay_optimum(routes, np.array([300]), 8, (2, 8))
+    few, all_of_them = replay_optimum(decoded_steps(routes, np.array([300])), 8, (2, 8))
     assert few.hits < all_of_them.hits
     assert all_of_them.accesses - all_of_them.hits == len(np.unique(routes[:, 1]))

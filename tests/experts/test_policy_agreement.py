@@ -11,6 +11,7 @@ from sharpi.experts.native_policy import NativePolicy
 from sharpi.experts.policy import SlotPolicy
 from sharpi.experts.policy_make import make_policy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native
 LAYERS, EXPERTS, K = 5, 16, 3
@@ -130,5 +131,5 @@ def test_replay_is_the_calls_one_by_one() -> None:
             len(reference.use(layer, route)) for layer, route in enumerate(layers.tolist())
         )
         swaps += len(reference.end_token())
-    assert native.replay(routes, np.array([150, 50])) == swaps
+    assert native.replay(decoded_steps(routes, np.array([150, 50]))) == swaps
     assert_same_state(native, reference)

@@ -10,6 +10,7 @@ from route_traces import skewed_routes
 
 from sharpi.experts.native_policy import NativePolicy
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings
+from sharpi.experts.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native
 EXPERTS, K = 9, 3
@@ -170,7 +171,7 @@ def test_admission_leaves_the_slot_to_the_expert_used_more() -> None:
 def test_learned_loads_before_use_and_keeps_to_its_budget(kind: PolicyKind) -> None:
     routes = skewed_routes(3000, 6, 16, 2, seed=5)
     policy = NativePolicy(PolicySettings(kind, 16, 2, (4,) * 6, load_budget=1.0))
-    policy.replay(routes, np.array([len(routes)]))
+    policy.replay(decoded_steps(routes, np.array([len(routes)])))
     counts = [Counts(*column) for column in policy.all_counts()]
     loads = sum(count.loads for count in counts) / len(routes)
     assert abs(loads - 1) < 0.2

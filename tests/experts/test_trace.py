@@ -17,7 +17,7 @@ ROUTES = skewed_routes(7, 3, 10, 2)
 def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "trace.npz"
     with TraceWriter(path, 10, expert_bytes=(100, 200, 300)) as writer:
-        writer.begin(ROUTES[:2])
+        writer.begin([ROUTES[:1], ROUTES[:2]], position=9)
         for token in ROUTES[2:5]:
             writer.append(token, token_id=4, probabilities=np.full((3, 10), 0.1))
         writer.begin()
@@ -29,10 +29,15 @@ def test_round_trip(tmp_path: Path) -> None:
     assert trace.num_experts == 10
     assert trace.expert_bytes is not None
     assert trace.expert_bytes.tolist() == [100, 200, 300]
+    assert trace.prompts is not None
+    np.testing.assert_array_equal(trace.prompts.routes, ROUTES[[0, 0, 1]])
+    assert trace.prompts.lengths.tolist() == [3, 0]
+    assert trace.prompts.batches.tolist() == [1, 2]
+    assert trace.prompts.positions.tolist() == [9, 0]
+    assert trace.steps.sizes.tolist() == [1, 2, 1, 1, 1, 1, 1]
+    assert trace.steps.starts.tolist() == [False] * 5 + [True, False]
     with np.load(path) as arrays:
         assert arrays["token_ids"].tolist() == [4, 4, 4, 5, 5]
-        assert arrays["prompt_lengths"].tolist() == [2, 0]
-        np.testing.assert_array_equal(arrays["prompt_experts"], ROUTES[:2])
         assert "probabilities" not in arrays  # not known for every token
     assert [each.name for each in tmp_path.iterdir()] == ["trace.npz"]
 
@@ -54,7 +59,39 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_the_first_tokens(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", experts=ROUTES, lengths=[3, 0, 4])
     start = read_trace(tmp_path / "t.npz").first(5)
-    assert (start.num_tokens, start.lengths.tolist()) == (5, [3, 2])
+    assert (start.num_tokens, start.lengths.tolist()) == (5, [3, 0, 2])
+    assert start.steps.starts.tolist() == [True, False, False, True, False]
+
+
+PROMPTS = {
+    "experts": ROUTES,
+    "lengths": [3, 0, 4],
+    "prompt_experts": ROUTES[:6],
+    "prompt_lengths": [3, 2, 1],
+    "prompt_batches": [2, 1, 2, 1],
+    "prompt_positions": [0, 0, 8],
+}
+
+
+def test_prompts_come_before_what_was_decoded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", **PROMPTS)  # type: ignore[arg-type]
+    steps = read_trace(tmp_path / "t.npz").steps
+    order = [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5, 6]
+    np.testing.assert_array_equal(steps.routes, ROUTES[order])
+    assert steps.sizes.tolist() == [2, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
+    assert np.flatnonzero(steps.starts).tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("tokens", range(1, 9))
+def test_the_first_tokens_and_their_prompts(tokens: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", **PROMPTS)  # type: ignore[arg-type]
+    whole = read_trace(tmp_path / "t.npz")
+    start = whole.first(tokens).steps
+    size = len(start.sizes)
+    assert start.sizes.tolist() == whole.steps.sizes[:size].tolist()
+    assert start.starts.tolist() == whole.steps.starts[:size].tolist()
+    assert len(start.routes) == min(tokens, 7) + (3 if tokens <= 3 else 6)
+    np.testing.assert_array_equal(start.routes, whole.steps.routes[: len(start.routes)])
 
 
 Arrays = dict[str, object]
@@ -75,6 +112,11 @@ Arrays = dict[str, object]
         ({"experts": ROUTES, "lengths": [8, -1]}, "do not add up"),
         ({"experts": ROUTES, "expert_bytes": [1, 2]}, "one number or one a layer"),
         ({"experts": np.array([None])}, "not an .npz file of routes"),
+        (PROMPTS | {"prompt_batches": [2, 2, 1, 1]}, "prompt_positions contradict each other"),
+        (PROMPTS | {"prompt_batches": [2, 1, 2]}, "contradict"),
+        (PROMPTS | {"prompt_lengths": [3, 3]}, "contradict"),
+        (PROMPTS | {"prompt_experts": ROUTES[:6] + 10}, "contradict"),
+        (PROMPTS | {"prompt_experts": ROUTES[:6] * 0}, "token 0 uses an expert of a layer twice"),
     ],
 )
 def test_contradictions(tmp_path: Path, arrays: Arrays, complaint: str) -> None:

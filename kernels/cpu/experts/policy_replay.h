@@ -1,20 +1,28 @@
 // A whole trace through a policy in one call, and the best that any policy could do without
 // prefetch.
 #pragma once
+#include <vector>
+
 #include "policy.h"
 
 namespace sharpi {
 
-// The routes of `tokens` decoded tokens, (tokens, layers, k); `lengths` are those of the texts they
-// belong to.
+// The routes of all tokens, (tokens, layers, k), in steps: of `sizes` tokens, one where it was decoded
+// and more in a batch of a prompt. `starts`: whether a new text begins with a step.
 struct Trace {
   const int32_t* routes;
-  int64_t tokens;
+  const int64_t* sizes;
+  const uint8_t* starts;
+  int64_t num_steps;
   int num_layers, num_experts, k;
-  const int64_t* lengths;
-  int64_t num_lengths;
   const int32_t* route(int64_t token, int layer) const {
     return routes + (token * num_layers + layer) * k;
+  }
+  // A layer's routes of several tokens, (tokens, k), in `room`.
+  void gather(int64_t token, int64_t tokens, int layer, std::vector<int32_t>& room) const {
+    room.clear();
+    for (int64_t t = token; t < token + tokens; t++)
+      room.insert(room.end(), route(t, layer), route(t, layer) + k);
   }
 };
 
@@ -22,7 +30,7 @@ struct Trace {
 int64_t replay(SlotPolicy& policy, const Trace& trace);
 
 // Belady's optimum with bypass: each layer keeps the experts used again soonest, missed ones being
-// free not to enter.
+// free not to enter. A batch uses each of its experts once.
 void replay_optimum(const Trace& trace, const int* slots, LayerCounts* counts);
 
 }  // namespace sharpi

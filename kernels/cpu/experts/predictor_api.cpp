@@ -21,20 +21,19 @@ struct Guesses {
   int64_t guessed = 0, used = 0, right = 0;
 };
 
+// Of decoded tokens; nothing is guessed for batches, nor learned from them.
 void replay(Predictor& p, const Trace& trace, int budget, Guesses& guesses) {
   std::vector<int32_t> guess(budget);
-  int64_t token = 0;
-  for (int64_t i = 0; i < trace.num_lengths; i++) {
-    p.reset_sequence();
-    for (const int64_t end = token + trace.lengths[i]; token < end; token++)
-      for (int layer = 0; layer < trace.num_layers; layer++) {
-        const int32_t* route = trace.route(token, layer);
-        const int count = p.predict(layer, budget, guess.data());
-        guesses.guessed += count, guesses.used += trace.k;
-        for (int g = 0; g < count; g++)
-          guesses.right += std::find(route, route + trace.k, guess[g]) != route + trace.k;
-        p.observe(layer, route, trace.k);
-      }
+  for (int64_t i = 0, token = 0; i < trace.num_steps; token += trace.sizes[i++]) {
+    if (trace.starts[i]) p.reset_sequence();
+    for (int layer = 0; layer < trace.num_layers && trace.sizes[i] == 1; layer++) {
+      const int32_t* route = trace.route(token, layer);
+      const int count = p.predict(layer, budget, guess.data());
+      guesses.guessed += count, guesses.used += trace.k;
+      for (int g = 0; g < count; g++)
+        guesses.right += std::find(route, route + trace.k, guess[g]) != route + trace.k;
+      p.observe(layer, route, trace.k);
+    }
   }
 }
 
