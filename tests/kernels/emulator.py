@@ -1,0 +1,188 @@
+"""The kernels compiled for ARM, under an emulator: built, started, and called like the library.
+
+The emulated process and this one share memory at one address. What a call points to is placed
+there first; the rest of a call is a line of numbers.
+"""
+
+import ctypes
+import mmap
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType
+from kernel_library import ACTIVATION, INT8, Bytes, Floats, dequantised
+from numpy.typing import NDArray
+
+from sharpi.ops import abi
+
+COMPILER = "aarch64-linux-gnu-g++"
+EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
+PROCESSORS = {"max": True, "cortex-a53": False}  # with dot products or without
+_FLAGS = ("-std=c++20", "-O2", "-ffp-contract=fast", "-Wall", "-Wno-psabi", "-pthread")
+_KERNELS = Path(__file__).parents[2] / "kernels"
+_ADDRESS, _BYTES = 1 << 36, 1 << 27
+_FIXED_NOREPLACE = 0x100000  # MAP_FIXED_NOREPLACE of <sys/mman.h>
+
+
+def missing_tools() -> list[str]:
+    """What must be installed before anything here runs."""
+    has_emulator = any(map(shutil.which, EMULATORS))
+    return [COMPILER] * (not shutil.which(COMPILER)) + ["qemu-aarch64"] * (not has_emulator)
+
+
+def build_driver(folder: Path) -> Path:
+    """All kernels and the driver as one ARM program in `folder`."""
+    sources = [*(_KERNELS / "cpu").rglob("*.cpp"), Path(__file__).with_name("neon_driver.cpp")]
+    includes = [f"-I{_KERNELS / 'cpu'}", f"-I{_KERNELS}"]
+
+    def compiled(at: int) -> str:
+        out = str(folder / f"{at}.o")
+        _run(COMPILER, *_FLAGS, *includes, "-c", str(sources[at]), "-o", out)
+        return out
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, range(len(sources))))
+    driver = folder / "neon_driver"
+    _run(COMPILER, "-static", "-pthread", *objects, "-o", str(driver))
+    return driver
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+
+
+class SharedMemory:
+    """Memory at a fixed address that another process can map there too; handed out in order."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("sharpi-emulated")
+        os.truncate(self.descriptor, _BYTES)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _FIXED_NOREPLACE
+        at = libc.mmap(_ADDRESS, _BYTES, access, flags, self.descriptor, 0)
+        assert at == _ADDRESS, os.strerror(ctypes.get_errno())
+        self._bytes = np.ctypeslib.as_array((ctypes.c_uint8 * _BYTES).from_address(_ADDRESS))
+        self._used = 0
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the other process needs to know."""
+        return str(self.descriptor), str(_ADDRESS), str(_BYTES)
+
+    def clear(self) -> None:
+        """Everything handed out so far may be given to others."""
+        self._used = 0
+
+    def take(self, num_bytes: int) -> Bytes:
+        """Zeroed bytes that begin on a cache line."""
+        start = self._used
+        self._used += -(-num_bytes // 64) * 64
+        assert self._used <= _BYTES, "too much for the shared memory"
+        self._bytes[start : start + num_bytes] = 0
+        return self._bytes[start : start + num_bytes]
+
+    def place(self, array: NDArray[Any], *, at_the_end: bool = False) -> NDArray[Any]:
+        """A copy within, `at_the_end` right before what nobody may read; or the array, if it is."""
+        if _ADDRESS <= array.ctypes.data < _ADDRESS + _BYTES:
+            return array
+        size = array.nbytes
+        memory = self._bytes[_BYTES - size :] if at_the_end else self.take(size)
+        memory[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return memory.view(array.dtype).reshape(array.shape)
+
+
+class EmulatedLibrary:
+    """The library's functions by their names, on one emulated processor."""
+
+    def __init__(self, driver: Path, processor: str, memory: SharedMemory) -> None:
+        self.memory = memory
+        emulator = next(filter(None, map(shutil.which, EMULATORS)))
+        self._process = subprocess.Popen(
+            [emulator, "-cpu", processor, str(driver), *memory.arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            pass_fds=[memory.descriptor],
+        )  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self.call, name)
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """Arguments as ctypes takes them; arrays, bytes and structs are placed in the memory."""
+        line = " ".join([name, *(str(self._word(each)) for each in arguments)])
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        answer = self._process.stdout.readline()
+        assert answer, f"{line}: the emulated process ended ({self._process.wait()})"
+        return int(answer)
+
+    def _word(self, argument: Any) -> int:
+        if argument is None or isinstance(argument, int):
+            return argument or 0
+        if isinstance(argument, bytes):
+            argument = np.frombuffer(argument + b"\0", np.uint8)
+        elif not isinstance(argument, np.ndarray):
+            argument = self._struct(argument._obj)
+        return int(self.memory.place(argument).ctypes.data)
+
+    def _struct(self, struct: ctypes.Structure) -> Bytes:
+        if isinstance(struct, abi.Step):
+            struct = self._step(struct)
+        return np.frombuffer(bytes(struct), np.uint8)
+
+    def _step(self, step: abi.Step) -> abi.Step:
+        sizes = {"output_rows": step.num_outputs, "page_table": step.pages_per_sequence}
+        placed = abi.Step.from_buffer_copy(step)
+        for name in ("ids", "positions", "sequences", "output_rows", "page_table"):
+            array = np.ctypeslib.as_array(getattr(step, name), (sizes.get(name, step.num_tokens),))
+            pointer = self.memory.place(array).ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+            setattr(placed, name, pointer)
+        return placed
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(10) == 0
+
+    def matmul(
+        self, kind: GGMLQuantizationType, weights: Bytes, x: Floats, precision: int = INT8
+    ) -> Floats:
+        """`kernel_library.matmul` for NEON; nothing may be read past the weights."""
+        self.memory.clear()
+        out = self.memory.take(4 * len(x) * len(weights)).view(np.float32)
+        out[:] = np.nan
+        placed = self.memory.place(weights, at_the_end=True)
+        status = self.sharpi_matmul(
+            b"neon", int(kind), precision, placed, len(weights), x.shape[1], x, len(x), out
+        )
+        assert status == 0, f"sharpi_matmul answered {status}"
+        return out.reshape(len(x), len(weights)).copy()
+
+    def dequantise(self, kind: GGMLQuantizationType, row: Bytes, columns: int) -> Floats:
+        """`kernel_library.dequantise` for NEON."""
+        self.memory.clear()
+        out = self.memory.take(4 * columns).view(np.float32)
+        assert self.sharpi_dequantise(b"neon", int(kind), row, columns, out) == 0
+        return out.copy()
+
+    def quantise(self, x: Floats) -> NDArray[np.void]:
+        """`kernel_library.quantise` for NEON; nothing may be read past the values."""
+        self.memory.clear()
+        out = self.memory.take(-(-len(x) // 256) * ACTIVATION.itemsize).view(ACTIVATION)
+        placed = self.memory.place(x, at_the_end=True)
+        assert self.sharpi_quantise(b"neon", placed, len(x), out) == 0
+        return out.copy()
+
+    def rounded(self, x: Floats) -> NDArray[np.float64]:
+        """x (tokens, columns) as the kernels see it after rounding."""
+        return np.stack([dequantised(self.quantise(row))[: x.shape[1]] for row in x])
