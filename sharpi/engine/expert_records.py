@@ -39,7 +39,8 @@ class ExpertRecords:
         self._num_tokens = 0
         self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
         self._counts_uses = bool(asked.stats or asked.profile)
-        self._log = RouteLog(asked.trace, model, expert_bytes) if asked.trace else None
+        trace = asked.trace if moe_layers else None
+        self._log = RouteLog(trace, model, expert_bytes) if trace else None
 
     @property
     def keeps_router_logits(self) -> bool:
@@ -123,9 +124,8 @@ class ExpertRecords:
 
     def _close_trace(self) -> str | None:
         if self._log is None:
-            return None
-        if not self._moe_layers:
-            return "no trace was written: the model has no routed experts"
+            has_experts = self._asked.trace is None or self._moe_layers
+            return None if has_experts else "no trace was written: the model has no routed experts"
         try:
             return self._log.close()
         except TraceFileError as error:
