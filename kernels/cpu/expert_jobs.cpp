@@ -65,13 +65,14 @@ void Group::make_jobs(const Step& step, Grouping& g) const {
 }
 
 // As many jobs as find a spare buffer for their expert at one time make a batch, with those between them that need none.
+// An expert on its way counts as well: a batch of few is computed while the next ones are read.
 void Group::make_batches(Grouping& g) const {
   *g.num_batches = 0;
-  int first = 0, spares = 0;
+  int first = 0, awaited = 0;
   for (int j = 0; j < *g.num_jobs; j++) {
-    const bool takes_spare = s_.p.feed && s_.p.feed->takes_spare(s_.p.layer, g.jobs[j].expert);
-    if (takes_spare && spares == s_.batch_spares) order_batch(g, first, j), first = j, spares = 0;
-    spares += takes_spare;
+    const bool is_awaited = s_.p.feed && s_.p.feed->is_awaited(s_.p.layer, g.jobs[j].expert);
+    if (is_awaited && awaited == s_.batch_spares) order_batch(g, first, j), first = j, awaited = 0;
+    awaited += is_awaited;
   }
   if (*g.num_jobs) order_batch(g, first, *g.num_jobs);
 }

@@ -5,7 +5,6 @@ than RAM would push it out.
 """
 
 import contextlib
-import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import Tensor
+from sharpi.huge_pages import huge_memory
 
 ALIGNMENT = 4096  # bytes: of offset, size and address of a direct read
 READ_BYTES = 4 << 20
@@ -49,7 +49,7 @@ def copy_tensors(
     Raises ModelFileError where a file cannot be read, MemoryError where the region does not fit.
     """
     ranges = _ranges(tensors)
-    arena = _arena(sum(each.num_bytes for each in ranges))
+    arena = huge_memory(sum(each.num_bytes for each in ranges))
     with contextlib.ExitStack() as files:
         handles = [files.enter_context(_opened(part)) for part in parts]
         _read_all(parts, handles, ranges, arena, on_progress or (lambda fraction: None))
@@ -75,17 +75,6 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
     return ranges
 
 
-def _arena(num_bytes: int) -> mmap.mmap:
-    try:
-        arena = mmap.mmap(-1, max(num_bytes, ALIGNMENT))
-    except OSError as error:
-        raise MemoryError(f"{num_bytes} bytes for a copy of the weights: {error}") from None
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):
-            arena.madvise(mmap.MADV_HUGEPAGE)
-    return arena
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """A file to read directly, or through the page cache where its file system insists."""
@@ -106,13 +95,13 @@ def _read_all(
     parts: Sequence[Path],
     handles: Sequence[int],
     ranges: Sequence[_Range],
-    arena: mmap.mmap,
+    arena: memoryview,
     on_progress: Callable[[float], None],
 ) -> None:
     pieces = [piece for each in ranges for piece in _pieces(each)]
 
     def read(piece: _Range) -> None:
-        _read(parts[piece.part], handles[piece.part], piece, memoryview(arena))
+        _read(parts[piece.part], handles[piece.part], piece, arena)
 
     with ThreadPoolExecutor(READS_IN_FLIGHT) as pool:
         for count, _ in enumerate(pool.map(read, pieces), 1):

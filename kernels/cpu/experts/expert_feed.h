@@ -27,7 +27,10 @@ class ExpertFeed {
   // Guesses for a later layer, likeliest first.
   void foresee(int layer, const int32_t* experts, int count);
   bool is_ready(int layer, int expert) const { return store_.is_ready(layer, expert); }
-  bool takes_spare(int layer, int expert) const { return store_.takes_spare(layer, expert); }
+  // Whether a leased expert is not there yet, or holds a buffer that others may wait for.
+  bool is_awaited(int layer, int expert) const {
+    return !store_.is_ready(layer, expert) || store_.takes_spare(layer, expert);
+  }
   // False where the expert cannot be read; the step has failed then, and leases nothing more.
   bool wait(int layer, int expert);
   void release(int layer, int expert) { store_.release(layer, expert); }
