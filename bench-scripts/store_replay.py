@@ -1,0 +1,90 @@
+"""A recorded trace through the real expert store: reads from a real disk, pauses for the computing.
+
+The order of calls is that of expert_feed.cpp without a predictor, so that nothing is guessed but
+what the policy itself decides.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.policy_settings import Counts, PolicySettings
+from sharpi.experts.store import ExpertStore, StoreCounts, StoreSettings
+from sharpi.experts.store_layout import StoreLayout
+from sharpi.experts.trace import Trace
+from sharpi.experts.trace_steps import Steps
+
+_TOKENS = 2  # whose experts of a layer fit in the spare buffers, and in the queue of prefetches
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds of computing that pauses stand for: one layer's, and what follows the last layer."""
+
+    layer: float
+    output: float
+
+    def token_seconds(self, num_layers: int) -> float:
+        """A token that waits for nothing."""
+        return num_layers * self.layer + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What store and policy counted, by layer, and the clock time of all tokens."""
+
+    store: tuple[StoreCounts, ...]
+    policy: tuple[Counts, ...]
+    num_tokens: int
+    seconds: float
+
+
+def replay(trace: Trace, settings: PolicySettings, layout: StoreLayout, pace: Pace) -> Replayed:
+    """Runs every step of the trace, from empty slots; raises ModelFileError, MemoryError."""
+    policy = NativePolicy(settings)
+    try:
+        store = ExpertStore(layout, _store_settings(settings, layout), policy)
+        try:
+            seconds = _run(trace.steps, store, pace)
+            counts = tuple(store.counts()), tuple(policy.all_counts())
+            return Replayed(*counts, trace.num_tokens, seconds)
+        finally:
+            store.close()
+    finally:
+        policy.close()
+
+
+def _store_settings(settings: PolicySettings, layout: StoreLayout) -> StoreSettings:
+    """Room as the engine makes it."""
+    spares = _TOKENS * settings.experts_per_token
+    return StoreSettings(settings.slots, spares, spares * layout.largest_slot)
+
+
+def _run(steps: Steps, store: ExpertStore, pace: Pace) -> float:
+    store.start()
+    begin = time.perf_counter()
+    first = 0
+    for size, starts in zip(steps.sizes.tolist(), steps.starts.tolist(), strict=True):
+        if starts:
+            store.reset_sequence()
+        _run_step(store, steps.routes[first : first + size], pace)
+        first += size
+    return time.perf_counter() - begin
+
+
+def _run_step(store: ExpertStore, routes: NDArray[np.int32], pace: Pace) -> None:
+    """A batch may miss more experts than there are spare buffers, so each leaves when it is done."""
+    for layer in range(routes.shape[1]):
+        in_layer = routes[:, layer]  # (tokens, k)
+        store.acquire(layer, in_layer)
+        for expert in np.unique(in_layer).tolist():
+            store.wait(layer, expert)
+            if len(routes) > 1:
+                store.release(layer, expert)
+        time.sleep(pace.layer)
+        store.release(layer)
+    store.end_token()
+    time.sleep(pace.output)

@@ -1,0 +1,83 @@
+"""What replays through the store come to: hit rates beside the simulator's, and what was late."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from store_replay import Replayed
+
+from sharpi.experts.policy_settings import Counts
+from sharpi.experts.simulate import SimulationRow
+from sharpi.experts.store import StoreCounts
+
+HEADING = (
+    f"{'policy':20}{'slots':>6}{'simulator':>11}{'store':>8}{'points':>8}{'late':>7}{'unread':>8}"
+    f"{'loads':>8}{'reads':>8}{'stall ms':>10}{'ms':>8}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRow:
+    """One policy with one number of slots a layer; rates are 0 to 1, of all look-ups.
+
+    `hit_rate`: there when they were needed. `late_rate`: on their way then. `unread_rate`: had a
+    slot, but the queue of prefetches had dropped the read. Loads are those of the policy, reads all
+    those of the disk in experts; `first_layers_late` is the part of the late ones that belong to
+    the two layers which are decided at the end of the token before.
+    """
+
+    policy: str
+    slots: int
+    simulated_hit_rate: float
+    hit_rate: float
+    late_rate: float
+    unread_rate: float
+    first_layers_late: float
+    simulated_loads_per_token: float
+    loads_per_token: float
+    reads_per_token: float
+    stall_ms_per_token: float
+    ms_per_token: float
+
+    @property
+    def points(self) -> float:
+        """How far the store is above the simulator, late arrivals counted as misses."""
+        return 100 * (self.hit_rate - self.simulated_hit_rate)
+
+
+def replay_row(
+    name: str, simulated: SimulationRow, replayed: Replayed, expert_bytes: int
+) -> ReplayRow:
+    """The figures of one replay and of the simulation of the same tokens."""
+    late = [layer.late for layer in replayed.store]
+    store = StoreCounts(*np.array(replayed.store, np.int64).sum(axis=0).tolist())
+    policy = Counts(*np.array(replayed.policy, np.int64).sum(axis=0).tolist())
+    tokens = replayed.num_tokens
+    return ReplayRow(
+        policy=name,
+        slots=simulated.slots,
+        simulated_hit_rate=simulated.hit_rate,
+        hit_rate=store.hits / store.accesses,
+        late_rate=store.late / store.accesses,
+        unread_rate=(policy.hits - store.hits - store.late) / store.accesses,
+        first_layers_late=sum(late[:2]) / max(1, store.late),
+        simulated_loads_per_token=simulated.loads_per_token,
+        loads_per_token=policy.loads / tokens,
+        reads_per_token=store.bytes_read / expert_bytes / tokens,
+        stall_ms_per_token=store.stall_ns / 1e6 / tokens,
+        ms_per_token=1e3 * replayed.seconds / tokens,
+    )
+
+
+def replay_line(row: ReplayRow) -> str:
+    """A row under `HEADING`, rates in percent."""
+    return (
+        f"{row.policy:20}{row.slots:>6}{100 * row.simulated_hit_rate:>11.2f}"
+        f"{100 * row.hit_rate:>8.2f}{row.points:>+8.2f}{100 * row.late_rate:>7.2f}"
+        f"{100 * row.unread_rate:>8.2f}{row.loads_per_token:>8.1f}{row.reads_per_token:>8.1f}"
+        f"{row.stall_ms_per_token:>10.2f}{row.ms_per_token:>8.1f}"
+    )
+
+
+def replay_record(row: ReplayRow) -> dict[str, float | int | str]:
+    """A row for a JSON file."""
+    return asdict(row) | {"points": row.points}
