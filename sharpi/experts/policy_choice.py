@@ -16,6 +16,7 @@ from sharpi.experts.static_set import parse_ids
 
 LEARNED = "learned"  # a predictor that is part of the policy of the same name
 DEFAULT_PREDICTOR = "router"
+_PREFETCHING = (PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +71,15 @@ def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
 
 
 def _kind(asked: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    if asked.policy is None:
-        if asked.resident is not None:
-            return PolicyKind.STATIC
-        if asked.predictor == LEARNED:
-            return PolicyKind.LEARNED
+    name = asked.policy or ("static" if asked.resident else None)
+    if name is None and asked.predictor == LEARNED:
+        name = LEARNED
+    if name is None:
         return PolicyKind.LRU if shape.all_fit else PolicyKind.LEARNED_KEEP
-    kind = policy_kind(asked.policy)
+    kind = policy_kind(name)
     if asked.predictor == LEARNED and not kind.is_learned:
-        raise UsageError(f"--moe-predictor learned needs a learned policy, not {asked.policy}")
-    keeps = kind is PolicyKind.LEARNED and not asked.prefetch
-    return PolicyKind.LEARNED_KEEP if keeps else kind
+        raise UsageError(f"--moe-predictor learned needs a learned policy, not {name}")
+    return PolicyKind.LEARNED_KEEP if kind in _PREFETCHING and not asked.prefetch else kind
 
 
 def _resident_set(

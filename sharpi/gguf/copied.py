@@ -68,6 +68,7 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
         if last and last.part == tensor.part and start <= last.start + last.num_bytes:
             ranges.pop()
             start, at = last.start, last.at
+            needed = max(needed, last.start + last.needed)
         else:
             at = last.at + last.num_bytes if last else 0
         num_bytes = -(-(needed - start) // ALIGNMENT) * ALIGNMENT

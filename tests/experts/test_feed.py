@@ -1,0 +1,70 @@
+"""The feed as the engine switches it; what it does within a step is tested with the engine."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from expert_files import ExpertFiles, open_store
+
+from sharpi.experts.feed import PREDICTOR_NAMES, ROUTER, ExpertFeed
+from sharpi.experts.store import ExpertStore
+
+pytestmark = pytest.mark.native
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ExpertStore]:
+    made = open_store(ExpertFiles(tmp_path))
+    yield made
+    made.close()
+    made.policy.close()
+
+
+@pytest.fixture
+def feed(store: ExpertStore) -> Iterator[Callable[[str | None], ExpertFeed]]:
+    made: list[ExpertFeed] = []
+
+    def make(predictor: str | None) -> ExpertFeed:
+        made.append(ExpertFeed(store, predictor, 2))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("predictor", [None, *PREDICTOR_NAMES])
+def test_a_new_feed(
+    predictor: str | None, feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+) -> None:
+    fresh = feed(predictor)
+    assert fresh.asks_router == (predictor == ROUTER)
+    counts = fresh.guesses()
+    assert (counts.guessed, counts.used, counts.right) == (0, 0, 0)
+    assert fresh.begin_step(may_guess=True) == (predictor is not None)
+    assert not fresh.begin_step(may_guess=False)
+    fresh.check_step()
+    fresh.reset_sequence()
+    assert fresh.table(2, 1) == store.table(2, 1) != 0
+
+
+def test_close_frees_once_and_for_all(feed: Callable[[str | None], ExpertFeed]) -> None:
+    closed = feed("both")
+    closed.close()
+    closed.close()
+    with pytest.raises(ValueError, match="closed"):
+        closed.begin_step(may_guess=True)
+
+
+def test_it_does_not_touch_what_others_acquire(
+    feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+) -> None:
+    quiet = feed(None)
+    store.acquire(2, np.array([[0, 5]]))
+    quiet.begin_step(may_guess=True)
+    quiet.reset_sequence()
+    store.wait(2, 5)
+    store.release(2)
+    quiet.check_step()
+    assert store.counts()[2].loads == 2

@@ -1,0 +1,124 @@
+"""What a run asks, against the policy and the predictor that come of it."""
+
+import numpy as np
+import pytest
+
+from sharpi.config import ExpertConfig
+from sharpi.errors import UsageError
+from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.policy_choice import (
+    DEFAULT_PREDICTOR,
+    ExpertShape,
+    choose_policy,
+    choose_predictor,
+)
+from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
+from sharpi.experts.profile import ExpertProfile
+
+FEW = ExpertShape(num_experts=8, experts_per_token=2, slots=(0, 3, 4))
+ALL = ExpertShape(num_experts=8, experts_per_token=2, slots=(0, 8, 8))
+USES = np.array([[0] * 8, [0, 9, 0, 5, 0, 5, 0, 1], [7, 6, 5, 4, 3, 2, 1, 0]], np.int64)
+PROFILE = ExpertProfile("m.gguf", USES)
+RANKED = ((), (1, 3, 5, 7), (0, 1, 2, 3, 4, 5, 6))
+
+
+def policy(profile: ExpertProfile | None = None, **asked: object) -> PolicySettings:
+    return choose_policy(ExpertConfig(**asked), FEW, profile)  # type: ignore[arg-type]
+
+
+def predictor(shape: ExpertShape = FEW, **asked: object) -> str | None:
+    return choose_predictor(ExpertConfig(**asked), shape)  # type: ignore[arg-type]
+
+
+def test_nothing_asked() -> None:
+    chosen = policy()
+    assert chosen.kind is PolicyKind.LEARNED_KEEP
+    assert (chosen.slots, chosen.num_experts, chosen.experts_per_token) == ((0, 3, 4), 8, 2)
+    assert chosen.load_budget == 1  # a tenth of two layers' look-ups, rounded up
+    assert chosen.warm_pin == 0
+    assert (chosen.pinned, chosen.warm) == ((), ())
+    assert predictor() == DEFAULT_PREDICTOR
+
+
+def test_nothing_to_decide_where_all_experts_fit() -> None:
+    assert choose_policy(ExpertConfig(), ALL, None).kind is PolicyKind.LRU
+    assert predictor(ALL) is None
+    assert predictor(ALL, predictor="both") is None
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_by_its_name(name: str) -> None:
+    assert policy(policy=name).kind is POLICIES[name]
+
+
+@pytest.mark.parametrize("name", ["learned", "learned-token-end"])
+def test_policies_that_prefetch_only_keep_where_that_is_off(name: str) -> None:
+    assert policy(policy=name, prefetch=False).kind is PolicyKind.LEARNED_KEEP
+
+
+def test_a_policy_that_never_prefetches_stays_what_it_is() -> None:
+    assert policy(policy="learned-retain", prefetch=False).kind is PolicyKind.LEARNED_RETAIN
+    assert policy(policy="slru", prefetch=False).kind is PolicyKind.SLRU
+
+
+@pytest.mark.parametrize("name", PREDICTOR_NAMES)
+def test_every_predictor_by_its_name(name: str) -> None:
+    assert predictor(predictor=name) == name
+    assert predictor(predictor=name, prefetch=False) is None
+
+
+def test_the_learned_predictor_is_the_policy_of_that_name() -> None:
+    assert policy(predictor="learned").kind is PolicyKind.LEARNED
+    assert policy(predictor="learned", policy="learned-token-end").kind.loads_later
+    assert predictor(predictor="learned") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"policy": "mru"}, "no policy 'mru'; choose one of slru, learned"),
+        ({"predictor": "oracle"}, "no predictor 'oracle'; choose one of last-token, .*, learned"),
+        ({"predictor": "learned", "policy": "lru"}, "learned needs a learned policy, not lru"),
+        ({"predictor": "learned", "resident": "first-n"}, "learned needs a learned policy"),
+        ({"resident": "ids", "resident_ids": "1,8"}, "names expert 8; the last one is 7"),
+        ({"resident": "ids", "resident_ids": "x"}, "'x'"),
+        ({"resident": "ids"}, "names no expert"),
+    ],
+)
+def test_refusals(asked: dict[str, object], complaint: str) -> None:
+    def choose() -> None:
+        policy(**asked)
+        predictor(**asked)
+
+    with pytest.raises(UsageError, match=complaint) as error:
+        choose()
+    assert "\n" not in str(error.value)
+
+
+def test_a_fixed_set() -> None:
+    everyone = (tuple(range(8)),) * 3
+    assert policy(resident="first-n").kind is PolicyKind.STATIC
+    assert policy(resident="first-n").pinned == everyone
+    assert policy(policy="static").pinned == everyone
+    assert policy(resident="ids", resident_ids="6,,1-2").pinned == ((6, 1, 2),) * 3
+
+
+def test_a_profile_ranks_and_warms() -> None:
+    chosen = policy(PROFILE, resident="frequency")
+    assert (chosen.kind, chosen.pinned) == (PolicyKind.STATIC, RANKED)
+    assert chosen.warm_pin == 0
+    assert policy(PROFILE, policy="slru").warm == RANKED
+    assert policy(PROFILE, policy="slru").pinned == ()
+
+
+def test_frequency_without_a_profile_counts_first() -> None:
+    chosen = policy(resident="frequency", warmup_tokens=10)
+    assert (chosen.kind, chosen.pinned) == (PolicyKind.STATIC, ())
+    assert (chosen.warm_pin, chosen.warm_pin_after) == (4, 10 * 2 * 2)
+
+
+def test_warm_pin_and_load_budget() -> None:
+    chosen = policy(policy="slru", warm_pin=2, warm_pin_after=99, load_budget=7.5)
+    assert (chosen.warm_pin, chosen.warm_pin_after, chosen.load_budget) == (2, 99, 7.5)
+    assert policy(warm_pin=2, warmup_tokens=5).warm_pin_after == 5 * 2 * 2
+    assert policy(warm_pin=0).warm_pin == 0
