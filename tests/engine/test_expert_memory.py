@@ -1,0 +1,100 @@
+"""The engine allocates what the plan says: slots, staging, KV cache, the copied trunk, buffers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamed_models import (
+    DEMO,
+    NUM_EXPERTS,
+    NUM_LAYERS,
+    NUM_USED,
+    PROMPT,
+    decode,
+    write_mixed_model,
+)
+
+from sharpi.engine.engine import Engine
+from sharpi.errors import UsageError
+from sharpi.gguf.copied import ALIGNMENT, copy_bytes
+from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.tiers.plan import Purpose, Tier, TierPlan
+
+pytestmark = pytest.mark.native
+Load = Callable[..., Engine]
+MIB = 1 << 20
+SMALL = {"context_size": 128, "batch_size": 64, "num_threads": 2}
+
+
+def planned(plan: TierPlan, *purposes: Purpose) -> int:
+    return sum(plan.bytes_in(Tier.RAM, purpose) for purpose in purposes)
+
+
+def assert_as_planned(engine: Engine) -> TierPlan:
+    """Every allocation against its line of the plan; returns the plan."""
+    plan, tier, runner = engine.plan, engine._tier, engine.runner
+    assert plan is not None
+    assert tier is not None
+    held = tier.store.totals().memory_bytes
+    assert held == planned(plan, Purpose.SLOTS, Purpose.STAGING)
+    assert tier.store.settings.slots == plan.ram_slots
+    assert tier.store.max_group == plan.num_staging == 2 * NUM_USED
+    assert runner.cache.num_bytes == planned(plan, Purpose.KV)
+    programs = [program.num_bytes for program in runner._programs.values()]
+    assert 0 < sum(programs) <= planned(plan, Purpose.SCRATCH)
+    trunk = [each for each in engine.file.tensors.values() if not is_expert_matrix(each.name)]
+    sizes = sum(each.num_bytes for each in trunk)
+    assert sizes == planned(plan, Purpose.TRUNK)
+    assert sizes <= copy_bytes(trunk) <= sizes + 2 * ALIGNMENT * len(trunk)
+    assert planned(plan, *Purpose) <= plan.ram_budget
+    return plan
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7, NUM_EXPERTS, 99])
+def test_slots_that_were_asked_for(slots: int, load: Load, quick_demo: Path) -> None:
+    engine = load(quick_demo, moe_slots=slots, **SMALL)
+    decode(engine, PROMPT, 4)
+    plan = assert_as_planned(engine)
+    assert plan.ram_slots == (min(slots, NUM_EXPERTS),) * NUM_LAYERS
+
+
+def test_dense_layers_have_no_slots_and_biases_are_trunk(load: Load, tmp_path: Path) -> None:
+    engine = load(write_mixed_model(tmp_path / "mixed.gguf"), moe_slots=3, **SMALL)
+    decode(engine, [1, 2, 3], 4)
+    assert assert_as_planned(engine).ram_slots == (0, 3)
+
+
+@pytest.fixture
+def least(load: Load, quick_demo: Path) -> int:
+    """Bytes of RAM with one slot a layer."""
+    plan = load(quick_demo, moe_slots=1, **SMALL).plan
+    assert plan is not None
+    return planned(plan, *Purpose)
+
+
+def test_budgets_in_small_steps(least: int, load: Load, quick_demo: Path) -> None:
+    seen = []
+    for step in range(5):
+        budget = least + step * MIB
+        engine = load(quick_demo, ram=budget, **SMALL)
+        decode(engine, PROMPT, 4)
+        plan = assert_as_planned(engine)
+        assert plan.ram_budget == budget
+        seen.append(sum(plan.ram_slots))
+        engine.close()
+    assert seen == sorted(seen)
+    assert seen[0] < seen[-1] < NUM_EXPERTS * NUM_LAYERS
+
+
+def test_a_budget_for_everything_maps_the_file(load: Load) -> None:
+    engine = load(DEMO, ram=64 * MIB, **SMALL)
+    assert not engine.streams_experts
+    assert engine.plan is not None
+    assert engine.plan.is_mapped
+    assert engine.plan.num_staging == 0
+
+
+def test_a_budget_that_is_too_small_is_refused(least: int, load: Load, quick_demo: Path) -> None:
+    with pytest.raises(UsageError, match="of RAM at least") as error:
+        load(quick_demo, ram=least - 2 * MIB, **SMALL)
+    assert "\n" not in str(error.value)
