@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduling.h"
+
 namespace sharpi {
 namespace {
 
@@ -58,6 +60,7 @@ void Pool::call(int thread) {
 }
 
 void Pool::serve(int thread) {
+  prefer_short_slices();
   for (uint32_t seen = 0;; seen++) {
     wait_change(shares_[thread].round, seen, kIdleSpins);
     if (stop_) return;
@@ -68,6 +71,7 @@ void Pool::serve(int thread) {
 }
 
 void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vector<Worker>& workers) {
+  prefer_short_slices();
   stages_ = &stages, step_ = &step, workers_ = &workers;
   active_ = num_threads < size() ? num_threads : size();
   arrived_ = 0, finished_ = 0;

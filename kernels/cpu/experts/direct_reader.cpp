@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduling.h"
+
 namespace sharpi {
 namespace {
 
@@ -144,6 +146,7 @@ void DirectReader::cancel(Load& load) {
 }
 
 void DirectReader::serve() {
+  prefer_short_slices();
   std::unique_lock guard(lock_);
   while (true) {
     work_.wait(guard, [&] { return stop_ || has_work(); });
