@@ -125,6 +125,10 @@ class EmulatedLibrary:
         assert answer, f"{line}: the emulated process ended ({self._process.wait()})"
         return int(answer)
 
+    def sharpi_instruction_set(self, name: bytes | None) -> bytes | None:
+        """The name of the kernels, which would be in memory of the other process alone."""
+        return name or b"neon" if self.call("sharpi_instruction_set", name) else None
+
     def _word(self, argument: Any) -> int:
         if argument is None or isinstance(argument, int):
             return argument or 0

@@ -1,0 +1,92 @@
+"""Recorded steps on emulated ARM processors: every operation, then whole small models."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from emulator import EmulatedLibrary
+from gguf import GGMLQuantizationType
+from replay import Native, reference
+from requantise import requantise
+from test_recorded_ops import IDS, ONE_OP, SHAPES, VOCAB, attention_model, error, moe
+
+import sharpi.ops.library
+import sharpi.ops.program
+from sharpi.config import RunConfig
+from sharpi.engine.loader import load_engine
+from sharpi.ops import recorder
+from sharpi.ops.interface import Bank
+
+REFERENCES = Path(__file__).parents[1] / "references"
+CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
+
+
+@pytest.fixture(autouse=True)
+def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs go to the emulated library, and what they point to into the memory it sees."""
+    arm.memory.clear()
+    addresses_of = recorder._addresses
+
+    def data(_: recorder.Recorder, array: npt.NDArray[np.generic] | None) -> int | None:
+        return None if array is None else int(arm.memory.place(array).ctypes.data)
+
+    def addresses(bank: Bank) -> npt.NDArray[np.uint64]:
+        return addresses_of(replace(bank, data=arm.memory.place(bank.data)))
+
+    monkeypatch.setattr(recorder.Recorder, "_data", data)
+    monkeypatch.setattr(recorder, "_addresses", addresses)
+    monkeypatch.setattr(recorder, "aligned_bytes", arm.memory.take)
+    for module in (sharpi.ops.program, sharpi.ops.library):
+        monkeypatch.setattr(module, "load_library", lambda: arm)
+
+
+def ids_of(length: int) -> list[int]:
+    return np.random.default_rng(length).integers(0, VOCAB, length).tolist()
+
+
+@pytest.mark.parametrize("name", ONE_OP)
+def test_operation_matches_the_reference(name: str) -> None:
+    native = Native(ONE_OP[name], instruction_set="neon")
+    assert error(native.run([IDS]), reference(ONE_OP[name], [IDS])) < 1e-5
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("length", [1, 65, 200])
+def test_attention_matches_the_reference(name: str, length: int) -> None:
+    model, ids = attention_model(SHAPES[name]), ids_of(length)
+    native = Native(model, [SHAPES[name]], instruction_set="neon")
+    # f16 keys and values: 2^-11 each, a little more after the softmax.
+    assert error(native.run([ids]), reference(model, [ids])) < 2e-3
+
+
+def test_prefill_decode_and_threads_give_the_same_bits() -> None:
+    shape, ids = SHAPES["grouped"], ids_of(100)
+    model = attention_model(shape)
+    whole = Native(model, [shape], instruction_set="neon").run([ids])
+    steps = [ids[:1], ids[1:4], ids[4:90], *[[i] for i in ids[90:]]]
+    alone = Native(model, [shape], threads=1, instruction_set="neon")
+    np.testing.assert_array_equal(alone.run(steps, threads=1), whole)
+
+
+def test_experts_give_the_same_bits_in_any_batch() -> None:
+    ids, native = ids_of(33), Native(moe(), instruction_set="neon")
+    np.testing.assert_array_equal(native.run([[i] for i in ids]), native.run([ids]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_transformers(case: str, tmp_path: Path) -> None:
+    with np.load(REFERENCES / f"{case}.npz") as arrays:
+        ids, expected = arrays["tokens"].astype(np.int32), arrays["logits"]
+    source = REFERENCES / f"{case}.gguf"
+    q8_0 = requantise(source, tmp_path / "q8_0.gguf", GGMLQuantizationType.Q8_0)
+    for model, precision, most in (
+        (source, "f32", 2e-3),
+        (q8_0, "int8", 3e-2),
+        (q8_0, "int16", 3e-2),
+    ):
+        config = RunConfig(model=model, precision=precision, instruction_set="neon")
+        with closing(load_engine(config)) as engine:
+            assert error(engine.logits(ids), expected) < most, precision
