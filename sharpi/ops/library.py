@@ -42,12 +42,16 @@ def load_library() -> ctypes.CDLL:
 
 def instruction_set(name: str | None = None) -> str:
     """The kernels that will run: `name`, or the machine's best; raises UsageError without it."""
-    found = load_library().sharpi_instruction_set(None if name is None else name.encode())
+    found = _find(name)
     if found is None:
-        raise UsageError(
-            f"this machine has no {name} kernels; choose one of {', '.join(INSTRUCTION_SETS)}"
-        )
-    return bytes(found).decode()
+        choices = ", ".join(filter(_find, INSTRUCTION_SETS))
+        raise UsageError(f"this machine has no {name} kernels; choose one of {choices}")
+    return found
+
+
+def _find(name: str | None) -> str | None:
+    found = load_library().sharpi_instruction_set(None if name is None else name.encode())
+    return None if found is None else bytes(found).decode()
 
 
 class ThreadPool:
