@@ -58,8 +58,13 @@ def _print(trace: "Trace", table: Table) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=_PIPED_WIDTH)
     console.print(
-        f"{trace.num_tokens} tokens in {len(trace.lengths)} texts, {trace.num_layers} layers,"
+        f"{trace.num_tokens} tokens in {len(trace.lengths)} texts{_prompts(trace)},"
+        f" {trace.num_layers} layers,"
         f" {trace.num_experts} experts, {trace.experts_per_token} a token",
         soft_wrap=True,
     )
     console.print(table)
+
+
+def _prompts(trace: "Trace") -> str:
+    return "" if trace.prompts is None else f" after {len(trace.prompts.routes)} of prompts"
