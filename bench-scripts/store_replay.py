@@ -76,7 +76,7 @@ def _run(steps: Steps, store: ExpertStore, pace: Pace) -> float:
 
 
 def _run_step(store: ExpertStore, routes: NDArray[np.int32], pace: Pace) -> None:
-    """A batch may miss more experts than there are spare buffers, so each leaves when it is done."""
+    """A batch may miss more experts than there are buffers, so each leaves when it is done."""
     for layer in range(routes.shape[1]):
         in_layer = routes[:, layer]  # (tokens, k)
         store.acquire(layer, in_layer)

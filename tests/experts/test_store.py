@@ -91,6 +91,20 @@ def test_every_policy(
         assert counts.hits > 0
 
 
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END])
+def test_what_the_policy_loads_early_is_read(
+    files: ExpertFiles, make_store: MakeStore, kind: PolicyKind
+) -> None:
+    store = make_store(files, slots=3, kind=kind, max_prefetch_bytes=0)
+    generator = random.Random(3)
+    for _ in range(150):
+        run_token(store, files, random_routes(generator))
+    assert sum(counts.early_loads for counts in store.policy.all_counts()) > 0
+    for counts, policy in zip(store.counts(), store.policy.all_counts(), strict=True):
+        assert counts.hits + counts.late == policy.hits
+    assert store.totals().dropped_prefetches == 0
+
+
 @pytest.mark.parametrize("slots", [0, 2, EXPERTS])
 def test_a_batch_of_more_experts_than_buffers(
     files: ExpertFiles, make_store: MakeStore, slots: int

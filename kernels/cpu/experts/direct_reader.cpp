@@ -22,6 +22,7 @@ size_t LoadOrder::bytes() const {
 
 DirectReader::DirectReader(const ReaderSettings& settings)
     : max_prefetch_bytes_(settings.max_prefetch_bytes),
+      max_expected_(std::max(1, settings.reads_in_flight / 2)),
       max_prefetches_(std::max(1, settings.reads_in_flight / 4)) {
   for (const std::string& path : settings.files)
     files_.push_back(std::make_unique<DirectFile>(path, settings.direct));
@@ -43,6 +44,17 @@ void DirectReader::demand(const LoadOrder& order) {
     std::lock_guard guard(lock_);
     begin(*order.load, false);
     append(demanded_, order);
+  }
+  work_.notify_all();
+}
+
+void DirectReader::expect(const std::vector<LoadOrder>& batch) {
+  {
+    std::lock_guard guard(lock_);
+    for (const LoadOrder& order : batch) {
+      begin(*order.load, true);
+      append(expected_, order);
+    }
   }
   work_.notify_all();
 }
@@ -103,10 +115,8 @@ bool DirectReader::promote(Load& load) {
   bool is_whole;
   {
     std::lock_guard guard(lock_);
-    for (Batch& batch : batches_)
-      for (const Read& read : batch)
-        if (read.load == &load) demanded_.push_back(read);
-    for (Batch& batch : batches_) take_back(batch, load);
+    promote(expected_, load);
+    for (Batch& batch : batches_) promote(batch, load);
     std::erase_if(batches_, [](const Batch& batch) { return batch.empty(); });
     load.is_prefetch = false;
     is_whole = !load.is_dropped;
@@ -115,17 +125,23 @@ bool DirectReader::promote(Load& load) {
   return is_whole;
 }
 
+void DirectReader::promote(std::deque<Read>& queue, const Load& load) {
+  for (const Read& read : queue)
+    if (read.load == &load) demanded_.push_back(read);
+  take_back(queue, load);
+}
+
 int DirectReader::take_back(std::deque<Read>& queue, const Load& load) {
-  const bool is_prefetch = &queue != &demanded_;
+  const bool is_guess = &queue != &demanded_ && &queue != &expected_;
   return int(std::erase_if(queue, [&](const Read& read) {
-    if (read.load == &load && is_prefetch) prefetch_bytes_ -= read.range.bytes;
+    if (read.load == &load && is_guess) prefetch_bytes_ -= read.range.bytes;
     return read.load == &load;
   }));
 }
 
 void DirectReader::take_back(Load& load) {
   load.is_dropped = true;
-  load.pending -= take_back(demanded_, load);
+  load.pending -= take_back(demanded_, load) + take_back(expected_, load);
   for (Batch& batch : batches_) load.pending -= take_back(batch, load);
   std::erase_if(batches_, [](const Batch& batch) { return batch.empty(); });
 }
@@ -161,23 +177,23 @@ void DirectReader::serve() {
 }
 
 DirectReader::Read DirectReader::take() {
-  const bool is_prefetch = demanded_.empty();
-  std::deque<Read>& queue = is_prefetch ? batches_.front() : demanded_;
+  const bool is_early = demanded_.empty(), is_guess = is_early && expected_.empty();
+  std::deque<Read>& queue = is_guess ? batches_.front() : is_early ? expected_ : demanded_;
   Read read = queue.front();
-  read.is_prefetch = is_prefetch;
+  read.is_early = is_early;
+  early_reads_ += is_early;
   queue.pop_front();
-  if (!is_prefetch) return read;
+  if (!is_guess) return read;
   if (queue.empty()) batches_.pop_front();
   prefetch_bytes_ -= read.range.bytes;
-  prefetches_++;
   return read;
 }
 
 void DirectReader::finish(const Read& read, int fault) {
   Load& load = *read.load;
-  prefetches_ -= read.is_prefetch;
+  early_reads_ -= read.is_early;
   if (fault == kReadFine) {
-    counts_.prefetched_bytes += read.is_prefetch ? int64_t(read.range.bytes) : 0;
+    counts_.prefetched_bytes += read.is_early ? int64_t(read.range.bytes) : 0;
     load.bytes_read.fetch_add(int64_t(read.range.bytes), std::memory_order_relaxed);
   } else {
     if (load.fault == kReadFine) load.fault = fault;

@@ -59,7 +59,7 @@ void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, b
   start_waiting();
 }
 
-// Slots change hands at once. What another layer gets is read when nothing else is.
+// Slots change hands at once. What another layer gets is read when nobody waits for other reads.
 void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
   std::vector<Entry*> early;
   for (const Swap& swap : swaps) {
@@ -71,7 +71,7 @@ void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
     if (!used_now && is_new) early.push_back(&e);
   }
   std::erase_if(early, [](Entry* e) { return !e->buffer || state_of(*e) != LoadState::Absent; });
-  prefetch(early);
+  reader_.expect(orders(early));
 }
 
 void ExpertStore::give_slot(const Swap& swap) {
@@ -250,19 +250,19 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
     wanted.push_back(&e);
     begun.push_back(experts[i]);
   }
-  prefetch(wanted);
+  reader_.prefetch(orders(wanted));
+  for (Entry* e : wanted) e->is_early = state_of(*e) != LoadState::Absent;
 }
 
-void ExpertStore::prefetch(const std::vector<Entry*>& entries) {
-  if (entries.empty()) return;
+// For entries that have buffers and are to be read early.
+std::vector<LoadOrder> ExpertStore::orders(const std::vector<Entry*>& entries) {
   std::vector<LoadOrder> batch;
   for (Entry* e : entries) {
     e->is_early = true;
     counts_[e->layer].prefetched++;
     batch.push_back(layers_[e->layer]->order(*e));
   }
-  reader_.prefetch(batch);
-  for (Entry* e : entries) e->is_early = state_of(*e) != LoadState::Absent;
+  return batch;
 }
 
 void ExpertStore::end_token() {

@@ -99,7 +99,7 @@ class ExpertStore {
   void unlease(Entry& entry);
   void vacate(Entry& entry);
   void forget_bytes(Entry& entry);
-  void prefetch(const std::vector<Entry*>& entries);
+  std::vector<LoadOrder> orders(const std::vector<Entry*>& entries);
   bool wait_slowly(Entry& entry);
   void begin_stall(int layer);
   void end_stall(int layer);
