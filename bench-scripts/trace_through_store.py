@@ -2,8 +2,8 @@
 
 Experts are random bytes in a file of their own, read past the page cache into slots as the engine
 does; pauses stand for the computing. An expert that is still on its way when its layer needs it
-counts as missed. Unless a size is given, experts are such that the disk needs half of a token's
-computing time for the loads of the budget.
+counts as missed. Unless a size is given, experts are such that the disk needs --disk-share of a
+token's computing time for the loads of the budget; what is missed it reads on top.
 """
 
 import argparse
@@ -26,7 +26,6 @@ from sharpi.units import parse_size
 
 _ADMISSION = " + admission"
 _POLICIES = f"slru,slru{_ADMISSION},learned-keep,learned-token-end,learned"
-_DISK_SHARE = 0.5
 _PROBE_BYTES, _PROBE_SECONDS = 256 << 20, 1.0
 
 
@@ -52,7 +51,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--policies", default=_POLICIES, help="names, a comma between them")
     parser.add_argument("--load-budget", type=float, default=10, help="expert loads a token")
     parser.add_argument("--layer-ms", type=float, default=0.3, help="of computing")
-    parser.add_argument("--output-ms", type=float, default=0.6, help="after the last layer")
+    parser.add_argument("--output-ms", type=float, help="after the last layer; else 4 layers'")
+    parser.add_argument("--disk-share", type=float, default=0.5, help="of it, for those loads")
     parser.add_argument("--expert-bytes", type=parse_size, help="such as 512KiB")
     parser.add_argument("--folder", type=Path, help="on the disk to read from; else a temporary")
     parser.add_argument("--json", type=Path, help="file for all figures")
@@ -62,7 +62,7 @@ def parse_options() -> argparse.Namespace:
 def measure(options: argparse.Namespace, path: Path) -> Iterator[ReplayRow]:
     """A row for each policy and number of slots, printed as it comes."""
     trace = read_trace(options.trace).first(options.tokens)
-    pace = Pace(options.layer_ms / 1e3, options.output_ms / 1e3)
+    pace = chosen_pace(options)
     layout = make_layout(options, trace, pace, path)
     print(HEADING)
     for policy in options.policies.split(","):
@@ -72,12 +72,18 @@ def measure(options: argparse.Namespace, path: Path) -> Iterator[ReplayRow]:
             yield row
 
 
+def chosen_pace(options: argparse.Namespace) -> Pace:
+    """The pauses; GPT-OSS-20B's output matrix has at least as many bytes as 4 layers read."""
+    layer = options.layer_ms / 1e3
+    return Pace(layer, 4 * layer if options.output_ms is None else options.output_ms / 1e3)
+
+
 def make_layout(options: argparse.Namespace, trace: Trace, pace: Pace, path: Path) -> StoreLayout:
     """Measures the disk, writes the experts, and says how the two compare."""
     write_random(path, _PROBE_BYTES)
     disk = direct_bytes_per_second(path, _PROBE_SECONDS)
     seconds = pace.token_seconds(trace.num_layers)
-    fitting = _DISK_SHARE * seconds * disk / options.load_budget
+    fitting = options.disk_share * seconds * disk / options.load_budget
     expert_bytes = round_expert_bytes(options.expert_bytes or fitting)
     print(
         f"{trace.num_tokens} tokens, {trace.num_layers} layers, {trace.num_experts} experts of"
