@@ -76,6 +76,7 @@ def _reads(test: str, contestant: str, runs: Sequence[Run]) -> Row:
         "disk_share_min": min(shares, default=None),
         "disk_share_max": max(shares, default=None),
         "bound_share": _median(map(bound_share, runs)),
+        "wait_share": _median(map(wait_share, runs)),
     }
 
 
@@ -102,6 +103,16 @@ def bound_share(run: Run) -> float | None:
     return max(share, 1 - run.timing.counts["stall_seconds"] / run.timing.seconds)
 
 
+def wait_share(run: Run) -> float | None:
+    """The same as a part of the time spent waiting: the rate at which misses came, over the disk's.
+
+    More than 1 where reads go on while hits are computed. None without misses.
+    """
+    share = disk_share(run)
+    waited = run.timing.counts.get("stall_seconds")
+    return share * run.timing.seconds / waited if share and waited else None
+
+
 def read_sentence(row: Row) -> str:
     """A row of `read_rows` in words, as far as it was counted."""
     lines = [f"{row['tokens_per_second']:.2f} tokens/s, ready after {row['load_seconds']:.1f} s"]
@@ -114,6 +125,11 @@ def read_sentence(row: Row) -> str:
             f" {1e3 * row['stall_seconds_per_token']:.1f} ms waited"
         )
         low, high = (100 * row[f"disk_share_{end}"] for end in ("min", "max"))
+        if row["wait_share"] is not None:
+            lines.append(
+                f"misses came at {100 * row['wait_share']:.0f} % of the disk's rate for the time"
+                " waited"
+            )
         lines.append(
             f"{100 * row['disk_share']:.0f} % of what the disk allows ({low:.0f} to {high:.0f}),"
             f" {100 * row['bound_share']:.0f} % of what disk or computing allows"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from contestant import Contestant, Settings, Turn, close_all
+from sharpi_options import sharpi_options
 
 from sharpi.hardware import probe_hardware
 
@@ -72,6 +73,13 @@ def parse_options() -> argparse.Namespace:
         "--llama-python", default=sys.executable, help="the Python that has llama-cpp-python"
     )
     parser.add_argument("--no-repacked", action="store_true", help="llama.cpp mapped only")
+    parser.add_argument(
+        "--sharpi",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="such as instruction_set=avx2",
+    )
     parser.add_argument("--output", type=Path, help="folder for the JSON file and the chart")
     return parser.parse_args()
 
@@ -92,7 +100,8 @@ def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
     """sharpi first, then llama.cpp in one or two variants."""
     context_size = (num_positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
     size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
-    contestants = [Contestant("sharpi", sys.executable, "sharpi_worker.py", Settings(*size))]
+    ours = Settings(*size, options=sharpi_options(options.sharpi))
+    contestants = [Contestant("sharpi", sys.executable, "sharpi_worker.py", ours)]
     for variant in ("mapped",) if options.no_repacked else ("mapped", "repacked"):
         settings, name = Settings(*size, variant), f"llama.cpp {variant}"
         python = options.llama_python

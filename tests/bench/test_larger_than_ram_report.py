@@ -9,6 +9,7 @@ from larger_than_ram_report import (
     ratio_rows,
     read_rows,
     read_sentence,
+    wait_share,
     window_rows,
     window_speeds,
 )
@@ -66,6 +67,7 @@ def test_shares_leave_out_what_was_read_in_vain() -> None:
     run = decode("sharpi", 1, 3, counts=COUNTS)
     assert disk_share(run) == pytest.approx(0.5)
     assert bound_share(run) == pytest.approx(0.75)
+    assert wait_share(run) == pytest.approx(2)  # half of it was hidden
     assert bound_share(decode("sharpi", 1, 1, counts=COUNTS)) == pytest.approx(1)
 
 
