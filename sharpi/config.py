@@ -9,6 +9,7 @@ from typing import Literal
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
+KvType = Literal["f16"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 
@@ -67,7 +68,8 @@ class RunConfig:
     `context_size` None takes the smaller of the model's own and 4,096. `num_threads` None takes
     the physical cores; `num_batch_threads` None follows `num_threads`. `instruction_set` None takes
     the best the machine has. `precision` is that of activations: "auto" takes "int16" for small
-    models, which rounding hurts most, and "int8" for the others.
+    models, which rounding hurts most, and "int8" for the others. `kv_type` is that of keys and
+    values in the cache: f16 is what there is.
 
     `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
     file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of
@@ -82,6 +84,7 @@ class RunConfig:
     num_batch_threads: int | None = None
     batch_size: int = 512
     precision: Precision = "auto"
+    kv_type: KvType = "f16"
     context_shift: bool = False
     instruction_set: str | None = None
     load: Load = "map"

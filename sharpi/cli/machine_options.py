@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from sharpi.cli.option import count, option
-from sharpi.config import Precision, RunConfig
+from sharpi.config import KvType, Precision, RunConfig
 
 InstructionSet = Literal["avx512_vnni", "avx2", "neon", "portable"]
 
@@ -51,6 +51,13 @@ class MachineOptions:
             "to check against other programs.",
         ),
     ] = _RUN.precision
+    kv_type: Annotated[
+        KvType,
+        option(
+            "--kv-type -ctk --cache-type-k -ctv --cache-type-v",
+            "Type of keys and values in the KV cache; there is no other yet.",
+        ),
+    ] = _RUN.kv_type
     isa: Annotated[
         InstructionSet | None,
         option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
@@ -67,6 +74,7 @@ class MachineOptions:
             num_batch_threads=self.threads_batch,
             batch_size=self.batch_size,
             precision=self.precision,
+            kv_type=self.kv_type,
             context_shift=context_shift,
             instruction_set=self.isa,
         )
