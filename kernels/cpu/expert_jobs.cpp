@@ -3,6 +3,11 @@
 #include "experts/expert_feed.h"
 
 namespace sharpi {
+namespace {
+
+constexpr int kHeaderInts = 16;  // two counts, and what keeps the jobs on a line of their own
+
+}  // namespace
 
 ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(params), isa(program.isa) {
   const int max_rows = program.max_rows(Rows(p.rows));
@@ -18,7 +23,7 @@ ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(para
 }
 
 size_t ExpertShape::grouping_bytes() const {
-  return 64 + (sizeof(Job) + 4) * max_jobs + sizeof(JobBatch) * max_batches + 8 * size_t(slots) +
+  return kHeaderInts * sizeof(int32_t) + (sizeof(Job) + 4) * max_jobs + sizeof(JobBatch) * max_batches + 8 * size_t(slots) +
          4 * size_t(max_jobs) * blocks();
 }
 
@@ -30,7 +35,7 @@ Grouping ExpertShape::view() const {
   };
   Grouping g;
   take(g.num_jobs, 1);
-  take(g.num_batches, 15);
+  take(g.num_batches, kHeaderInts - 1);
   take(g.jobs, max_jobs);
   take(g.batches, max_batches);
   take(g.order, max_jobs);
