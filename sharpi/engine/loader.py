@@ -129,8 +129,11 @@ def _notes(plan: TierPlan | None, warning: str | None) -> tuple[str, ...]:
     few, many = min(slots), max(slots)
     number = str(few) if few == many else f"{few} to {many}"
     most = max(layer.num_experts for layer in plan.layers)
+    if few == most:
+        return (f"all {most} experts of each layer have a slot in RAM", *plan.notes)
+    have = "has" if number == "1" else "have"
     return (
-        f"{number} of a layer's {most} experts have a slot in RAM, the others are read from disk",
+        f"{number} of a layer's {most} experts {have} a slot in RAM, the others are read from disk",
         *plan.notes,
     )
 

@@ -77,7 +77,7 @@ class TestRam:
 
     def test_fewer_slots_than_a_token_uses_are_said(self) -> None:
         plan = planned(ram=room(4))
-        assert "1 slots are fewer than a token's 2 experts: works in groups" in plan.notes
+        assert "1 slot is fewer than a token's 2 experts: works in groups" in plan.notes
         assert "works in groups" in plan.layers[0].reason
         assert not any("groups" in note for note in planned(ram=room(8)).notes)
 
