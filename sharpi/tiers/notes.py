@@ -32,8 +32,8 @@ def plan_notes(
 def _groups(num_used: int, slots: Iterable[int]) -> Iterator[str]:
     fewest = min(slots, default=num_used)
     if fewest < num_used:
-        slots = "slot is" if fewest == 1 else "slots are"
-        yield f"{fewest} {slots} fewer than a token's {num_used} experts: works in groups"
+        counted = "slot is" if fewest == 1 else "slots are"
+        yield f"{fewest} {counted} fewer than a token's {num_used} experts: works in groups"
 
 
 def _fewer_than_asked(asked: int, layers: Sequence[LayerPlan]) -> Iterator[str]:
