@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpi.experts.store_layout import ALIGNMENT, LayerLayout, PieceLayout, StoreLayout
+from sharpi.direct_read import ALIGNMENT
+from sharpi.experts.store_layout import LayerLayout, PieceLayout, StoreLayout
 
 _NUM_PIECES = 3  # gate, up, down
 _CHUNK_BYTES = 16 << 20

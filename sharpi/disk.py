@@ -4,7 +4,6 @@ The buffers lie in huge pages, as expert slots do: a read into small pages is ma
 and a virtual one may give less than half as much then.
 """
 
-import errno
 import os
 import tempfile
 import time
@@ -16,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sharpi.direct_read import READS_IN_FLIGHT, open_direct
 from sharpi.errors import UsageError
 from sharpi.huge_pages import HUGE_PAGE, huge_pages
 
 CHUNK_BYTES = 1 << 20
 TRIAL_BYTES = 128 << 20
 SECONDS = 0.5
-READS_IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def _trial_file(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, seconds: float) -> DiskRate:
-    file, is_direct = _open(path)
+    file, is_direct = open_direct(path)
     try:
         size = os.fstat(file).st_size
         if not size:
@@ -73,16 +72,6 @@ def _read(path: Path, seconds: float) -> DiskRate:
         return DiskRate(_timed_reads(file, size, seconds), is_direct)
     finally:
         os.close(file)
-
-
-def _open(path: Path) -> tuple[int, bool]:
-    """The file, past the page cache where the file system allows it."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECT), True
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return os.open(path, os.O_RDONLY), False
 
 
 def _timed_reads(file: int, size: int, seconds: float) -> float:

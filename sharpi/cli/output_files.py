@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sharpi.errors import UsageError
+from sharpi.experts.atomic_file import new_file_mode
 
 
 def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
@@ -39,16 +40,9 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o666 & ~_umask())
+            os.fchmod(descriptor, new_file_mode())
             yield file
         os.replace(draft, target)
     except BaseException:
         os.unlink(draft)
         raise
-
-
-def _umask() -> int:
-    """The process's umask, which temporary files ignore; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

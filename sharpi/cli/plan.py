@@ -56,30 +56,19 @@ def plan(
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """The plan, with the speeds measured of the tiers that it uses; raises SharpiError."""
+    from sharpi.engine.placement import Placement
     from sharpi.engine.settings import decide
     from sharpi.errors import UsageError
     from sharpi.hardware import probe_hardware
     from sharpi.model.config import read_config
-    from sharpi.tiers.facts import read_facts
-    from sharpi.tiers.planner import plan_tiers
-    from sharpi.tiers.request import tier_request
 
     hardware = probe_hardware(config.instruction_set, with_card=config.device == "cuda")
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no card was found; say --vram SIZE to plan for one")
     model = read_config(file)
-    facts, settings = read_facts(file, model), decide(config, file, model, hardware)
-    request = tier_request(
-        config,
-        hardware,
-        context_size=settings.context_size,
-        batch_size=settings.batch_size,
-        rounding=settings.rounding,
-        num_threads=max(settings.num_threads, settings.num_batch_threads),
-    )
-    draft = plan_tiers(facts, hardware, request)
-    rates = _rates(draft, file, hardware, settings.num_threads)
-    return plan_tiers(facts, replace(hardware, rates=rates), request)
+    settings = decide(config, file, model, hardware)
+    placement = Placement(config, file, model, settings, hardware)
+    return placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
 
 
 def _rates(

@@ -1,10 +1,12 @@
 """Where a model is to live: the planner's answer for a request on this machine."""
 
+from dataclasses import replace
+
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan
@@ -35,9 +37,10 @@ class Placement:
             num_threads=max(settings.num_threads, settings.num_batch_threads),
         )
 
-    def plan(self) -> TierPlan:
-        """The plan with the rates that the hardware info has."""
-        return plan_tiers(self.facts, self.hardware, self.request)
+    def plan(self, rates: Rates | None = None) -> TierPlan:
+        """The plan, its speed by these rates, or by those of the hardware info."""
+        hardware = replace(self.hardware, rates=rates) if rates else self.hardware
+        return plan_tiers(self.facts, hardware, self.request)
 
 
 def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:

@@ -18,6 +18,16 @@ def write_atomically(path: Path, data: bytes) -> None:
         _replace(target, data)
 
 
+def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
+    """The same without an error: returns a warning, which begins with `what` ("the stats were")."""
+    try:
+        write_atomically(path, data)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return f"{what} not written to {path} ({reason})"
+    return None
+
+
 def _replace(path: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".sharpi-")
     try:
@@ -31,9 +41,12 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The old file's, or what a new one gets; the process's mask is only read by setting it."""
-    if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
+    """The old file's, or what a new one gets."""
+    return stat.S_IMODE(path.stat().st_mode) if path.exists() else new_file_mode()
+
+
+def new_file_mode() -> int:
+    """What the process's mask, which temporary files ignore, leaves; read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

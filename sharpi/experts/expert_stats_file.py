@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.atomic_file import write_atomically
+from sharpi.experts.atomic_file import write_or_warn
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.experts.expert_stats_json import from_json, to_json
 from sharpi.experts.stats_text import embedded_json, format_stats
@@ -15,12 +15,7 @@ def save_stats(path: Path, stats: ExpertStats) -> str | None:
     Returns what to warn of where that fails: stats never cost the run.
     """
     text = to_json(stats) + "\n" if path.suffix.lower() == ".json" else format_stats(stats)
-    try:
-        write_atomically(path, text.encode())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        return f"the expert stats were not written to {path} ({reason})"
-    return None
+    return write_or_warn(path, text.encode(), "the expert stats were")
 
 
 def read_stats(path: Path) -> ExpertStats:

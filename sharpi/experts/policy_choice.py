@@ -100,8 +100,6 @@ def _ranked(profile: ExpertProfile | None, shape: ExpertShape) -> tuple[tuple[in
 
 def _warm_pin_after(asked: ExpertConfig, shape: ExpertShape, *, is_counting: bool) -> int:
     """Accesses of all layers before the warm pin."""
-    a_token = shape.num_moe_layers * shape.experts_per_token
-    if is_counting:
-        return asked.warmup_tokens * a_token
-    after = asked.warm_pin_after
-    return asked.warmup_tokens * a_token if after is None else after
+    if asked.warm_pin_after is not None and not is_counting:
+        return asked.warm_pin_after
+    return asked.warmup_tokens * shape.num_moe_layers * shape.experts_per_token

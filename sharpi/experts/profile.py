@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.atomic_file import write_atomically
+from sharpi.experts.atomic_file import write_or_warn
 
 FORMAT = "sharpi expert profile"
 VERSION = 1
@@ -37,12 +37,7 @@ def save_profile(path: Path, profile: ExpertProfile) -> str | None:
     """Writes it whole or not at all; returns what to warn of where that fails."""
     plain = {"format": FORMAT, "version": VERSION, "model": profile.model}
     text = json.dumps(plain | {"uses": profile.uses.tolist()}, ensure_ascii=False) + "\n"
-    try:
-        write_atomically(path, text.encode())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        return f"the expert profile was not written to {path} ({reason})"
-    return None
+    return write_or_warn(path, text.encode(), "the expert profile was")
 
 
 def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> ExpertProfile | None:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.direct_read import READS_IN_FLIGHT
 from sharpi.errors import ModelFileError
 from sharpi.experts import store_abi as abi
 from sharpi.experts.native_policy import NativePolicy
 from sharpi.experts.store_layout import LayerLayout, StoreLayout
 
-READS_IN_FLIGHT = 8
 _FAULT_BYTES = 4096
 
 

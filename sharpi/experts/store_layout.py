@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.direct_read import widest_range
 from sharpi.errors import ModelFileError
 from sharpi.gguf.reader import GgufFile, Tensor
 
-ALIGNMENT = 4096  # bytes: of offset, size and address of a direct read
 _MATRICES = ("gate", "up", "down")
 
 
@@ -25,11 +25,6 @@ class PieceLayout:
     file: int
     offset: int
     num_bytes: int
-
-    def widest_range(self, num_experts: int) -> int:
-        """Bytes of the longest aligned range around the matrix of one expert."""
-        starts = (self.offset + i * self.num_bytes for i in range(num_experts))
-        return max(_aligned_bytes(start, self.num_bytes) for start in starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class LayerLayout:
     @property
     def slot_bytes(self) -> int:
         """The buffer that any expert of the layer can be read into."""
-        return sum(piece.widest_range(self.num_experts) for piece in self.pieces)
+        return sum(widest_range(p.offset, p.num_bytes, self.num_experts) for p in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,3 @@ def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout
 
 def _piece(tensor: Tensor) -> PieceLayout:
     return PieceLayout(tensor.part, tensor.offset, tensor.num_bytes // tensor.shape[0])
-
-
-def _aligned_bytes(start: int, num_bytes: int) -> int:
-    first, last = start // ALIGNMENT, -(-(start + num_bytes) // ALIGNMENT)
-    return (last - first) * ALIGNMENT

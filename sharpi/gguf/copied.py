@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import Tensor
 from sharpi.huge_pages import huge_memory
 
-ALIGNMENT = 4096  # bytes: of offset, size and address of a direct read
 READ_BYTES = 4 << 20
-READS_IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
     """The aligned ranges around the tensors, neighbours merged, one behind the other in memory."""
     ranges: list[_Range] = []
     for tensor in sorted(tensors, key=lambda each: (each.part, each.offset)):
-        start = tensor.offset // ALIGNMENT * ALIGNMENT
+        start, _ = aligned_range(tensor.offset, tensor.num_bytes)
         needed = tensor.offset + tensor.num_bytes
         last = ranges[-1] if ranges else None
         if last and last.part == tensor.part and start <= last.start + last.num_bytes:
@@ -71,7 +70,7 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
             needed = max(needed, last.start + last.needed)
         else:
             at = last.at + last.num_bytes if last else 0
-        num_bytes = -(-(needed - start) // ALIGNMENT) * ALIGNMENT
+        _, num_bytes = aligned_range(start, needed - start)
         ranges.append(_Range(tensor.part, start, num_bytes, needed - start, at))
     return ranges
 
@@ -80,12 +79,9 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
 def _opened(path: Path) -> Iterator[int]:
     """A file to read directly, or through the page cache where its file system insists."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
-    except OSError:
-        try:
-            handle = os.open(path, os.O_RDONLY)
-        except OSError as error:
-            raise file_fault(path, f"cannot be read ({error.strerror})") from None
+        handle, _ = open_direct(path)
+    except OSError as error:
+        raise file_fault(path, f"cannot be read ({error.strerror})") from None
     try:
         yield handle
     finally:

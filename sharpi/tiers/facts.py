@@ -5,13 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sharpi.direct_read import widest_range
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
 from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.tiers.scratch import BufferWidths, read_widths
 
-SLOT_ALIGNMENT = 4096  # of reads past the page cache: offset, address and size
 _LAYER = re.compile(r"blk\.(\d+)\.")
 
 
@@ -103,15 +103,4 @@ def _is_stacked(tensor: Tensor, num_experts: int) -> bool:
 
 def _slot_bytes(routed: Iterable[Tensor]) -> int:
     """Room for the aligned file ranges around each piece of the layer's worst-placed expert."""
-    return sum(_widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)
-
-
-def _widest_range(offset: int, piece: int, count: int) -> int:
-    """The longest aligned range around one of `count` pieces that follow each other."""
-    return max(_aligned_range(offset + i * piece, piece) for i in range(count))
-
-
-def _aligned_range(start: int, size: int) -> int:
-    first = start // SLOT_ALIGNMENT
-    last = -(-(start + size) // SLOT_ALIGNMENT)
-    return (last - first) * SLOT_ALIGNMENT
+    return sum(widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)

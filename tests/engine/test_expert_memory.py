@@ -14,9 +14,10 @@ from streamed_models import (
     write_mixed_model,
 )
 
+from sharpi.direct_read import ALIGNMENT
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
-from sharpi.gguf.copied import ALIGNMENT, copy_bytes
+from sharpi.gguf.copied import copy_bytes
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 

@@ -31,16 +31,21 @@ def relative_error(out: Floats, expected: np.ndarray) -> float:
     return float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
 
 
+def assert_rounded_product(out: Floats, dense: Floats, x: Floats, seen: Floats) -> None:
+    """`out` is x (tokens, columns) . dense (rows, columns), with activations rounded to `seen`."""
+    assert relative_error(out, seen @ dense.T) < ARITHMETIC, f"{x.shape[1]} columns"
+    # No activation is further from its rounding than half a step, so no result than this:
+    bound = np.abs(seen - x) @ np.abs(dense).T
+    assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
+
+
 @pytest.mark.parametrize("rows", [1, 33, 64])
 @pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
 def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):
         weights, x = weights_of(kind, rows, columns), random_tokens(40, columns)
         out, dense, seen = matmul(isa, kind, weights, x), as_floats(kind, weights), rounded(isa, x)
-        assert relative_error(out, seen @ dense.T) < ARITHMETIC, f"{columns} columns"
-        # No activation is further from its rounding than half a step, so no result than this:
-        bound = np.abs(seen - x) @ np.abs(dense).T
-        assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
+        assert_rounded_product(out, dense, x, seen)
 
 
 @pytest.mark.parametrize("rows", [1, 33])

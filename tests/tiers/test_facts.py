@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharpi.direct_read import ALIGNMENT
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.ops.kv_cache import kv_bytes
 from sharpi.resources import demo_model
-from sharpi.tiers.facts import SLOT_ALIGNMENT, ModelFacts, _layer, _slot_bytes, read_facts
+from sharpi.tiers.facts import ModelFacts, _layer, _slot_bytes, read_facts
 
 REFERENCES = Path(__file__).parents[1] / "references"
 MODELS = [*sorted(REFERENCES.glob("*.gguf")), demo_model()]
@@ -49,7 +50,7 @@ def test_experts_of_the_demo() -> None:
     first = facts.layers[0]
     assert first.num_experts == config.num_experts
     assert first.expert_bytes == size // config.num_experts
-    assert first.expert_bytes <= first.slot_bytes <= first.expert_bytes + 3 * 2 * SLOT_ALIGNMENT
+    assert first.expert_bytes <= first.slot_bytes <= first.expert_bytes + 3 * 2 * ALIGNMENT
 
 
 def test_a_tied_embedding_counts_as_output() -> None:
@@ -81,8 +82,8 @@ def test_a_slot_covers_the_blocks_around_its_expert(offset: int, piece: int, exp
 @given(st.integers(0, 1 << 20), st.integers(1, 5000), st.integers(1, 32))
 def test_every_expert_fits_its_slot(offset: int, piece: int, num_experts: int) -> None:
     slot = _slot_bytes([tensor("blk.0.ffn_up_exps.weight", num_experts, 1, piece, offset=offset)])
-    assert slot % SLOT_ALIGNMENT == 0
+    assert slot % ALIGNMENT == 0
     for expert in range(num_experts):
         start = offset + expert * piece
-        blocks = set(range(start // SLOT_ALIGNMENT, (start + piece - 1) // SLOT_ALIGNMENT + 1))
-        assert len(blocks) * SLOT_ALIGNMENT <= slot
+        blocks = set(range(start // ALIGNMENT, (start + piece - 1) // ALIGNMENT + 1))
+        assert len(blocks) * ALIGNMENT <= slot
