@@ -1,4 +1,4 @@
-"""Files that travel with the package: architecture specs, the demo model, the native library.
+"""Files that travel with the package: specs, the demo model, CUDA sources, the native library.
 
 An editable install copies nothing, so the checkout is looked at first; a wheel carries the same
 folders inside the package.
@@ -19,6 +19,13 @@ def models_folder() -> Path:
     """The folder with `<architecture>.toml` specs and `demo/`."""
     checkout = _CHECKOUT / "models"
     return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "models"
+
+
+@cache
+def kernels_folder() -> Path:
+    """The folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
+    checkout = _CHECKOUT / "kernels"
+    return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "kernels"
 
 
 def demo_model() -> Path:

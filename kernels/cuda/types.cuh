@@ -1,0 +1,37 @@
+// What every kernel starts from: whole-number types, which NVRTC has no header for, and names.
+//
+// A file compiles as it stands with NVRTC and, for the tests, with g++ over a header that stands in
+// for CUDA (CUDA_ON_CPU): nothing here or in the kernels is PTX without a twin.
+#pragma once
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#endif
+#include <cuda_fp16.h>
+
+#include "quant_blocks.h"
+
+#ifndef DYN_SHARED  // the stand-in defines its own
+#define DYN_SHARED(T, name) extern __shared__ __align__(16) T name[]
+#endif
+#define KERNEL extern "C" __global__ void
+
+namespace sharpi {
+
+constexpr unsigned kFullWarp = 0xffffffffu;
+constexpr int kWarp = 32;
+
+// The sum over `width` neighbouring lanes (a power of two up to 32), in the same order on every lane.
+__device__ __forceinline__ float sum_lanes(float x, int width = kWarp) {
+  for (int offset = width / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
+  return x;
+}
+
+}  // namespace sharpi

@@ -1,0 +1,43 @@
+"""A processor with memory of its own, as the CUDA engine sees it.
+
+Two implementations: a card (`cuda.py`), and the tests' execution of the same kernels on the CPU.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.launch import Launch, Memory, Span
+
+HostArray = npt.NDArray[Any]
+Work = Callable[[], None]
+
+
+class Device(Protocol):
+    """Everything happens in the order of the calls, on one stream."""
+
+    def allocate(self, num_bytes: int) -> Memory:
+        """Memory of its own, contents undefined; raises OutOfMemoryError."""
+
+    def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
+        """Page-locked memory of the host that kernels can read, and the host's view of it."""
+
+    def upload(self, target: Span, source: HostArray) -> None:
+        """Copies an array of the host; it may be changed once this returns."""
+
+    def download(self, source: Span, target: HostArray) -> None:
+        """Copies to the host, and waits for it."""
+
+    def launch(self, launch: Launch) -> None:
+        """Starts a kernel; returns before it ends."""
+
+    def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
+        """out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16; T, rows, columns."""
+
+    def record(self, work: Sequence[Work]) -> Work:
+        """One call that does what these calls do: a CUDA graph, where the device has such."""
+
+    def synchronise(self) -> None:
+        """Returns when everything so far is done."""

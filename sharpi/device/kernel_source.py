@@ -1,0 +1,40 @@
+"""The text of a CUDA kernel with its local headers put in.
+
+CuPy's cache of compiled kernels knows the text alone, not the headers that it includes.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from sharpi.resources import kernels_folder
+
+_LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
+
+
+@cache
+def kernel_source(name: str) -> str:
+    """`kernels/cuda/<name>.cu` as one text; each local header once, where it is first named."""
+    folder = kernels_folder()
+    return "\n".join(_lines(folder / "cuda" / f"{name}.cu", folder, set()))
+
+
+def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
+    seen.add(path)
+    out = [f'#line 1 "{path.name}"']
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = _LOCAL_INCLUDE.match(line)
+        if match is None:
+            out.append("" if line.strip() == "#pragma once" else line)
+            continue
+        header = _find(match[1], path, folder)
+        if header not in seen:
+            out += _lines(header, folder, seen)
+        out.append(f'#line {number + 1} "{path.name}"')
+    return out
+
+
+def _find(name: str, path: Path, folder: Path) -> Path:
+    """Beside the file that includes it, else in the folder shared with C++."""
+    beside = path.parent / name
+    return beside if beside.exists() else folder / name

@@ -1,0 +1,74 @@
+"""One start of one kernel as data: what a launcher returns and a device carries out."""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+Scalar: TypeAlias = np.int32 | np.int64 | np.float32
+
+
+class Memory(Protocol):
+    """A piece of a device's memory; freed with the object."""
+
+    @property
+    def address(self) -> int:
+        """Where it begins, as the device sees it; a multiple of 256."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a memory: what an argument may touch, and no more."""
+
+    memory: Memory
+    offset: int
+    num_bytes: int
+
+    @property
+    def address(self) -> int:
+        """Where it begins, as the device sees it."""
+        return self.memory.address + self.offset
+
+    def part(self, offset: int, num_bytes: int) -> "Span":
+        """Some of these bytes; raises ValueError for what lies outside."""
+        if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
+            raise ValueError(f"bytes {offset}..{offset + num_bytes} of a span of {self.num_bytes}")
+        return Span(self.memory, self.offset + offset, num_bytes)
+
+
+Argument: TypeAlias = Span | Scalar | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An entry point of `kernels/cuda/<file>.cu`.
+
+    `quant_type` ("q4_k") compiles that type's entry points alone; without, the file is compiled
+    whole.
+    """
+
+    file: str
+    entry: str
+    quant_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel with its grid and arguments.
+
+    A span is passed as its address, None as a null pointer, scalars by value and of the size the
+    kernel declares. `reaches`: memory that the kernel finds through a table of addresses rather
+    than an argument. `writes`: which arguments are written; the others are only read.
+    """
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: int
+    arguments: tuple[Argument, ...]
+    writes: frozenset[int]
+    shared_bytes: int = 0
+    reaches: tuple[Span, ...] = ()
