@@ -30,8 +30,9 @@ __device__ __forceinline__ ActivationPlane activation_plane(const uint8_t* rows,
 __device__ __forceinline__ void round_32(float x, uint8_t* rows, int row, int columns, int planes, int block) {
   const int lane = threadIdx.x % kWarp;
   for (int plane = 0; plane < planes; plane++) {
-    float peak = fabsf(x);
-    for (int offset = 16; offset > 0; offset /= 2) peak = fmaxf(peak, __shfl_xor_sync(kFullWarp, peak, offset));
+    int bits = __float_as_int(x) & 0x7fffffff;  // as integers, magnitudes order, and a NaN is the largest
+    for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(kFullWarp, bits, offset));
+    const float peak = __int_as_float(bits);
     const float inverse = peak < 1e-35f ? 0.f : __fdiv_rn(127.f, peak);
     const float scale = peak < 1e-35f ? 0.f : __fdiv_rn(peak, 127.f);
     const int q = __float2int_rn(x * inverse);
