@@ -32,18 +32,26 @@ class Transformer(Generic[X]):
 
     def step(self) -> X:
         """Logits (vocabulary,) of the wanted outputs."""
+        return self.logits(self.layers(self.embed(), range(self._config.num_layers)))
+
+    def embed(self) -> X:
+        """What the first layer takes, (hidden,)."""
+        return self._ops.embed(self._weights.embedding, self._config.embedding_scale)
+
+    def layers(self, x: X, indices: range) -> X:
+        """Some of the layers; after the last of all only the wanted outputs are left."""
         angles = self._angles()
-        x = self._ops.embed(self._weights.embedding, self._config.embedding_scale)
         last = self._config.num_layers - 1
-        for i, (layer, shape) in enumerate(
-            zip(self._weights.layers, self._config.attention, strict=True)
-        ):
+        for i in indices:
+            layer, shape = self._weights.layers[i], self._config.attention[i]
             x = self._attention(x, layer.attention, shape, angles[bool(shape.window)])
             if i == last and self._trims_last_layer:
                 x = self._ops.select_outputs(x)
             following = None if i == last else self._weights.layers[i + 1].feed_forward
             x = self._feed_forward(x, layer.feed_forward, following)
-        return self._logits(x if self._trims_last_layer else self._ops.select_outputs(x))
+        if last in indices and not self._trims_last_layer:
+            x = self._ops.select_outputs(x)
+        return x
 
     def _angles(self) -> dict[bool, X]:
         """Rotary angles of layers without and with a window; one table when they agree."""
@@ -123,7 +131,8 @@ class Transformer(Generic[X]):
             layer=w.layer,
         )
 
-    def _logits(self, x: X) -> X:
+    def logits(self, x: X) -> X:
+        """Logits (vocabulary,) for what the last layer left."""
         c = self._config
         h = self._ops.rms_norm(x, self._weights.output_norm, c.norm_epsilon)
         (logits,) = self._ops.linear(h, [self._weights.output])
