@@ -1,0 +1,101 @@
+"""Builds kernels for the CPU: the product's `.cu` text over the headers in shim/, with g++.
+
+A build is a shared object for each (file, quant type, checks), kept in the system's temporary
+folder under a hash of everything that went into it.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+SHIM = Path(__file__).parent / "shim"
+CHECKS = ("-fsanitize=thread", "-fsanitize=alignment")
+FLAGS = ("-g1", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
+KERNEL_FLAGS = (*FLAGS, "-O1", "-Wno-unknown-pragmas", f"-I{SHIM}")
+# The engine answers the sanitizers' calls itself, so their libraries stay out.
+NO_SANITIZER_LIBRARIES = ("-nostdlib", "-lstdc++", "-lm", "-lc", "-lgcc")
+_ENTRY = re.compile(r"CUDA_ON_CPU_ENTRY\s+void\s+(\w+)\s*\(")
+
+
+class BuildError(RuntimeError):
+    """g++ refused; the message is what it said."""
+
+
+def build_folder() -> Path:
+    """Where builds are kept between runs."""
+    folder = Path(tempfile.gettempdir()) / f"sharpi-cuda-on-cpu-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@cache
+def build_engine() -> Path:
+    """The library that runs threads and checks accesses."""
+    target = build_folder() / f"libengine-{_digest(_shim_text(), *FLAGS)}.so"
+    if not target.exists():
+        _gxx([*FLAGS, "-O2", "-shared", *map(str, sorted(SHIM.glob("*.cpp")))], target)
+    return target
+
+
+def build_kernels(source: str, defines: tuple[str, ...], check: bool) -> Path:
+    """A shared object with `launch_<entry>` and `signature_<entry>` for each entry point."""
+    flags = (*KERNEL_FLAGS, *(f"-D{name}" for name in defines), *(CHECKS if check else ()))
+    engine = build_engine()
+    target = build_folder() / f"kernels-{_digest(source, engine.name, *flags)}.so"
+    if target.exists():
+        return target
+    with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
+        file.write(f'#include "cuda_on_cpu.h"\n{source}\n')
+        file.flush()
+        exports = "".join(f"\nCUDA_ON_CPU_EXPORT({name})" for name in _entries(file.name, flags))
+        file.write(exports + "\n")
+        file.flush()
+        link = [*(NO_SANITIZER_LIBRARIES if check else ()), str(engine)]
+        _gxx([*flags, "-shared", file.name, *link], target)
+    return target
+
+
+@cache
+def engine_library() -> ctypes.CDLL:
+    """The engine, loaded once for all kernels."""
+    return ctypes.CDLL(str(build_engine()), ctypes.RTLD_GLOBAL)
+
+
+def source_line(library: Path, offset: int) -> str:
+    """`file:line` of an instruction, outwards through what was inlined."""
+    command = ["addr2line", "-i", "-e", str(library), hex(offset)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return " <- ".join(Path(line).name for line in lines if ":" in line)
+
+
+def _entries(path: str, flags: tuple[str, ...]) -> list[str]:
+    """The names after __global__, once macros are expanded."""
+    command = ["g++", *flags, "-E", "-P", "-DCUDA_ON_CPU_LIST_ENTRIES", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(done.stderr)
+    return sorted(set(_ENTRY.findall(done.stdout)))
+
+
+def _gxx(arguments: list[str], target: Path) -> None:
+    """Builds under another name first: another process may want the same file."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    command = ["g++", *arguments, "-o", str(partial)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(done.stderr)
+    partial.replace(target)
+
+
+@cache
+def _shim_text() -> str:
+    return "\0".join(path.read_text() for path in sorted(SHIM.iterdir()))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
