@@ -1,0 +1,8 @@
+// a + scale * b, or scale * b without an a; may be in place.
+#include "types.cuh"
+
+KERNEL __launch_bounds__(256)
+    add_scaled(const float* a, const float* b, float* out, int count, float scale) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = (a ? a[i] : 0.f) + scale * b[i];
+}

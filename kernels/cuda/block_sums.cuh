@@ -1,0 +1,23 @@
+// Sums over a block, and the largest of 32 lanes; the order is fixed by the block's size alone.
+#pragma once
+#include "types.cuh"
+
+namespace sharpi {
+
+// The sum over all threads of a block of whole warps. `parts`: 32 floats of shared memory, which
+// may be used again after the next barrier.
+__device__ __forceinline__ float sum_block(float x, float* parts) {
+  x = sum_lanes(x);
+  if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  const int lane = threadIdx.x % kWarp;
+  return sum_lanes(lane < int(blockDim.x) / kWarp ? parts[lane] : 0.f);
+}
+
+__device__ __forceinline__ float max_lanes(float x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
+}  // namespace sharpi

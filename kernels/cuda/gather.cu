@@ -1,0 +1,9 @@
+// The rows of x whose numbers are given.
+#include "types.cuh"
+
+// x: (any, width); rows: (outputs,); out: (outputs, width). Grid (outputs, width by blocks).
+KERNEL __launch_bounds__(256) gather(const float* x, const int* rows, float* out, int width) {
+  const int i = blockIdx.y * blockDim.x + threadIdx.x;
+  if (i >= width) return;
+  out[size_t(blockIdx.x) * width + i] = x[size_t(rows[blockIdx.x]) * width + i];
+}

@@ -1,0 +1,7 @@
+// cap * tanh(x / cap), in place.
+#include "types.cuh"
+
+KERNEL __launch_bounds__(256) soft_cap(float* x, int count, float cap) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) x[i] = cap * tanhf(x[i] / cap);
+}
