@@ -39,3 +39,7 @@ class TemplateError(SharpiError):
 
 class ContextFullError(SharpiError):
     """The tokens do not fit the context; says how many fit and how to raise the limit."""
+
+
+class DeviceError(SharpiError):
+    """The card cannot be used, or has not the memory that was asked of it."""

@@ -1,0 +1,69 @@
+"""Opens the first card, or says in one line what is missing for it."""
+
+import importlib
+from typing import Any
+
+from sharpi.device.cuda import CudaDevice
+from sharpi.errors import DeviceError
+
+_LEAST_CAPABILITY = (7, 5)
+_LEAST_CUDA = 12
+
+
+def open_card() -> CudaDevice:
+    """The card; raises DeviceError naming what is missing or too old: package, driver or card."""
+    cupy, torch = _package("cupy"), _package("torch")
+    _check_driver(cupy)
+    if not torch.cuda.is_available():
+        raise DeviceError(
+            f"torch {torch.__version__} has no CUDA or one newer than the driver;"
+            f" pip install 'sharpi[{_extra(cupy)}]'"
+        )
+    return CudaDevice(cupy, torch)
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DeviceError(
+            f"{name} is missing or broken ({error}); pip install 'sharpi[cuda13]', or"
+            " 'sharpi[cuda12]' where the driver is older than CUDA 13"
+        ) from error
+
+
+def _check_driver(cupy: Any) -> None:
+    runtime = cupy.cuda.runtime
+    try:
+        driver, own = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        count = runtime.getDeviceCount() if driver else 0
+    except runtime.CUDARuntimeError as error:
+        raise DeviceError(f"the NVIDIA driver does not answer ({error})") from error
+    if not driver:
+        raise DeviceError("there is no NVIDIA driver; see `sharpi doctor`")
+    if driver // 1000 < _LEAST_CUDA or driver // 1000 < own // 1000:
+        raise DeviceError(
+            f"the NVIDIA driver runs CUDA {_version(driver)}, CuPy wants {_version(own)};"
+            f" update the driver, or pip install 'sharpi[cuda{max(_LEAST_CUDA, driver // 1000)}]'"
+        )
+    if not count:
+        raise DeviceError("the NVIDIA driver shows no card; see `sharpi doctor`")
+    _check_capability(cupy)
+
+
+def _check_capability(cupy: Any) -> None:
+    text = str(cupy.cuda.Device(0).compute_capability)
+    capability = int(text[:-1]), int(text[-1])
+    if capability < _LEAST_CAPABILITY:
+        least = ".".join(map(str, _LEAST_CAPABILITY))
+        raise DeviceError(
+            f"the card has compute capability {text[:-1]}.{text[-1]}; sharpi needs {least}"
+        )
+
+
+def _extra(cupy: Any) -> str:
+    return f"cuda{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,0 +1,153 @@
+"""A card through CuPy: memory, kernels compiled by NVRTC, one stream, CUDA graphs.
+
+CuPy and torch are imported when a card is opened, and nowhere else.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.device import HostArray, Work
+from sharpi.device.kernel_source import kernel_source
+from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
+from sharpi.errors import DeviceError
+from sharpi.units import format_bytes
+
+_TO_DEVICE, _TO_HOST = 1, 2
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for, kernel by kernel
+
+
+class CudaMemory:
+    """Memory that CuPy owns: of the card, or page-locked of the host."""
+
+    def __init__(self, owner: Any, num_bytes: int) -> None:
+        self._owner = owner
+        self.address = int(owner.ptr)
+        self.num_bytes = num_bytes
+
+
+class CudaDevice:
+    """One card; everything runs on one stream. Open it with `sharpi.device.card.open_card`."""
+
+    def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
+        self._cupy, self._torch = cupy, torch
+        cupy.cuda.Device(index).use()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
+        self._function = cache(self._compile)
+        self._module = cache(self._compile_module)
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that can be allocated now, by the driver's own count."""
+        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def allocate(self, num_bytes: int) -> Memory:
+        try:
+            return CudaMemory(self._cupy.cuda.Memory(max(1, num_bytes)), num_bytes)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise self._no_memory(error, num_bytes) from error
+
+    def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
+        runtime = self._cupy.cuda.runtime
+        flags = runtime.hostAllocMapped | runtime.hostAllocPortable
+        try:
+            owner = self._cupy.cuda.PinnedMemory(max(1, num_bytes), flags)
+        except runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                f"the driver page-locks no {format_bytes(num_bytes)} of RAM; raise --vram or"
+                " lower --ram"
+            ) from error
+        host = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(owner.ptr))
+        return CudaMemory(owner, num_bytes), host
+
+    def _no_memory(self, error: Any, num_bytes: int) -> Exception:
+        if error.status != _OUT_OF_MEMORY:
+            return DeviceError(f"the card failed: {error}")
+        wanted, free = format_bytes(num_bytes), format_bytes(self.free_bytes)
+        return DeviceError(f"the card has {free} left, not {wanted}; lower -c, -b or --vram")
+
+    def upload(self, target: Span, source: HostArray) -> None:
+        data = np.ascontiguousarray(source)
+        self._copy(target.address, data.ctypes.data, _fitting(target, data), _TO_DEVICE)
+        self._stream.synchronize()
+
+    def download(self, source: Span, target: HostArray) -> None:
+        self._copy(target.ctypes.data, source.address, _fitting(source, target), _TO_HOST)
+        self._stream.synchronize()
+
+    def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
+        if num_bytes:
+            runtime = self._cupy.cuda.runtime
+            runtime.memcpyAsync(target, source, num_bytes, kind, self._stream.ptr)
+
+    def launch(self, launch: Launch) -> None:
+        function = self._function(launch.kernel)
+        if launch.shared_bytes > _PLAIN_SHARED_BYTES:
+            function.max_dynamic_shared_size_bytes = launch.shared_bytes
+        arguments = tuple(map(_as_passed, launch.arguments))
+        with self._stream:
+            function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+
+    def _compile(self, kernel: Kernel) -> Any:
+        return self._module(kernel.file, kernel.quant_type).get_function(kernel.entry)
+
+    def _compile_module(self, file: str, quant_type: str | None) -> Any:
+        only = (f"-DONLY_{quant_type.upper()}",) if quant_type else ()
+        return self._cupy.RawModule(code=kernel_source(file), options=("-std=c++17", *only))
+
+    def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
+        tokens, rows, columns = shape
+        torch = self._torch
+        with torch.cuda.stream(self._torch_stream):
+            a = self._halves(x, tokens, columns)
+            b = self._halves(weights, rows, columns)
+            torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
+
+    def _halves(self, span: Span, rows: int, columns: int) -> Any:
+        return self._torch.as_tensor(_HalfArray(span, (rows, columns)), device="cuda")
+
+    def record(self, work: Sequence[Work]) -> Work:
+        """The kernels must have run before: loading one inside a capture is not allowed."""
+        self._stream.begin_capture()
+        try:
+            for each in work:
+                each()
+        finally:
+            graph = self._stream.end_capture()
+        return lambda: graph.launch(self._stream)
+
+    def synchronise(self) -> None:
+        self._stream.synchronize()
+
+
+class _HalfArray:
+    """A span as torch takes arrays of others: by the CUDA array interface, without a stream."""
+
+    def __init__(self, span: Span, shape: tuple[int, int]) -> None:
+        self.owner = span.memory
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": "<f2",
+            "data": (span.address, False),
+            "strides": None,
+            "version": 2,
+        }
+
+
+def _fitting(span: Span, array: HostArray) -> int:
+    if array.nbytes > span.num_bytes:
+        raise ValueError(f"{array.nbytes} bytes for a span of {span.num_bytes}")
+    return int(array.nbytes)
+
+
+def _as_passed(argument: Argument) -> np.generic:
+    """As CuPy passes it: addresses as 8 bytes, scalars in their own size."""
+    if argument is None:
+        return np.uint64(0)
+    return np.uint64(argument.address) if isinstance(argument, Span) else argument

@@ -1,0 +1,133 @@
+"""Attention of a recording: heads normed and rotated on their way into the KV cache."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sharpi.device.launch import Span
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.cuda import attention, heads
+from sharpi.ops.cuda.heads import CacheTarget
+from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.linear_calls import rounded_rows_of, rows_of
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.step_inputs import StepInputs
+from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
+from sharpi.ops.interface import AttentionShape, FloatArray
+
+_SCRATCH_BYTES = 32 << 20  # of partial results: more tokens go in turns
+_INT_BYTES = 4
+
+
+def attend(
+    recording: Recording,
+    cache: CardKvCache,
+    inputs: StepInputs,
+    q: Value,
+    k: Value,
+    v: Value,
+    shape: AttentionShape,
+    sinks: FloatArray | None = None,
+) -> Value:
+    """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,)."""
+    if sinks is not None:
+        recording.weights.want(sinks)
+    pending = [recording.take_pending(each) for each in (q, k, v)]
+    out = recording.value(shape.num_heads * shape.value_dim, q.rows, rounds=True)
+    at_once = _tokens_at_once(shape, recording)
+    scratch = recording.buffer(_scratch_bytes(shape, at_once, recording.limits.max_positions))
+    operation = _Attention(
+        recording, cache, inputs, (q, k, v), (pending[0], pending[1], pending[2]),
+        shape, out, scratch, at_once, sinks,
+    )  # fmt: skip
+    recording.append(operation.calls)
+    return out
+
+
+def _scratch_bytes(shape: AttentionShape, tokens: int, positions: int) -> int:
+    return attention.scratch_bytes(
+        tokens=tokens,
+        num_heads=shape.num_heads,
+        value_dim=shape.value_dim,
+        max_positions=positions,
+    )
+
+
+def _tokens_at_once(shape: AttentionShape, recording: Recording) -> int:
+    one = _scratch_bytes(shape, 1, recording.limits.max_positions)
+    return max(1, min(recording.limits.max_tokens, _SCRATCH_BYTES // one))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    recording: Recording
+    cache: CardKvCache
+    inputs: StepInputs
+    qkv: tuple[Value, Value, Value]
+    pending: tuple[PendingHeads | None, PendingHeads | None, PendingHeads | None]
+    shape: AttentionShape
+    out: Value
+    scratch: Buffer
+    at_once: int
+    sinks: FloatArray | None
+
+    def calls(self, extent: Extent) -> Iterator[Call]:
+        s, layer = self.shape, self.cache.layers[self.shape.layer]
+        q, k, v = self.qkv
+        if self.pending[0] is not None:
+            yield self._heads(q, self.pending[0], s.num_heads, None, extent.tokens)
+        for value, pending, pages in ((k, self.pending[1], layer.keys), (v, self.pending[2], layer.values)):
+            yield self._heads(value, pending, s.num_kv_heads, self._target(pages), extent.tokens)
+        for first in range(0, extent.tokens, self.at_once):
+            count = min(self.at_once, extent.tokens - first)
+            yield from self._attend(first, count, extent.positions)
+
+    def _target(self, pages: Span) -> CacheTarget:
+        inputs = self.inputs
+        return CacheTarget(pages, inputs.page_table, inputs.positions, self.cache.kv_type)
+
+    def _heads(
+        self,
+        value: Value,
+        pending: PendingHeads | None,
+        num_heads: int,
+        target: CacheTarget | None,
+        tokens: int,
+    ) -> Call:
+        pending = pending or PendingHeads()
+        return heads.heads(
+            self.recording.of(value),
+            tokens=tokens,
+            num_heads=num_heads,
+            head_dim=value.width // num_heads,
+            norm=pending.norm() if pending.norm else None,
+            rope=pending.rope() if pending.rope else None,
+            cache=target,
+        )
+
+    def _attend(self, first: int, count: int, max_positions: int) -> tuple[Call, Call]:
+        s, at, out = self.shape, self.recording, self.out
+        scratch = at.at(self.scratch)
+        assert scratch is not None
+        layer = self.cache.layers[s.layer]
+        return attention.attention(
+            rows_of(at, self.qkv[0], first, count),
+            layer.keys,
+            layer.values,
+            rows_of(at, out, first, count) if out.is_read else None,
+            rounded_rows_of(at, out, first, count) if out.rounded else None,
+            scratch,
+            page_table=self.inputs.page_table,
+            positions=self.inputs.positions.part(first * _INT_BYTES, count * _INT_BYTES),
+            sinks=at.weights.optional(self.sinks),
+            tokens=count,
+            num_heads=s.num_heads,
+            num_kv_heads=s.num_kv_heads,
+            key_dim=s.key_dim,
+            value_dim=s.value_dim,
+            scale=s.scale,
+            window=s.window,
+            soft_cap=s.soft_cap,
+            kv_type=self.cache.kv_type,
+            planes=at.planes,
+            max_positions=max_positions,
+        )

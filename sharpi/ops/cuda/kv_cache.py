@@ -1,0 +1,64 @@
+"""The KV cache on the card: pages of 64 positions, keys and values of a layer apart.
+
+Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim) in f16; as q8_0
+a page's head is int8 (64, dim), then f16 scales (64, dim / 32).
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.card_weights import aligned
+from sharpi.ops.interface import AttentionShape
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+
+CardKvType = Literal["f16", "q8_0"]
+_BLOCK = 32
+
+
+class LayerKv(NamedTuple):
+    """One layer's pages."""
+
+    keys: Span
+    values: Span
+
+
+def page_bytes(num_heads: int, dim: int, kv_type: CardKvType) -> int:
+    """Bytes of the keys, or of the values, of one page of a layer."""
+    row = 2 * dim if kv_type == "f16" else dim + 2 * (dim // _BLOCK)
+    return num_heads * PAGE_POSITIONS * row
+
+
+def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: CardKvType) -> int:
+    """Bytes of one layer's pages, as they are allocated."""
+    return sum(
+        aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kv_type))
+        for dim in (shape.key_dim, shape.value_dim)
+    )
+
+
+class CardKvCache:
+    """All pages of some layers in one memory; who uses which page is decided elsewhere."""
+
+    def __init__(
+        self,
+        device: Device,
+        shapes: Iterable[AttentionShape],
+        num_pages: int,
+        kv_type: CardKvType = "f16",
+    ) -> None:
+        shapes = tuple(shapes)
+        self.kv_type = kv_type
+        self.num_pages = num_pages
+        self.num_bytes = sum(layer_bytes(shape, num_pages, kv_type) for shape in shapes)
+        memory = device.allocate(self.num_bytes)
+        self.layers: dict[int, LayerKv] = {}
+        at = 0
+        for shape in shapes:
+            parts = []
+            for dim in (shape.key_dim, shape.value_dim):
+                size = num_pages * page_bytes(shape.num_kv_heads, dim, kv_type)
+                parts.append(Span(memory, at, size))
+                at += aligned(size)
+            self.layers[shape.layer] = LayerKv(*parts)

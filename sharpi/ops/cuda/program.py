@@ -1,0 +1,90 @@
+"""A step recorded for the card, ready to run: batches as launches, single tokens as a CUDA graph."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.device import Work
+from sharpi.device.launch import Launch
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.step_inputs import StepInputs
+from sharpi.ops.cuda.step_outputs import Rows4, StepOutputs
+from sharpi.ops.cuda.values import Call, Calls, Extent, Value
+from sharpi.ops.program import IntArray
+
+_LEAST_POSITIONS = 256
+
+
+class CardProgram:
+    """Calls as functions of the step's sizes; `run` makes them, or replays those of before.
+
+    A graph is captured at the second step of its sizes: the first has loaded the kernels.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        operations: Sequence[Calls],
+        inputs: StepInputs,
+        outputs: StepOutputs,
+        logits: Value,
+        router_logits: Sequence[Value],
+    ) -> None:
+        self._device, self._limits = recording.device, recording.limits
+        self._operations = operations
+        self._inputs, self._outputs = inputs, outputs
+        self._logits = Rows4(recording.of(logits), logits.width)
+        self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
+        self._graphs: dict[Extent, Work] = {}
+        self._seen: set[Extent] = set()
+
+    def run(
+        self, ids: IntArray, position: int, outputs: IntArray, pages: IntArray
+    ) -> npt.NDArray[np.float32]:
+        """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host."""
+        self._inputs.write(ids, position, outputs, pages)
+        self.replay(self._extent(len(ids), len(outputs), position))
+        return self._outputs.read(self._logits, len(outputs))
+
+    def _extent(self, tokens: int, outputs: int, position: int) -> Extent:
+        """Sizes of a step; of positions, so few different ones that graphs are used again."""
+        bound = _LEAST_POSITIONS
+        while bound < position + tokens:
+            bound *= 2
+        return Extent(tokens, outputs, min(bound, self._limits.max_positions))
+
+    def replay(self, extent: Extent) -> None:
+        """Starts the step's work."""
+        if extent in self._graphs:
+            self._graphs[extent]()
+        elif extent.tokens == 1 and extent in self._seen:
+            self._graphs[extent] = self._device.record(self._work(extent))
+            self._graphs[extent]()
+        else:
+            self._seen.add(extent)
+            for work in self._work(extent):
+                work()
+
+    def calls(self, extent: Extent) -> list[Call]:
+        """What a step of these sizes starts, in order."""
+        return [call for operation in self._operations for call in operation(extent)]
+
+    def _work(self, extent: Extent) -> list[Work]:
+        return [self._bound(call) for call in self.calls(extent)]
+
+    def _bound(self, call: Call) -> Work:
+        if isinstance(call, Launch):
+            return partial(self._device.launch, call)
+        return partial(self._device.matmul, *call)
+
+    @property
+    def routes(self) -> list[IntArray]:
+        """The last step's expert ids, (rows, used) for each MoE layer."""
+        return self._outputs.read_routes()
+
+    @property
+    def router_logits(self) -> list[npt.NDArray[np.float32]]:
+        """The last step's logits of each router, (tokens, experts)."""
+        return [self._outputs.read(v, self._limits.max_tokens) for v in self._router_logits]

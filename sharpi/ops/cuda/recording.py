@@ -1,0 +1,147 @@
+"""A step being recorded for the card: its calls, as functions of the sizes, and their buffers."""
+
+from collections.abc import Iterable
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Memory, Span
+from sharpi.errors import UnsupportedModelError
+from sharpi.ops.abi import Rows
+from sharpi.ops.buffers import Buffer, place
+from sharpi.ops.cuda import heads, quantise
+from sharpi.ops.cuda.activations import PLANES, activation_bytes
+from sharpi.ops.cuda.card_weights import CardWeights
+from sharpi.ops.cuda.values import Calls, Extent, PendingHeads, Value
+from sharpi.ops.program import ProgramLimits
+
+FLOAT_BYTES = 4
+_BLOCK = 32
+
+
+class Recording:
+    """Buffers live from the operation that makes them to the last that reads them."""
+
+    def __init__(self, device: Device, limits: ProgramLimits, weights: CardWeights) -> None:
+        self.device, self.limits, self.weights = device, limits, weights
+        self.planes = PLANES[limits.precision]
+        self._buffers: list[Buffer] = []
+        self._operations: list[Calls] = []
+        self._arena: Memory | None = None
+
+    def capacity(self, rows: Rows) -> int:
+        """Rows that a value may have."""
+        return self.limits.max_outputs if rows is Rows.OUTPUTS else self.limits.max_tokens
+
+    def value(self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False) -> Value:
+        """A new value, made by the operation that is appended next."""
+        floats = self.buffer(self.capacity(rows) * width * FLOAT_BYTES)
+        return Value(width, rows, floats, rounds=rounds)
+
+    def buffer(self, num_bytes: int) -> Buffer:
+        """Memory that the next operation is the first to use."""
+        now = len(self._operations)
+        buffer = Buffer(num_bytes, 0, Rows.TOKENS, now, now)
+        self._buffers.append(buffer)
+        return buffer
+
+    def append(self, calls: Calls) -> None:
+        """Adds an operation; called with the sizes of each step to come."""
+        self._operations.append(calls)
+
+    def floats(self, value: Value) -> Value:
+        """Says that the next operation reads the floats; its heads are done by then."""
+        self._settle(value)
+        self._touch(value.floats)
+        value.is_read = True
+        return value
+
+    def rounded(self, value: Value) -> Value:
+        """Says that the next operation reads the rounded rows, and sees that they are made."""
+        self._settle(value)
+        if value.width % _BLOCK:
+            raise UnsupportedModelError(f"rows of {value.width} values cannot be rounded by 32")
+        size = self.capacity(value.rows) * activation_bytes(value.width, self.planes)
+        if value.rounded is None and value.rounds and value.floats is not None:
+            value.rounded = self.buffer(size)
+            value.rounded.first = value.floats.first
+        elif value.rounded is None:
+            self.floats(value)
+            value.rounded = self.buffer(size)
+            self.append(lambda extent: [self._round(value, extent)])
+        self._touch(value.rounded)
+        return value
+
+    def _round(self, value: Value, extent: Extent) -> quantise.Launch:
+        target = self.at(value.rounded)
+        assert target is not None
+        return quantise.quantise(
+            self.of(value),
+            target,
+            tokens=extent.rows(value.rows),
+            columns=value.width,
+            planes=self.planes,
+        )
+
+    def _settle(self, value: Value) -> None:
+        """Does what is pending to the heads in place."""
+        pending = self.take_pending(value)
+        if pending is None:
+            return
+        self.append(
+            lambda extent: [
+                heads.heads(
+                    self.of(value),
+                    tokens=extent.rows(value.rows),
+                    num_heads=pending.num_heads,
+                    head_dim=value.width // pending.num_heads,
+                    norm=pending.norm() if pending.norm else None,
+                    rope=pending.rope() if pending.rope else None,
+                    cache=None,
+                )
+            ]
+        )
+
+    def take_pending(self, value: Value) -> PendingHeads | None:
+        """What the next operation has to do to a value's heads itself."""
+        pending, value.pending = value.pending, None
+        self.floats(value)
+        if pending is not None and pending.angles is not None:
+            self.floats(pending.angles)
+        return pending
+
+    def _touch(self, buffer: Buffer | None) -> None:
+        if buffer is not None:
+            buffer.last = len(self._operations)
+
+    def of(self, value: Value) -> Span:
+        """Where the floats of a value are."""
+        span = value.source if value.floats is None else self.at(value.floats)
+        assert span is not None
+        return span
+
+    def wanted(self, value: Value) -> Span | None:
+        """The same, None where nobody reads them."""
+        return self.of(value) if value.is_read else None
+
+    def at(self, buffer: Buffer | None) -> Span | None:
+        """Where a buffer is."""
+        if buffer is None:
+            return None
+        assert self._arena is not None
+        return Span(self._arena, buffer.offset, buffer.num_bytes)
+
+    def finish(self) -> list[Calls]:
+        """Places the buffers and copies the weights; the calls may be made from now on."""
+        size = place(self._buffers)
+        self._arena = self.device.allocate(size)
+        self.weights.load()
+        return self._operations
+
+    def keep(self, value: Value) -> None:
+        """Saves the floats from being written over after the last operation that reads them."""
+        self.floats(value)
+        assert value.floats is not None
+        value.floats.kept = True
+
+    def all_spans(self, buffers: Iterable[Buffer | None]) -> list[Span]:
+        """Where buffers are that exist."""
+        return [span for span in map(self.at, buffers) if span is not None]

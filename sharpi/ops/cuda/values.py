@@ -1,0 +1,64 @@
+"""What the operations of a recording hand on, and the calls that they become."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.abi import Rows
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.cuda.heads import HeadNorm, HeadRope
+
+
+class Extent(NamedTuple):
+    """The sizes of one step. `positions`: those that attention may look at, an upper bound."""
+
+    tokens: int
+    outputs: int
+    positions: int
+
+    def rows(self, kind: Rows) -> int:
+        """Rows of a value."""
+        return self.outputs if kind is Rows.OUTPUTS else self.tokens
+
+
+class Product(NamedTuple):
+    """A matrix product that the device's library computes; see `Device.matmul`."""
+
+    x: Span
+    weights: Span
+    out: Span
+    shape: tuple[int, int, int]
+
+
+Call: TypeAlias = Launch | Product
+Calls: TypeAlias = Callable[[Extent], Iterable[Call]]
+Later: TypeAlias = Callable[[], Span]
+
+
+@dataclass(slots=True)
+class PendingHeads:
+    """What is still to be done to each head of a value, on its way into attention."""
+
+    norm: Callable[[], HeadNorm] | None = None
+    rope: Callable[[], HeadRope] | None = None
+    num_heads: int = 0
+    angles: "Value | None" = None
+
+
+@dataclass(slots=True)
+class Value:
+    """Rows of floats, and the same rounded to 8 bits once an operation asks for that.
+
+    `source`: memory outside the arena that holds the floats. `rounds`: whether the operation that
+    makes the value can round it as well. `is_read`: whether anybody takes the floats.
+    """
+
+    width: int
+    rows: Rows
+    floats: Buffer | None
+    source: Span | None = None
+    rounds: bool = False
+    is_read: bool = False
+    rounded: Buffer | None = None
+    pending: PendingHeads | None = None
