@@ -4,6 +4,8 @@
 
 namespace sharpi {
 
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
 // The sum over all threads of a block of whole warps. `parts`: 32 floats of shared memory, which
 // may be used again after the next barrier.
 __device__ __forceinline__ float sum_block(float x, float* parts) {

@@ -1,0 +1,135 @@
+// The router's choice: scores of all experts, the best `used` of them, and their weights.
+//
+// One warp a token; lane i has experts i, i + 32, ... What is chosen by is compared as whole
+// numbers, which order like the floats: ids stay distinct whatever the logits are.
+#include "block_sums.cuh"
+
+namespace sharpi {
+
+constexpr int kMaxExperts = 512, kEach = kMaxExperts / kWarp;
+constexpr int kTaken = -0x7fffffff - 1, kHidden = kTaken + 1, kNoNumber = kTaken + 2;
+enum Scoring { kSoftmax = 0, kSigmoid = 1, kSoftmaxOfChosen = 2 };
+
+// Orders floats; + 0 makes a negative zero equal to zero.
+__device__ __forceinline__ int order_of(float x) {
+  const int bits = __float_as_int(x + 0.f);
+  return x != x ? kNoNumber : bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+
+// Softmax over the values of all lanes, -infinity where there is none.
+template <int N>
+__device__ __forceinline__ void softmax_lanes(float (&x)[N]) {
+  float peak = x[0], total = 0.f;
+#pragma unroll
+  for (int i = 1; i < N; i++) peak = fmaxf(peak, x[i]);
+  peak = max_lanes(peak);
+#pragma unroll
+  for (int i = 0; i < N; i++) total += x[i] = expf(x[i] - peak);
+  total = sum_lanes(total);
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] /= total;
+}
+
+__device__ __forceinline__ void score_lanes(float (&x)[kEach], int scoring) {
+  if (scoring == kSoftmax) softmax_lanes(x);
+  if (scoring != kSigmoid) return;
+#pragma unroll
+  for (int i = 0; i < kEach; i++) x[i] = 1.f / (1.f + expf(-x[i]));
+}
+
+// The sum of a group's two best, in the order of floats.
+__device__ __forceinline__ int group_strength(const float* choice, int size) {
+  float best = -infinity(), second = -infinity();
+  for (int i = 0; i < size; i++) {
+    second = fmaxf(second, fminf(best, choice[i]));
+    best = fmaxf(best, choice[i]);
+  }
+  return order_of(size > 1 ? best + second : best);
+}
+
+// Whether each group is one of the `groups_used` strongest, the first of equals.
+__device__ __forceinline__ void rank_groups(const float* choice, int* strength, int* keeps,
+                                            int experts, int num_groups, int groups_used) {
+  const int size = experts / num_groups, lane = threadIdx.x;
+  for (int g = lane; g < num_groups; g += kWarp)
+    strength[g] = group_strength(choice + g * size, size);
+  __syncwarp();
+  for (int g = lane; g < num_groups; g += kWarp) {
+    int stronger = 0;
+    for (int h = 0; h < num_groups; h++)
+      stronger += strength[h] > strength[g] || (strength[h] == strength[g] && h < g);
+    keeps[g] = stronger < groups_used;
+  }
+  __syncwarp();
+}
+
+// The lowest id of the highest key in the warp; its lane strikes it out.
+__device__ __forceinline__ int take_best(int (&keys)[kEach]) {
+  int key = keys[0], id = threadIdx.x;
+#pragma unroll
+  for (int i = 1; i < kEach; i++)
+    if (keys[i] > key) key = keys[i], id = threadIdx.x + i * kWarp;
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const int other_key = __shfl_xor_sync(kFullWarp, key, offset);
+    const int other_id = __shfl_xor_sync(kFullWarp, id, offset);
+    if (other_key > key || (other_key == key && other_id < id)) key = other_key, id = other_id;
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; i++)
+    if (id == int(threadIdx.x) + i * kWarp) keys[i] = kTaken;
+  return id;
+}
+
+}  // namespace sharpi
+
+// logits: (T, experts), up to 512; bias: (experts,) or null, for the choice alone; ids, weights:
+// (T, used), up to 32, best first. Blocks of one warp; grid (T).
+KERNEL __launch_bounds__(32)
+    route(const float* logits, const float* bias, int* ids, float* weights, int experts, int used,
+          int scoring, int normalise, float scale, int num_groups, int groups_used) {
+  using namespace sharpi;
+  __shared__ float scores[kMaxExperts], choice[kMaxExperts];
+  __shared__ int strength[kMaxExperts], keeps[kMaxExperts];
+  const int lane = threadIdx.x;
+  const float* row = logits + size_t(blockIdx.x) * experts;
+  float x[kEach];
+  int keys[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    const int e = lane + i * kWarp;
+    x[i] = e < experts ? row[e] : -infinity();
+  }
+  score_lanes(x, scoring);
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    const int e = lane + i * kWarp;
+    keys[i] = kTaken;
+    if (e >= experts) continue;
+    scores[e] = x[i];
+    choice[e] = bias ? x[i] + bias[e] : x[i];
+    keys[i] = order_of(choice[e]);
+  }
+  __syncwarp();
+  if (num_groups > 1) {
+    rank_groups(choice, strength, keeps, experts, num_groups, groups_used);
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int e = lane + i * kWarp;
+      if (e < experts && !keeps[e / (experts / num_groups)]) keys[i] = kHidden;
+    }
+  }
+  int id = 0;
+  for (int r = 0; r < used; r++) {
+    const int best = take_best(keys);
+    if (lane == r) id = best;
+  }
+  const bool has_one = lane < used;
+  float weight[1] = {has_one ? scores[id] : scoring == kSoftmaxOfChosen ? -infinity() : 0.f};
+  if (scoring == kSoftmaxOfChosen) softmax_lanes(weight);
+  const float total = sum_lanes(weight[0]);
+  const float floor = 6.103515625e-5f;
+  if (!has_one) return;
+  const float by = normalise ? (total < floor ? floor : total) : 1.f;
+  ids[size_t(blockIdx.x) * used + lane] = id;
+  weights[size_t(blockIdx.x) * used + lane] = weight[0] / by * scale;
+}

@@ -1,0 +1,39 @@
+"""Starts of the router's choice of experts."""
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.interface import Scoring
+
+
+def route(
+    logits: Span,
+    bias: Span | None,
+    ids: Span,
+    weights: Span,
+    *,
+    tokens: int,
+    experts: int,
+    used: int,
+    scoring: Scoring,
+    normalise: bool,
+    scale: float,
+    num_groups: int,
+    groups_used: int,
+) -> Launch:
+    """ids int32 and weights (T, used), best first, of logits (T, experts).
+
+    At most 512 experts, 32 used. `bias` (experts,) is for the choice alone. The rules are
+    `reference.choose_experts`'; ids are distinct even where logits are no numbers.
+    """
+    return Launch(
+        Kernel("route", "route"),
+        grid=(tokens, 1, 1),
+        block=32,
+        arguments=(
+            *(logits, bias, ids, weights, np.int32(experts), np.int32(used), np.int32(scoring)),
+            *(np.int32(normalise), np.float32(scale)),
+            *(np.int32(num_groups), np.int32(groups_used)),
+        ),
+        writes=frozenset({2, 3}),
+    )

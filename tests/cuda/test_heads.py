@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+from kv_pages import PAGE, page_bytes, unpack_row
+
+from sharpi.device.device import Device
+from sharpi.ops.cuda.heads import CacheTarget, HeadNorm, HeadRope, KvType, heads
+from sharpi.ops.reference import ReferenceOps
+
+EPSILON = 1e-5
+POSITIONS = np.array([0, 63, 200], np.int32)
+
+
+def _values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape[-1]).normal(0, 2, shape).astype(np.float32)
+
+
+def _angles(half: int) -> np.ndarray:
+    turns = POSITIONS[:, None] * 0.37 ** np.arange(half)
+    return np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
+
+
+def _want(
+    x: np.ndarray, weight: np.ndarray | None, angles: np.ndarray | None, interleaved: bool
+) -> np.ndarray:
+    """x: (T, heads, dim)"""
+    ops, flat = ReferenceOps(), x.reshape(len(x), -1)
+    if weight is not None:
+        flat = ops.rms_norm(flat, weight.reshape(-1), EPSILON, x.shape[1])
+    if angles is not None:
+        flat = ops.rope(flat, x.shape[1], angles, interleaved)
+    return flat.reshape(x.shape)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(
+    ("num_heads", "dim", "half"), [(1, 2, 1), (3, 80, 20), (8, 64, 32), (2, 576, 32)]
+)
+def test_in_place(
+    device: Device, num_heads: int, dim: int, half: int, interleaved: bool, per_head: bool
+) -> None:
+    x, angles = _values(3, num_heads, dim), _angles(half)
+    weight = _values(num_heads if per_head else 1, dim)
+    span = upload(device, x)
+    norm = HeadNorm(upload(device, weight), EPSILON, per_head)
+    rope = HeadRope(upload(device, angles), half, interleaved)
+    sizes = {"tokens": 3, "num_heads": num_heads, "head_dim": dim}
+    device.launch(heads(span, **sizes, norm=norm, rope=rope, cache=None))
+    want = _want(x, weight, angles, interleaved)
+    np.testing.assert_allclose(read(device, span, np.float32, x.shape), want, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_either_alone(device: Device, has_norm: bool) -> None:
+    x, weight, angles = _values(3, 5, 96), _values(96), _angles(24)
+    span = upload(device, x)
+    norm = HeadNorm(upload(device, weight), EPSILON, False) if has_norm else None
+    rope = None if has_norm else HeadRope(upload(device, angles), 24, False)
+    device.launch(heads(span, tokens=3, num_heads=5, head_dim=96, norm=norm, rope=rope, cache=None))
+    want = _want(x, weight if has_norm else None, None if has_norm else angles, False)
+    np.testing.assert_allclose(read(device, span, np.float32, x.shape), want, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("kv_type", "num_heads", "dim"),
+    [("f16", 2, 64), ("f16", 3, 70), ("f16", 1, 576), ("q8_0", 2, 128), ("q8_0", 1, 32)],
+)
+def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -> None:
+    x, angles = _values(3, num_heads, dim), _angles(16)
+    x[1, 0, :32] = 0  # a block of zeros has no scale
+    size, table = page_bytes(kv_type, num_heads, dim), np.array([4, 0, 0, 2], np.int32)
+    pages = empty(device, 5 * size)
+    target = CacheTarget(pages, upload(device, table), upload(device, POSITIONS), kv_type)
+    source = upload(device, x)
+    rope = HeadRope(upload(device, angles), 16, False)
+    sizes = {"tokens": 3, "num_heads": num_heads, "head_dim": dim}
+    device.launch(heads(source, **sizes, norm=None, rope=rope, cache=target))
+    np.testing.assert_array_equal(read(device, source, np.float32, x.shape), x)
+    bits = read(device, pages, np.uint8, (5, size))
+    for position, want in zip(POSITIONS, _want(x, None, angles, False), strict=True):
+        row = unpack_row(bits[table[position // PAGE]], position % PAGE, num_heads, dim, kv_type)
+        step = np.abs(want) * 2**-11 if kv_type == "f16" else np.abs(want).max() / 127 * 0.51
+        assert (np.abs(row - want) <= step + 1e-6).all()
+
+
+def test_cache_leaves_other_positions_alone(device: Device) -> None:
+    size = page_bytes("q8_0", 1, 32)
+    pages = upload(device, np.full(size, 7, np.uint8))
+    positions = upload(device, np.array([5], np.int32))
+    target = CacheTarget(pages, upload(device, np.zeros(1, np.int32)), positions, "q8_0")
+    x = upload(device, _values(1, 1, 32))
+    device.launch(heads(x, tokens=1, num_heads=1, head_dim=32, norm=None, rope=None, cache=target))
+    changed = np.flatnonzero(read(device, pages, np.uint8, (size,)) != 7)
+    where = {*range(5 * 32, 6 * 32), *range(PAGE * 32 + 10, PAGE * 32 + 12)}
+    assert set(changed.tolist()) <= where
+    assert len(changed) > 30
