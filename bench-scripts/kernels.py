@@ -18,7 +18,7 @@ import numpy as np
 from sharpi.errors import UsageError
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.hardware import probe_hardware
-from sharpi.model.weights import SUPPORTED_TYPES
+from sharpi.model.tensors import SUPPORTED_TYPES
 from sharpi.ops import abi
 from sharpi.ops.interface import Matrix
 from sharpi.ops.kv_cache import KvCache

@@ -6,6 +6,7 @@ a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling d
 
 import math
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import file_fault, printable
 from sharpi.gguf.metadata import Metadata
-from sharpi.ops.interface import FloatArray, RopeTable
+from sharpi.ops.interface import FloatArray, Ops, RopeTable, X
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -31,6 +32,38 @@ class RopeScaling:
     attention_factor: float = 0.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How a layer rotates queries and keys: the first `dims` values of each head.
+
+    `is_divided`: whether the divisors that the file may have apply.
+    """
+
+    dims: int
+    base: float
+    scaling: RopeScaling = RopeScaling()
+    is_interleaved: bool = False
+    is_divided: bool = True
+
+
+class Angles(Generic[X]):
+    """The angles of one pass: those of each rope are computed when a layer first asks for them."""
+
+    def __init__(self, ops: Ops[X], divisors: FloatArray | None) -> None:
+        self._ops, self._divisors = ops, divisors
+        self._known: dict[Rope, X] = {}
+
+    def rotate(self, x: X, num_heads: int, rope: Rope | None) -> X:
+        """x (heads * head_dim,) with its heads rotated; as it is without a rope."""
+        if rope is None:
+            return x
+        if rope not in self._known:
+            divisors = self._divisors if rope.is_divided else None
+            table = rope_table(rope.dims, rope.base, rope.scaling, divisors)
+            self._known[rope] = self._ops.rope_angles(table)
+        return self._ops.rope(x, num_heads, self._known[rope], rope.is_interleaved)
 
 
 def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:

@@ -4,7 +4,7 @@ Tensor names and sizes come from the file; a spec holds only what the file does 
 """
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ class ArchitectureSpec:
     the file has no key, 0 for that of the others. `window_period`: every so many layers one sees
     everything, 0 for a window on all. `divides_logits`: whether the logit scale divides (Granite)
     or multiplies. `hidden_query_scale_layers`: models of so many layers scale queries by
-    hidden / heads.
+    hidden / heads. `tensors`: a part's usual name -> its name in this architecture's files.
     """
 
     name: str
@@ -38,6 +38,7 @@ class ArchitectureSpec:
     window_period: int = 0
     divides_logits: bool = False
     hidden_query_scale_layers: int = 0
+    tensors: dict[str, str] = field(default_factory=dict)
 
     @property
     def activation_kind(self) -> Activation:
@@ -69,7 +70,7 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
     """A spec from TOML values; raises ValueError naming a key or value that does not exist."""
-    known = {field.name for field in fields(ArchitectureSpec)}
+    known = {each.name for each in fields(ArchitectureSpec)}
     if unknown := sorted(set(values) - known):
         raise ValueError(f"models/{architecture}.toml: unknown keys {', '.join(unknown)}")
     spec = ArchitectureSpec(**values)

@@ -1,95 +1,26 @@
 """The operations in plain NumPy: slow, obvious, and what every kernel is compared with.
 
-Weights are dequantised by the gguf package, arithmetic is float32 with float32 KV.
+Weights are dequantised by the gguf package, arithmetic is float32 with float32 KV. Attention and
+experts are in files of their own.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import erf
 from typing import Any
 
-import gguf
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.interface import (
-    Activation,
-    AttentionShape,
-    Bank,
-    ExpertBanks,
-    FloatArray,
-    Matrix,
-    RopeTable,
-    Router,
-    Scoring,
-)
+from sharpi.ops.interface import FloatArray, Matrix, RopeTable
+from sharpi.ops.reference_attention import ReferenceAttention
+from sharpi.ops.reference_experts import ReferenceExperts
+from sharpi.ops.reference_numbers import dequantise, sigmoid
 
 Array = npt.NDArray[Any]
 
 
-def dequantise(weight: Matrix | Bank) -> FloatArray:
-    """The weight as float32: (rows, columns), or (experts, rows, columns) of a bank."""
-    kind = gguf.GGMLQuantizationType(int(weight.quant_type))
-    shape: tuple[int, ...] = (weight.rows, weight.columns)
-    if isinstance(weight, Bank):
-        shape = (weight.num_experts, *shape)
-    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    rows = weight.data.reshape(-1, weight.columns // block * block_bytes)
-    if kind == gguf.GGMLQuantizationType.BF16:
-        halves = rows.view(np.uint16).astype(np.uint32)
-        return (halves << 16).view(np.float32).reshape(shape)
-    values = gguf.quants.dequantize(np.ascontiguousarray(rows), kind)
-    return np.asarray(values, dtype=np.float32).reshape(shape)
-
-
-def _softmax(x: FloatArray) -> FloatArray:
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return np.asarray(e / e.sum(axis=-1, keepdims=True), dtype=np.float32)
-
-
-def _sigmoid(x: FloatArray) -> FloatArray:
-    return np.asarray(1 / (1 + np.exp(-x)), dtype=np.float32)
-
-
-def activate(kind: Activation, x: FloatArray) -> FloatArray:
-    """The activation, elementwise."""
-    if kind is Activation.SILU:
-        y = x * _sigmoid(x)
-    elif kind is Activation.GELU_TANH:
-        y = x * _sigmoid(np.float32(1.5957691) * (x + np.float32(0.044715) * x**3))
-    elif kind is Activation.RELU2:
-        y = np.maximum(x, 0) ** 2
-    else:
-        y = 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5))
-    return np.asarray(y, dtype=np.float32)
-
-
-def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Expert ids (tokens, used), best first with ties to the lower id, and their weights."""
-    scores = logits
-    if router.scoring is Scoring.SOFTMAX:
-        scores = _softmax(logits)
-    elif router.scoring is Scoring.SIGMOID:
-        scores = _sigmoid(logits)
-    choice = scores if router.bias is None else scores + router.bias
-    if router.num_groups > 1:
-        grouped = choice.reshape(len(choice), router.num_groups, -1)
-        strength = np.sort(grouped, axis=-1)[..., -2:].sum(axis=-1)
-        order = np.argsort(-strength, axis=-1, kind="stable")[:, router.groups_used :]
-        grouped = grouped.copy()
-        np.put_along_axis(grouped, order[..., None], -np.inf, axis=1)
-        choice = grouped.reshape(choice.shape)
-    ids = np.argsort(-choice, axis=-1, kind="stable")[:, : router.num_used]
-    weights = np.take_along_axis(scores, ids, axis=-1)
-    if router.scoring is Scoring.SOFTMAX_OF_CHOSEN:
-        weights = _softmax(weights)
-    if router.normalise:
-        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 2**-14)
-    return ids.astype(np.int32), (weights * router.scale).astype(np.float32)
-
-
 @dataclass
-class ReferenceOps:
+class ReferenceOps(ReferenceAttention, ReferenceExperts):
     """One sequence, evaluated eagerly; `begin` a step, then run the model over this object."""
 
     ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -135,71 +66,6 @@ class ReferenceOps:
         heads[..., first], heads[..., second] = a * cos - b * sin, b * cos + a * sin
         return heads.reshape(x.shape)
 
-    def attention(self, q: Array, k: Array, v: Array, shape: AttentionShape) -> Array:
-        keys, values = self._remember(k, v, shape)
-        group = shape.num_heads // shape.num_kv_heads
-        queries = q.reshape(len(q), shape.num_heads, shape.key_dim)
-        scores = np.einsum("thd,phd->htp", queries, np.repeat(keys, group, axis=1)) * shape.scale
-        if shape.soft_cap:
-            scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
-        distance = self.positions[:, None] - np.arange(len(keys))
-        visible = (distance >= 0) & ((distance < shape.window) | (shape.window == 0))
-        weights = _softmax(np.where(visible, scores, -np.inf))
-        mixed = np.einsum("htp,phd->thd", weights, np.repeat(values, group, axis=1))
-        return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
-
-    def _remember(self, k: Array, v: Array, shape: AttentionShape) -> tuple[FloatArray, FloatArray]:
-        start = int(self.positions[0])
-        keys = k.reshape(len(k), shape.num_kv_heads, shape.key_dim)
-        values = v.reshape(len(v), shape.num_kv_heads, shape.value_dim)
-        if shape.layer in self.kv:
-            keys = np.concatenate([self.kv[shape.layer][0][:start], keys])
-            values = np.concatenate([self.kv[shape.layer][1][:start], values])
-        self.kv[shape.layer] = (keys, values)
-        return self.kv[shape.layer]
-
-    def route(self, logits: Array, router: Router) -> tuple[Array, Array]:
-        ids, weights = choose_experts(np.asarray(logits, np.float32), router)
-        self.routes.append(ids)
-        return ids, weights
-
-    def foresee(
-        self, x: Array, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
-    ) -> None:
-        """Everything is in memory: there is nothing to prefetch."""
-
-    def experts(
-        self,
-        x: Array,
-        banks: ExpertBanks,
-        activation: Activation,
-        route: tuple[Array, Array] | None,
-        residual: Array | None,
-        scale: float = 1.0,
-    ) -> Array:
-        ids, weights = route or (np.zeros((len(x), 1), np.int32), np.ones((len(x), 1), np.float32))
-        out = np.zeros((len(x), banks.down.rows), np.float32)
-        for expert in np.unique(ids):
-            tokens, ranks = np.nonzero(ids == expert)
-            hidden = self._expert(x[tokens], banks, activation, int(expert))
-            out[tokens] += weights[tokens, ranks][:, None] * hidden
-        base = 0 if residual is None else residual
-        return np.asarray(base + np.float32(scale) * out, dtype=np.float32)
-
-    def _expert(self, x: Array, banks: ExpertBanks, activation: Activation, e: int) -> FloatArray:
-        def product(bank: Bank, values: Array) -> FloatArray:
-            bias = 0 if bank.bias is None else bank.bias[e]
-            return np.asarray(values @ dequantise(bank)[e].T + bias, dtype=np.float32)
-
-        gate = activate(activation, product(banks.gate, x))
-        return product(banks.down, gate * product(banks.up, x))
-
-    def gated_expert(
-        self, x: Array, banks: ExpertBanks, activation: Activation, weight: Array, residual: Array
-    ) -> Array:
-        ids = np.zeros((len(x), 1), np.int32)
-        return self.experts(x, banks, activation, (ids, weight), residual)
-
     def add(self, a: Array, b: Array, scale: float) -> Array:
         return np.asarray(a + np.float32(scale) * b, dtype=np.float32)
 
@@ -207,7 +73,7 @@ class ReferenceOps:
         return np.asarray(x * np.float32(factor), dtype=np.float32)
 
     def sigmoid(self, x: Array) -> Array:
-        return _sigmoid(np.asarray(x, np.float32))
+        return sigmoid(np.asarray(x, np.float32))
 
     def soft_cap(self, x: Array, cap: float) -> Array:
         return np.asarray(cap * np.tanh(x / cap), dtype=np.float32)

@@ -50,7 +50,7 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
         query=max(s.num_heads * max(s.key_dim, s.value_dim) for s in config.attention),
         key=max(s.num_kv_heads * max(s.key_dim, s.value_dim) for s in config.attention),
         num_heads=max(s.num_heads for s in config.attention),
-        rope=config.rope_dims * (2 if config.local_rope_base else 1),
+        rope=config.rope_width,
         vocab=embedding.shape[0] if embedding is not None else 0,
         num_experts=config.num_experts,
         num_experts_per_token=used,

@@ -17,7 +17,7 @@ import sharpi.ops.library
 import sharpi.ops.program
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.ops import recorder
+from sharpi.ops import recorder_experts, recorder_tape
 from sharpi.ops.interface import Bank
 
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -28,17 +28,17 @@ CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs go to the emulated library, and what they point to into the memory it sees."""
     arm.memory.clear()
-    addresses_of = recorder._addresses
+    addresses_of = recorder_experts._addresses
 
-    def data(_: recorder.Recorder, array: npt.NDArray[np.generic] | None) -> int | None:
+    def data(_: recorder_tape.Tape, array: npt.NDArray[np.generic] | None) -> int | None:
         return None if array is None else int(arm.memory.place(array).ctypes.data)
 
     def addresses(bank: Bank) -> npt.NDArray[np.uint64]:
         return addresses_of(replace(bank, data=arm.memory.place(bank.data)))
 
-    monkeypatch.setattr(recorder.Recorder, "_data", data)
-    monkeypatch.setattr(recorder, "_addresses", addresses)
-    monkeypatch.setattr(recorder, "aligned_bytes", arm.memory.take)
+    monkeypatch.setattr(recorder_tape.Tape, "_data", data)
+    monkeypatch.setattr(recorder_experts, "_addresses", addresses)
+    monkeypatch.setattr(recorder_tape, "aligned_bytes", arm.memory.take)
     for module in (sharpi.ops.program, sharpi.ops.library):
         monkeypatch.setattr(module, "load_library", lambda: arm)
 

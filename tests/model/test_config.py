@@ -32,7 +32,7 @@ def test_sizes_of_a_sound_file() -> None:
     sound = config({})
     assert (sound.num_layers, sound.hidden_size, sound.num_experts) == (2, 64, 8)
     assert [shape.key_dim for shape in sound.attention] == [16, 16]
-    assert sound.rope_dims == 16
+    assert sound.rope_width == 16
 
 
 @pytest.mark.parametrize(

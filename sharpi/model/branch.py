@@ -1,0 +1,26 @@
+"""A branch of the residual stream: normed input, a computation, and its sum with the stream."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sharpi.model.norm import Norm
+from sharpi.ops.interface import Ops, X
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """x + scale * post_norm(computation(norm(x))); architectures without it have no `post_norm`."""
+
+    norm: Norm
+    post_norm: Norm | None
+    scale: float
+
+    def follow(self, ops: Ops[X], x: X, compute: Callable[[X, X | None, float], X]) -> X:
+        """The stream (hidden,) after the branch.
+
+        `compute(h, residual, scale)` gives residual + scale * its result, or that alone.
+        """
+        h = self.norm.apply(ops, x)
+        if self.post_norm is None:
+            return compute(h, x, self.scale)
+        return ops.add(x, self.post_norm.apply(ops, compute(h, None, 1.0)), self.scale)

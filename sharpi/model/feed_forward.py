@@ -1,0 +1,124 @@
+"""A layer's feed-forward: dense, or routed experts with an optional shared one."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sharpi.model.branch import Branch
+from sharpi.model.norm import load_norm, optional_norm
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
+
+
+class FeedForward(Protocol):
+    """One layer's weights and step."""
+
+    @property
+    def experts(self) -> ExpertBanks | None:
+        """The routed experts, None in a dense layer."""
+
+    def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
+        """The residual stream (hidden,) afterwards; `following` is the next layer's."""
+
+    def foresee(self, ops: Ops[X], x: X) -> None:
+        """A hint which experts the layer will choose, from the stream as it is by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardSettings:
+    """What all layers' feed-forwards share; `router` has neither bias nor layer yet."""
+
+    hidden_size: int
+    norm_epsilon: float
+    residual_scale: float
+    activation: Activation
+    router: Router
+
+    def load(self, tensors: TensorSource, layer: int) -> FeedForward:
+        """The layer's weights: routed where the file has a router for it."""
+        branch = self._branch(tensors)
+        if not tensors.has("ffn_gate_inp.weight"):
+            banks = tensors.banks("ffn_%s", self.hidden_size, 1)
+            return DenseFeedForward(branch, banks, self.activation)
+        hidden, router = self.hidden_size, self.router
+        bias = tensors.optional_vector("exp_probs_b.bias", router.num_experts)
+        banks = tensors.banks("ffn_%s_exps", hidden, router.num_experts)
+        return RoutedFeedForward(
+            branch=branch,
+            experts=replace(banks, layer=layer),
+            activation=self.activation,
+            router=replace(router, bias=bias, layer=layer),
+            router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),
+            shared=tensors.optional_banks("ffn_%s_shexp", hidden),
+            shared_gate=tensors.optional_matrix("ffn_gate_inp_shexp", (1, hidden)),
+        )
+
+    def _branch(self, tensors: TensorSource) -> Branch:
+        size, epsilon = self.hidden_size, self.norm_epsilon
+        return Branch(
+            norm=load_norm(tensors, "ffn_norm", epsilon, size),
+            post_norm=optional_norm(tensors, "post_ffw_norm", epsilon, size),
+            scale=self.residual_scale,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DenseFeedForward:
+    """down(act(gate h) * up h)."""
+
+    branch: Branch
+    banks: ExpertBanks
+    activation: Activation
+
+    @property
+    def experts(self) -> None:
+        """There are none."""
+
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+        """The residual stream (hidden,) afterwards."""
+
+        def compute(h: X, residual: X | None, scale: float) -> X:
+            return ops.experts(h, self.banks, self.activation, None, residual, scale)
+
+        return self.branch.follow(ops, x, compute)
+
+    def foresee(self, ops: Ops[X], x: X) -> None:
+        """There is nothing to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedFeedForward:
+    """The chosen experts' weighted sum, and a shared one that may have a gate of its own."""
+
+    branch: Branch
+    experts: ExpertBanks
+    activation: Activation
+    router: Router
+    router_matrix: Matrix
+    shared: ExpertBanks | None
+    shared_gate: Matrix | None
+
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+        """The residual stream (hidden,) afterwards."""
+
+        def compute(h: X, residual: X | None, scale: float) -> X:
+            (logits,) = ops.linear(h, [self.router_matrix])
+            route = ops.route(logits, self.router)
+            if following is not None:
+                following.foresee(ops, x)
+            out = ops.experts(h, self.experts, self.activation, route, residual, scale)
+            return self._add_shared(ops, h, out, scale)
+
+        return self.branch.follow(ops, x, compute)
+
+    def foresee(self, ops: Ops[X], x: X) -> None:
+        """Tries the router on the stream before the layer's attention."""
+        norm = self.branch.norm
+        ops.foresee(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
+
+    def _add_shared(self, ops: Ops[X], h: X, out: X, scale: float) -> X:
+        if self.shared is None:
+            return out
+        if self.shared_gate is None:
+            return ops.experts(h, self.shared, self.activation, None, out, scale)
+        (gate,) = ops.linear(h, [self.shared_gate])
+        return ops.gated_expert(h, self.shared, self.activation, ops.sigmoid(gate), out)

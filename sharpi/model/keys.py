@@ -1,0 +1,76 @@
+"""The architecture's own keys of a file's metadata, and the ranges that they must lie in.
+
+Keys are those of the GGUF specification; `<architecture>.` is put in front here.
+"""
+
+from sharpi.errors import ModelFileError
+from sharpi.gguf.fault import file_fault
+from sharpi.gguf.metadata import Metadata
+
+
+class Keys:
+    """Typed access by short names; every refusal is a ModelFileError naming file and key."""
+
+    def __init__(self, metadata: Metadata, architecture: str) -> None:
+        self.metadata = metadata
+        self.architecture = architecture
+        self.num_predict_layers = self.integer("nextn_predict_layers", 0)
+        self.num_layers = self._trunk_layers()
+        self.hidden_size = self.count("embedding_length", maximum=1 << 20)
+
+    def _trunk_layers(self) -> int:
+        """Layers of the model itself; those after them predict further tokens, and are left out."""
+        stored, extra = self.count("block_count", maximum=4096), self.num_predict_layers
+        if not 0 <= extra < stored:
+            raise self.fault(
+                f"{self.name('nextn_predict_layers')} is {extra}, outside 0..{stored - 1}"
+            )
+        return stored - extra
+
+    def name(self, key: str) -> str:
+        """The key as the file has it."""
+        return f"{self.architecture}.{key}"
+
+    def fault(self, what: str) -> ModelFileError:
+        """The error to raise for what the file says."""
+        return file_fault(self.metadata.path, what)
+
+    def has(self, key: str) -> bool:
+        """Whether the file has the key."""
+        return self.name(key) in self.metadata
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A whole number."""
+        return self.metadata.get_int(self.name(key), default)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A finite number."""
+        return self.metadata.get_float(self.name(key), default)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """A truth value."""
+        return self.metadata.get_bool(self.name(key), default)
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A number above 0; the default may be 0."""
+        value = self.number(key, default)
+        if value <= 0 and value != default:
+            raise self.fault(f"{self.name(key)} is {value}, not more than 0")
+        return value
+
+    def count(self, key: str, maximum: int) -> int:
+        """A whole number from 1 to `maximum`."""
+        value = self.integer(key)
+        if not 0 < value <= maximum:
+            raise self.fault(f"{self.name(key)} is {value}, outside 1..{maximum}")
+        return value
+
+    def per_layer(self, key: str, minimum: int = 1) -> list[int]:
+        """One count for all layers, or one a layer; those of layers left out are dropped."""
+        values = self.metadata.get_ints(self.name(key))
+        stored = self.num_layers + self.num_predict_layers
+        if len(values) == 1:
+            values = values * stored
+        if len(values) not in (stored, self.num_layers) or min(values) < minimum:
+            raise self.fault(f"{self.name(key)} must be 1 or {stored} counts, not {values[:8]}")
+        return values[: self.num_layers]

@@ -1,0 +1,30 @@
+"""A norm: its weight, and what it does to values."""
+
+from dataclasses import dataclass
+
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import FloatArray, Ops, X
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """x / rms(x) * weight over runs as wide as the weight, or over one run a head where the weight
+    covers several."""
+
+    weight: FloatArray
+    epsilon: float
+
+    def apply(self, ops: Ops[X], x: X, width: int | None = None) -> X:
+        """The norm of x (width,); where `width` exceeds the weight's, of each part of that size."""
+        groups = 1 if width is None else width // self.weight.size
+        return ops.rms_norm(x, self.weight, self.epsilon, groups)
+
+
+def load_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm:
+    """The norm `<name>.weight` of one of these sizes."""
+    return Norm(tensors.vector(f"{name}.weight", *sizes), epsilon)
+
+
+def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm | None:
+    """None where the file has no such norm."""
+    return load_norm(tensors, name, epsilon, *sizes) if tensors.has(f"{name}.weight") else None

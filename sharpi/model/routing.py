@@ -1,0 +1,32 @@
+"""How a model's routers choose: read from the file's keys, with the architecture's defaults."""
+
+from sharpi.model.keys import Keys
+from sharpi.model.spec import ArchitectureSpec
+from sharpi.ops.interface import Router, Scoring
+
+_SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF_CHOSEN}
+
+
+def read_router(keys: Keys, spec: ArchitectureSpec) -> Router:
+    """The choice that all layers share, `num_experts` 0 in a dense model; raises ModelFileError."""
+    experts, used = keys.integer("expert_count", 0), keys.integer("expert_used_count", 0)
+    if experts and not 0 < used <= experts:
+        name = keys.name("expert_used_count")
+        raise keys.fault(f"{name} is {used}, outside 1..{experts}, the number of experts")
+    return Router(
+        num_experts=experts,
+        num_used=used,
+        scoring=_scoring(keys, spec),
+        normalise=keys.flag("expert_weights_norm", spec.router_normalises),
+        scale=keys.number("expert_weights_scale", 0.0) or 1.0,
+    )
+
+
+def _scoring(keys: Keys, spec: ArchitectureSpec) -> Scoring:
+    code = keys.integer("expert_gating_func", 0)
+    if code == 0:
+        return spec.scoring_kind
+    if code not in _SCORING_OF_KEY:
+        name = keys.name("expert_gating_func")
+        raise keys.fault(f"{name} is {code}; 1, 2 and 3 are known")
+    return _SCORING_OF_KEY[code]

@@ -1,0 +1,148 @@
+"""Takes tensors from the file by name, checks type and shape, and remembers which were taken.
+
+Quantised matrices stay views into the mapped file; one-dimensional tensors (norms, biases) are
+small and are taken as float32.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sharpi.errors import ModelFileError, UnsupportedModelError
+from sharpi.gguf.quant_types import QuantType
+from sharpi.gguf.reader import GgufFile, Tensor
+from sharpi.ops.interface import Bank, ExpertBanks, FloatArray, Matrix
+
+SUPPORTED_TYPES = frozenset(
+    QuantType[name]
+    for name in (
+        "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K",
+        "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSource:
+    """The file's tensors whose names begin with `prefix`.
+
+    `renames`: a part's name here -> its name in this architecture's files. A name that a rename
+    leads to means that part alone.
+    """
+
+    file: GgufFile
+    renames: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    taken: set[str] = field(default_factory=set)
+
+    def layer(self, index: int) -> "TensorSource":
+        """The tensors of one layer."""
+        return replace(self, prefix=f"blk.{index}.")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor for this part."""
+        return self._full_name(name) in self.file.tensors
+
+    def unused(self) -> tuple[str, ...]:
+        """Names of all tensors that nobody took."""
+        return tuple(name for name in self.file.tensors if name not in self.taken)
+
+    def vector(self, name: str, *sizes: int) -> FloatArray:
+        """A one-dimensional tensor of one of these sizes, as float32."""
+        tensor = self.tensor(name)
+        if len(tensor.shape) != 1 or tensor.shape[0] not in sizes:
+            self._check(tensor, sizes[:1])
+        return self._floats(tensor)
+
+    def optional_vector(self, name: str, *sizes: int) -> FloatArray | None:
+        """None where the file has no such tensor."""
+        return self.vector(name, *sizes) if self.has(name) else None
+
+    def matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix:
+        """`<name>.weight` (rows, columns), with `<name>.bias` when there is one."""
+        tensor = self.tensor(f"{name}.weight")
+        if shape[0] == 1 and len(tensor.shape) == 1:
+            self._check(tensor, shape[1:])
+        else:
+            self._check(tensor, shape)
+        rows = tensor.num_values // shape[1]
+        bias = self.optional_vector(f"{name}.bias", rows)
+        full_name = tensor.name.removesuffix(".weight")
+        return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias)
+
+    def optional_matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix | None:
+        """None where the file has no such tensor."""
+        return self.matrix(name, shape) if self.has(f"{name}.weight") else None
+
+    def banks(self, pattern: str, hidden: int, num_experts: int) -> ExpertBanks:
+        """gate and up (width, hidden), down (hidden, width); a leading axis for several experts."""
+        gate = self.bank(pattern % "gate", num_experts, (None, hidden))
+        up = self.bank(pattern % "up", num_experts, (gate.rows, hidden))
+        return ExpertBanks(gate, up, self.bank(pattern % "down", num_experts, (hidden, gate.rows)))
+
+    def optional_banks(self, pattern: str, hidden: int) -> ExpertBanks | None:
+        """A feed-forward of one expert, None where the file has no such tensors."""
+        return self.banks(pattern, hidden, 1) if self.has(f"{pattern % 'gate'}.weight") else None
+
+    def bank(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> Bank:
+        """`<name>.weight` (experts, rows, columns), with `<name>.bias` when there is one."""
+        tensor = self.tensor(f"{name}.weight")
+        stacked = len(tensor.shape) == 3 or num_experts > 1
+        self._check(tensor, (num_experts, *shape) if stacked else shape)
+        rows, columns = tensor.shape[-2:]
+        full_name = tensor.name.removesuffix(".weight")
+        bias = self._bank_bias(f"{name}.bias", (num_experts, rows) if stacked else (rows,))
+        bias = None if bias is None else bias.reshape(num_experts, rows)
+        return Bank(full_name, tensor.quant_type, num_experts, rows, columns, tensor.data, bias)
+
+    def _bank_bias(self, name: str, shape: tuple[int, ...]) -> FloatArray | None:
+        if not self.has(name):
+            return None
+        tensor = self.tensor(name)
+        self._check(tensor, shape)
+        return self._floats(tensor)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of a part; raises ModelFileError, or UnsupportedModelError for its type."""
+        full_name = self._full_name(name)
+        if full_name not in self.file.tensors:
+            raise ModelFileError(f"{self.file.path}: tensor {full_name} is missing")
+        self.taken.add(full_name)
+        tensor = self.file.tensors[full_name]
+        if tensor.quant_type not in SUPPORTED_TYPES:
+            known = ", ".join(sorted(t.name for t in SUPPORTED_TYPES))
+            raise UnsupportedModelError(
+                f"{self.file.path}: tensor {full_name} is {tensor.quant_type.name}; "
+                f"sharpi runs {known}"
+            )
+        return tensor
+
+    def _full_name(self, name: str) -> str:
+        part, dot, kind = name.rpartition(".")
+        if part in self.renames:
+            part = self.renames[part]
+        elif part in self.renames.values():
+            part = f"{part} under another meaning"
+        return f"{self.prefix}{part}{dot}{kind}"
+
+    def _check(self, tensor: Tensor, expected: Sequence[int | None]) -> None:
+        fits = len(tensor.shape) == len(expected) and all(
+            want is None or have == want for have, want in zip(tensor.shape, expected, strict=True)
+        )
+        if not fits:
+            want = " x ".join("?" if n is None else str(n) for n in expected)
+            have = " x ".join(map(str, tensor.shape))
+            raise ModelFileError(f"{self.file.path}: tensor {tensor.name} is {have}, not {want}")
+
+    def _floats(self, tensor: Tensor) -> FloatArray:
+        if tensor.quant_type is QuantType.F32:
+            return np.frombuffer(tensor.data, np.float32)
+        if tensor.quant_type is QuantType.F16:
+            return np.frombuffer(tensor.data, np.float16).astype(np.float32)
+        if tensor.quant_type is QuantType.BF16:
+            return (np.frombuffer(tensor.data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        raise UnsupportedModelError(
+            f"{self.file.path}: tensor {tensor.name} is {tensor.quant_type.name}; "
+            "vectors must be floats"
+        )

@@ -1,0 +1,40 @@
+"""Records attention over the KV cache."""
+
+from sharpi.ops import abi
+from sharpi.ops.abi import OpKind
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.interface import AttentionShape
+from sharpi.ops.kv_cache import KvCache, value_stride
+from sharpi.ops.recorder_tape import Tape
+
+
+class AttentionRecorder(Tape):
+    """The attention of `Ops[Buffer]`, over the pages of one KV cache."""
+
+    _cache: KvCache
+
+    def attention(self, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Buffer:
+        layer = abi.KvLayerParams(
+            self._data(self._cache.layers[shape.layer]),
+            shape.num_kv_heads,
+            shape.key_dim,
+            shape.value_dim,
+            value_stride(shape),
+        )
+        self._add(
+            OpKind.KV_STORE, [k, v], lambda: abi.KvStoreParams(self._at(k), self._at(v), layer)
+        )
+        out = self._buffer(shape.num_heads * shape.value_dim)
+        return self._add(
+            OpKind.ATTENTION,
+            [out, q],
+            lambda: abi.AttentionParams(
+                self._at(q),
+                self._at(out),
+                layer,
+                shape.num_heads,
+                shape.window,
+                shape.scale,
+                shape.soft_cap,
+            ),
+        )

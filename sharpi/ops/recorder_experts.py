@@ -1,0 +1,135 @@
+"""Records routing and the feed-forwards of experts, in memory or brought there on the way."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops import abi
+from sharpi.ops.abi import OpKind, Rows
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.interface import (
+    Activation,
+    Bank,
+    ExpertBanks,
+    ExpertSource,
+    FloatArray,
+    Matrix,
+    Router,
+)
+from sharpi.ops.recorder_linear import LinearRecorder
+from sharpi.ops.recorder_rows import RowRecorder
+
+
+class ExpertsRecorder(RowRecorder, LinearRecorder):
+    """Routes and experts of `Ops[Buffer]`; a `source` brings experts that are not in memory."""
+
+    _source: ExpertSource | None
+    _keeps_router_logits: bool
+
+    def route(self, logits: Buffer, router: Router) -> tuple[Buffer, Buffer]:
+        ids = self._buffer(router.num_used, logits.rows)
+        weights = self._buffer(router.num_used, logits.rows)
+        ids.kept = True  # statistics read the step's routes afterwards
+        self._routes.append(ids)
+        if self._keeps_router_logits:
+            logits.kept = True
+            self._router_logits.append(logits)
+        self._add(
+            OpKind.ROUTE,
+            [logits, ids, weights],
+            lambda: abi.RouteParams(
+                self._at(logits), self._data(router.bias), self._at(ids), self._at(weights),
+                router.num_experts, router.num_used, router.scoring, router.normalise,
+                router.scale, router.num_groups, router.groups_used, logits.rows,
+            ),
+        )  # fmt: skip
+        if self._source is not None:
+            self._lease(self._source, ids, router.layer)
+        return ids, weights
+
+    def _lease(self, source: ExpertSource, ids: Buffer, layer: int) -> None:
+        self._add(
+            OpKind.LEASE,
+            [ids],
+            lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
+        )
+
+    def foresee(
+        self, x: Buffer, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        source = self._source
+        if source is None or not source.asks_router:
+            return
+        h, logits = self._buffer(x.width, Rows.GUESSED), self._buffer(matrix.rows, Rows.GUESSED)
+        self._norm(x, norm, epsilon, 1, h)
+        self._linear(h, [(matrix, logits, None, 1.0)])
+        self._add(
+            OpKind.FORESEE,
+            [logits],
+            lambda: abi.ForeseeParams(
+                source.handle, self._at(logits), self._data(router.bias), router.layer,
+                router.num_experts, router.num_used,
+            ),
+        )  # fmt: skip
+
+    def experts(
+        self,
+        x: Buffer,
+        banks: ExpertBanks,
+        activation: Activation,
+        route: tuple[Buffer, Buffer] | None,
+        residual: Buffer | None,
+        scale: float = 1.0,
+    ) -> Buffer:
+        ids, weights = route or (None, None)
+        return self._experts(x, banks, activation, ids, weights, residual, scale)
+
+    def gated_expert(
+        self,
+        x: Buffer,
+        banks: ExpertBanks,
+        activation: Activation,
+        weight: Buffer,
+        residual: Buffer,
+    ) -> Buffer:
+        return self._experts(x, banks, activation, None, weight, residual, 1.0)
+
+    def _experts(
+        self,
+        x: Buffer,
+        banks: ExpertBanks,
+        activation: Activation,
+        ids: Buffer | None,
+        weights: Buffer | None,
+        residual: Buffer | None,
+        scale: float,
+    ) -> Buffer:
+        feed = None if ids is None or self._source is None else self._source.handle
+        out = self._buffer(banks.down.rows, x.rows)
+        touched = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
+        return self._add(
+            OpKind.EXPERTS,
+            [out, *touched],
+            lambda: abi.ExpertsParams(
+                self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
+                self._bank(banks, 0), self._bank(banks, 1), self._bank(banks, 2),
+                banks.gate.num_experts, 1 if ids is None else ids.width, activation,
+                self._limits.precision_code, scale, x.rows, feed, banks.layer or 0,
+            ),
+        )  # fmt: skip
+
+    def _bank(self, banks: ExpertBanks, piece: int) -> abi.BankParams:
+        bank = (banks.gate, banks.up, banks.down)[piece]
+        if banks.layer is None or self._source is None:
+            table = self._data(_addresses(bank))
+        else:
+            table = self._source.table(banks.layer, piece)
+        return abi.BankParams(
+            table, self._data(bank.bias), bank.quant_type, bank.rows, bank.columns
+        )
+
+
+def _addresses(bank: Bank) -> npt.NDArray[np.uint64]:
+    """Where each expert's matrix begins, (experts)."""
+    stride = bank.data.nbytes // bank.num_experts
+    offsets = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
+    return np.uint64(bank.data.ctypes.data) + offsets

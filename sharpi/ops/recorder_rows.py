@@ -1,0 +1,109 @@
+"""Records the operations that treat each row of a step alone."""
+
+from sharpi.ops import abi
+from sharpi.ops.abi import OpKind, Rows
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.interface import FloatArray, Matrix, RopeTable
+from sharpi.ops.recorder_tape import FLOAT_BYTES, Tape
+
+
+class RowRecorder(Tape):
+    """Embedding, norms, rotations and elementwise operations of `Ops[Buffer]`."""
+
+    def embed(self, table: Matrix, scale: float) -> Buffer:
+        out = self._buffer(table.columns)
+        return self._add(
+            OpKind.EMBED,
+            [out],
+            lambda: abi.EmbedParams(
+                self._data(table.data),
+                table.quant_type,
+                table.rows,
+                table.columns,
+                scale,
+                self._at(out),
+            ),
+        )
+
+    def rms_norm(self, x: Buffer, weight: FloatArray, epsilon: float, groups: int = 1) -> Buffer:
+        return self._norm(x, weight, epsilon, groups, self._buffer(x.width, x.rows))
+
+    def _norm(
+        self, x: Buffer, weight: FloatArray, epsilon: float, groups: int, out: Buffer
+    ) -> Buffer:
+        width = x.width // groups
+        per_group = int(groups > 1 and weight.size == x.width)
+        return self._add(
+            OpKind.RMS_NORM,
+            [out, x],
+            lambda: abi.RmsNormParams(
+                self._at(x),
+                self._data(weight),
+                self._at(out),
+                width,
+                groups,
+                per_group,
+                epsilon,
+                out.rows,
+            ),
+        )
+
+    def rope_angles(self, table: RopeTable) -> Buffer:
+        half = len(table.frequencies)
+        out = self._buffer(2 * half)
+        sines = self._limits.max_tokens * half * FLOAT_BYTES
+        return self._add(
+            OpKind.ROPE_ANGLES,
+            [out],
+            lambda: abi.RopeAnglesParams(
+                self._data(table.frequencies),
+                self._at(out),
+                self._at(out, sines),
+                half,
+                table.scale,
+            ),
+        )
+
+    def rope(self, x: Buffer, num_heads: int, angles: Buffer, interleaved: bool) -> Buffer:
+        half = angles.width // 2
+        sines = self._limits.max_tokens * half * FLOAT_BYTES
+        return self._add(
+            OpKind.ROPE,
+            [x, angles],
+            lambda: abi.RopeParams(
+                self._at(x), self._at(angles), self._at(angles, sines),
+                num_heads, x.width // num_heads, half, interleaved,
+            ),
+        )  # fmt: skip
+
+    def add(self, a: Buffer, b: Buffer, scale: float) -> Buffer:
+        return self._add_scaled(a, b, scale)
+
+    def scale(self, x: Buffer, factor: float) -> Buffer:
+        return self._add_scaled(None, x, factor)
+
+    def _add_scaled(self, a: Buffer | None, b: Buffer, scale: float) -> Buffer:
+        out = self._buffer(b.width, b.rows)
+        return self._add(
+            OpKind.ADD_SCALED,
+            [out, b] if a is None else [out, a, b],
+            lambda: abi.AddScaledParams(
+                self._at(a), self._at(b), self._at(out), b.width, scale, b.rows
+            ),
+        )
+
+    def sigmoid(self, x: Buffer) -> Buffer:
+        return self._add(
+            OpKind.SIGMOID, [x], lambda: abi.SigmoidParams(self._at(x), x.width, x.rows)
+        )
+
+    def soft_cap(self, x: Buffer, cap: float) -> Buffer:
+        return self._add(
+            OpKind.SOFT_CAP, [x], lambda: abi.SoftCapParams(self._at(x), x.width, x.rows, cap)
+        )
+
+    def select_outputs(self, x: Buffer) -> Buffer:
+        out = self._buffer(x.width, Rows.OUTPUTS)
+        return self._add(
+            OpKind.GATHER, [out, x], lambda: abi.GatherParams(self._at(x), self._at(out), x.width)
+        )

@@ -1,0 +1,41 @@
+"""Attention in plain NumPy, with float32 keys and values of one sequence."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.reference_numbers import softmax
+
+Array = npt.NDArray[Any]
+
+
+class ReferenceAttention:
+    """The attention of `Ops[Array]`; `kv` holds keys and values (positions, heads, dim) a layer."""
+
+    positions: npt.NDArray[np.int32]
+    kv: dict[int, tuple[FloatArray, FloatArray]]
+
+    def attention(self, q: Array, k: Array, v: Array, shape: AttentionShape) -> Array:
+        keys, values = self._remember(k, v, shape)
+        group = shape.num_heads // shape.num_kv_heads
+        queries = q.reshape(len(q), shape.num_heads, shape.key_dim)
+        scores = np.einsum("thd,phd->htp", queries, np.repeat(keys, group, axis=1)) * shape.scale
+        if shape.soft_cap:
+            scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
+        distance = self.positions[:, None] - np.arange(len(keys))
+        visible = (distance >= 0) & ((distance < shape.window) | (shape.window == 0))
+        weights = softmax(np.where(visible, scores, -np.inf))
+        mixed = np.einsum("htp,phd->thd", weights, np.repeat(values, group, axis=1))
+        return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
+
+    def _remember(self, k: Array, v: Array, shape: AttentionShape) -> tuple[FloatArray, FloatArray]:
+        start = int(self.positions[0])
+        keys = k.reshape(len(k), shape.num_kv_heads, shape.key_dim)
+        values = v.reshape(len(v), shape.num_kv_heads, shape.value_dim)
+        if shape.layer in self.kv:
+            keys = np.concatenate([self.kv[shape.layer][0][:start], keys])
+            values = np.concatenate([self.kv[shape.layer][1][:start], values])
+        self.kv[shape.layer] = (keys, values)
+        return self.kv[shape.layer]

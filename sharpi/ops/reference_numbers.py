@@ -1,0 +1,47 @@
+"""What the reference computes with: dequantised weights, softmax, activations, in float32."""
+
+from math import erf
+
+import gguf
+import numpy as np
+
+from sharpi.ops.interface import Activation, Bank, FloatArray, Matrix
+
+
+def dequantise(weight: Matrix | Bank) -> FloatArray:
+    """The weight as float32: (rows, columns), or (experts, rows, columns) of a bank."""
+    kind = gguf.GGMLQuantizationType(int(weight.quant_type))
+    shape: tuple[int, ...] = (weight.rows, weight.columns)
+    if isinstance(weight, Bank):
+        shape = (weight.num_experts, *shape)
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    rows = weight.data.reshape(-1, weight.columns // block * block_bytes)
+    if kind == gguf.GGMLQuantizationType.BF16:
+        halves = rows.view(np.uint16).astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(shape)
+    values = gguf.quants.dequantize(np.ascontiguousarray(rows), kind)
+    return np.asarray(values, dtype=np.float32).reshape(shape)
+
+
+def softmax(x: FloatArray) -> FloatArray:
+    """Over the last axis."""
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True), dtype=np.float32)
+
+
+def sigmoid(x: FloatArray) -> FloatArray:
+    """1 / (1 + e^-x)."""
+    return np.asarray(1 / (1 + np.exp(-x)), dtype=np.float32)
+
+
+def activate(kind: Activation, x: FloatArray) -> FloatArray:
+    """The activation, elementwise."""
+    if kind is Activation.SILU:
+        y = x * sigmoid(x)
+    elif kind is Activation.GELU_TANH:
+        y = x * sigmoid(np.float32(1.5957691) * (x + np.float32(0.044715) * x**3))
+    elif kind is Activation.RELU2:
+        y = np.maximum(x, 0) ** 2
+    else:
+        y = 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5))
+    return np.asarray(y, dtype=np.float32)
