@@ -1,28 +1,25 @@
 """A device whose memory is the host's and whose kernels run on the CPU, thread by thread."""
 
-import ctypes
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from kernel_build import build_kernels, engine_library, source_line
+from cpu_kernel import REACHED, CpuKernel, LaunchError, Region, Shape
+from kernel_build import build_kernels
 
 from sharpi.device.device import HostArray, Work
 from sharpi.device.kernel_source import kernel_source
-from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
+from sharpi.device.launch import Kernel, Launch, Memory, Span
+
+__all__ = ["BACKWARD", "FORWARD", "CpuDevice", "CpuMemory", "LaunchError", "host_bytes"]
 
 ALIGNMENT = 256
-FORWARD, BACKWARD = 0, 1  # any other order is the seed of a random one
-_SIGNATURE = {np.int32: "i4", np.int64: "i8", np.float32: "f4"}
-_ADDRESS = re.compile(r" @pc=0x([0-9a-f]+)")
-
-
-class LaunchError(AssertionError):
-    """The kernel did what a GPU forbids or leaves undefined, or was launched wrongly."""
+FORWARD, BACKWARD = (
+    0,
+    1,
+)  # orders of a block's threads; any other number is the seed of a random one
+_CELL_BYTES = 12  # of shim/engine/cells.h
 
 
 class CpuMemory:
@@ -32,53 +29,22 @@ class CpuMemory:
         room = np.full(num_bytes + ALIGNMENT, 0xFF, np.uint8)
         start = -room.ctypes.data % ALIGNMENT
         self.array: npt.NDArray[np.uint8] = room[start : start + num_bytes]
+        self._address = self.array.ctypes.data
+        self._cells: npt.NDArray[np.uint8] | None = None
 
     @property
     def address(self) -> int:
-        return self.array.ctypes.data
+        return self._address
 
     @property
     def num_bytes(self) -> int:
         return len(self.array)
 
-
-class CpuKernel:
-    """One built entry point."""
-
-    def __init__(self, kernel: Kernel, check: bool, source: str | None = None) -> None:
-        text = kernel_source(kernel.file) if source is None else source
-        self.name = kernel.entry
-        self.path = _built(text, kernel.quant_type, check)
-        library = _loaded(self.path)
-        self.run = getattr(library, f"launch_{kernel.entry}")
-        signature = ctypes.create_string_buffer(1024)
-        getattr(library, f"signature_{kernel.entry}")(signature)
-        self.signature = signature.value.decode().split()
-
-    def pack(self, arguments: tuple[Argument, ...]) -> tuple[list[Any], ctypes.Array[Any]]:
-        """Arguments as a launch takes them: addresses of values; raises where they do not fit."""
-        if len(arguments) != len(self.signature):
-            raise LaunchError(
-                f"{self.name}: {len(arguments)} arguments, the kernel takes {len(self.signature)}"
-            )
-        values = [self._value(i, a) for i, a in enumerate(arguments)]
-        return values, (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-
-    def _value(self, index: int, argument: Argument) -> Any:
-        wanted = self.signature[index]
-        if argument is None or isinstance(argument, Span):
-            given, value = "P8", ctypes.c_uint64(0 if argument is None else argument.address)
-            return self._checked(index, given, wanted, value)
-        given = _SIGNATURE.get(type(argument), type(argument).__name__)
-        bits = np.asarray(argument).tobytes()
-        return self._checked(index, given, wanted, ctypes.create_string_buffer(bits, len(bits)))
-
-    def _checked(self, index: int, given: str, wanted: str, value: Any) -> Any:
-        if given != wanted:
-            raise LaunchError(
-                f"{self.name}: argument {index} is {given}, the kernel takes {wanted}"
-            )
-        return value
+    def cells(self, offset: int) -> int:
+        """Address of what the engine knows of the bytes from `offset` on."""
+        if self._cells is None:
+            self._cells = np.zeros(self.num_bytes * _CELL_BYTES, np.uint8)
+        return self._cells.ctypes.data + offset * _CELL_BYTES
 
 
 class CpuDevice:
@@ -86,12 +52,15 @@ class CpuDevice:
 
     With `check`, a launch fails with kernel, line, block and thread where threads race, an access
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
+    `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
     """
 
-    def __init__(self, check: bool = True, order: int = FORWARD) -> None:
-        self.check = check
-        self.order = order
-        self.sources: dict[str, str] = {}  # texts that stand in for files
+    def __init__(
+        self, check: bool = True, order: int = FORWARD, texts: Mapping[str, str] | None = None
+    ) -> None:
+        self._check = check
+        self._order = order
+        self._texts = dict(texts or {})
 
     def allocate(self, num_bytes: int) -> CpuMemory:
         return CpuMemory(num_bytes)
@@ -109,29 +78,19 @@ class CpuDevice:
         target[...] = data.view(target.dtype).reshape(target.shape)
 
     def launch(self, launch: Launch) -> None:
-        kernel = self._kernel(launch.kernel)
-        engine = engine_library()
-        engine.coc_clear_regions()
-        for index, argument in enumerate(launch.arguments):
-            if isinstance(argument, Span):
-                _register(argument, int(index in launch.writes), f"argument {index}")
-        for span in launch.reaches:
-            _register(span, 0, "reached memory")
-        values, pointers = kernel.pack(launch.arguments)
-        shape = (ctypes.c_uint * 7)(*launch.grid, launch.block, 1, 1, launch.shared_bytes)
-        error = ctypes.create_string_buffer(512)
-        size = ctypes.c_size_t(len(error))
-        if kernel.run(shape, pointers, self.order, int(self.check), error, size):
-            raise LaunchError(f"{kernel.name}: {_located(error.value.decode(), kernel.path)}")
-        del values
+        name = launch.kernel.file
+        text = self._texts[name] if name in self._texts else kernel_source(name)
+        kernel = _kernel(launch.kernel, text, self._check)
+        shape = Shape(launch.grid, launch.block, launch.shared_bytes, self._order)
+        regions = list(_regions(launch)) if self._check else []
+        kernel.run(shape, launch.arguments, regions)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         tokens, rows, columns = shape
-        left = host_bytes(x).view(np.float16)[: tokens * columns].reshape(tokens, columns)
-        right = host_bytes(weights).view(np.float16)[: rows * columns].reshape(rows, columns)
+        left = _halves(x, tokens, columns).astype(np.float32)
+        right = _halves(weights, rows, columns).astype(np.float32)
         with np.errstate(over="ignore"):
-            product = (left.astype(np.float32) @ right.astype(np.float32).T).astype(np.float16)
-        self.upload(out, product)
+            _halves(out, tokens, rows)[:] = left @ right.T
 
     def record(self, work: Sequence[Work]) -> Work:
         calls = tuple(work)
@@ -145,42 +104,33 @@ class CpuDevice:
     def synchronise(self) -> None:
         """Everything is done when its call returns."""
 
-    def _kernel(self, kernel: Kernel) -> CpuKernel:
-        return _kernel(kernel, self.check, self.sources.get(kernel.file))
-
 
 def host_bytes(span: Span) -> npt.NDArray[np.uint8]:
     """The host's view of a span."""
-    memory = span.memory
-    assert isinstance(memory, CpuMemory)
-    return memory.array[span.offset : span.offset + span.num_bytes]
+    return _memory(span).array[span.offset : span.offset + span.num_bytes]
+
+
+def _halves(span: Span, rows: int, columns: int) -> npt.NDArray[np.float16]:
+    values = host_bytes(span)[: 2 * rows * columns].view(np.float16)
+    return values.reshape(rows, columns)
+
+
+def _memory(span: Span) -> CpuMemory:
+    assert isinstance(span.memory, CpuMemory), "memory of another device"
+    return span.memory
+
+
+def _regions(launch: Launch) -> Iterator[Region]:
+    """What the launch may touch; only memory of which some is written can see a race."""
+    spans = [(i, a) for i, a in enumerate(launch.arguments) if isinstance(a, Span)]
+    written = {id(span.memory) for i, span in spans if i in launch.writes}
+    for index, span in spans + [(REACHED, span) for span in launch.reaches]:
+        cells = _memory(span).cells(span.offset) if id(span.memory) in written else None
+        begin, end = span.address, span.address + span.num_bytes
+        yield Region(begin, end, cells, index, index in launch.writes)
 
 
 @cache
-def _kernel(kernel: Kernel, check: bool, source: str | None) -> CpuKernel:
-    return CpuKernel(kernel, check, source)
-
-
-@cache
-def _built(source: str, quant_type: str | None, check: bool) -> Path:
-    defines = () if quant_type is None else (f"ONLY_{quant_type.upper()}",)
-    return build_kernels(source, defines, check)
-
-
-@cache
-def _loaded(path: Path) -> ctypes.CDLL:
-    engine_library()
-    return ctypes.CDLL(str(path))
-
-
-def _register(span: Span, kind: int, name: str) -> None:
-    engine_library().coc_region(
-        ctypes.c_void_p(span.address), ctypes.c_size_t(span.num_bytes), kind, name.encode(), 1
-    )
-
-
-def _located(message: str, library: Path) -> str:
-    found = _ADDRESS.search(message)
-    if found is None:
-        return message
-    return message.replace(found[0], f" at {source_line(library, int(found[1], 16) - 1)}")
+def _kernel(kernel: Kernel, text: str, checked: bool) -> CpuKernel:
+    defines = () if kernel.quant_type is None else (f"ONLY_{kernel.quant_type.upper()}",)
+    return CpuKernel(kernel.entry, build_kernels(text, defines, checked), checked)

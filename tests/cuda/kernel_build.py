@@ -15,8 +15,8 @@ from pathlib import Path
 
 SHIM = Path(__file__).parent / "shim"
 CHECKS = ("-fsanitize=thread", "-fsanitize=alignment")
-FLAGS = ("-g1", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror")
-KERNEL_FLAGS = (*FLAGS, "-O1", "-Wno-unknown-pragmas", f"-I{SHIM}")
+FLAGS = ("-g1", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+KERNEL_FLAGS = (*FLAGS, "-O1", "-Wno-unknown-pragmas", "-Wno-unused-parameter", f"-I{SHIM}")
 # The engine answers the sanitizers' calls itself, so their libraries stay out.
 NO_SANITIZER_LIBRARIES = ("-nostdlib", "-lstdc++", "-lm", "-lc", "-lgcc")
 _ENTRY = re.compile(r"CUDA_ON_CPU_ENTRY\s+void\s+(\w+)\s*\(")
@@ -38,7 +38,7 @@ def build_engine() -> Path:
     """The library that runs threads and checks accesses."""
     target = build_folder() / f"libengine-{_digest(_shim_text(), *FLAGS)}.so"
     if not target.exists():
-        _gxx([*FLAGS, "-O2", "-shared", *map(str, sorted(SHIM.glob("*.cpp")))], target)
+        _gxx([*FLAGS, "-O2", "-shared", *map(str, sorted(SHIM.glob("engine/*.cpp")))], target)
     return target
 
 
@@ -94,7 +94,7 @@ def _gxx(arguments: list[str], target: Path) -> None:
 
 @cache
 def _shim_text() -> str:
-    return "\0".join(path.read_text() for path in sorted(SHIM.iterdir()))
+    return "\0".join(path.read_text() for path in sorted(SHIM.glob("**/*.*")))
 
 
 def _digest(*parts: str) -> str:

@@ -1,0 +1,141 @@
+"""An entry point built for the CPU: checks a launch's arguments, runs it, words its fault."""
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kernel_build import engine_library, source_line
+
+from sharpi.device.launch import Argument, Span
+
+REACHED = -1  # in place of an argument's number: memory found through a table
+_SCALARS = {np.int32: "i4", np.int64: "i8", np.float32: "f4"}
+_ENGINE = threading.Lock()  # it runs one launch at a time
+
+
+class LaunchError(AssertionError):
+    """A kernel did what a GPU forbids or leaves undefined, or was launched wrongly."""
+
+
+class Region(ctypes.Structure):
+    """Bytes that a launch may touch, as shim/abi.h declares them."""
+
+    _fields_ = (
+        ("begin", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("cells", ctypes.c_void_p),
+        ("argument", ctypes.c_int),
+        ("writable", ctypes.c_uint),
+    )
+
+
+class Fault(ctypes.Structure):
+    """What went wrong first, as shim/abi.h declares it."""
+
+    _fields_ = (
+        ("what", ctypes.c_char * 256),
+        ("file", ctypes.c_char * 64),
+        ("line", ctypes.c_int),
+        ("argument", ctypes.c_int),
+        ("instruction", ctypes.c_uint64),
+        ("block", ctypes.c_uint * 3),
+        ("thread", ctypes.c_uint),
+    )
+
+
+class Request(ctypes.Structure):
+    """A launch, as shim/abi.h declares it."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
+        ("order", ctypes.c_uint),
+        ("check", ctypes.c_uint),
+        ("num_regions", ctypes.c_uint),
+        ("regions", ctypes.POINTER(Region)),
+        ("fault", ctypes.POINTER(Fault)),
+    )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many threads, and in which order those of a block run."""
+
+    grid: tuple[int, int, int]
+    block: int
+    shared_bytes: int
+    order: int
+
+
+class CpuKernel:
+    """One entry point of a library that kernel_build made."""
+
+    def __init__(self, entry: str, library: Path, checked: bool) -> None:
+        engine_library()
+        self.entry = entry
+        self.checked = checked
+        self._path = library
+        loaded = ctypes.CDLL(str(library))
+        try:
+            self._launch = getattr(loaded, f"launch_{entry}")
+        except AttributeError:
+            raise LaunchError(f"{entry}: no such entry point in its file") from None
+        described = ctypes.create_string_buffer(1024)
+        loaded[f"signature_{entry}"](described)
+        self.signature = described.value.decode().split()
+
+    def run(self, shape: Shape, arguments: Sequence[Argument], regions: Sequence[Region]) -> None:
+        """Raises LaunchError for arguments of the wrong kind and for whatever the kernel does wrong."""
+        values = self._packed(arguments)
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        fault = Fault()
+        request = Request(
+            shape.grid,
+            shape.block,
+            shape.shared_bytes,
+            shape.order,
+            self.checked,
+            len(regions),
+            (Region * len(regions))(*regions),
+            ctypes.pointer(fault),
+        )
+        with _ENGINE:
+            self._launch(ctypes.byref(request), pointers)
+        if fault.what:
+            raise LaunchError(f"{self.entry}: {self._worded(fault)}")
+
+    def _packed(self, arguments: Sequence[Argument]) -> list[Any]:
+        if len(arguments) != len(self.signature):
+            given, taken = len(arguments), len(self.signature)
+            raise LaunchError(f"{self.entry}: {given} arguments, the kernel takes {taken}")
+        return [self._value(i, value) for i, value in enumerate(arguments)]
+
+    def _value(self, index: int, argument: Argument) -> Any:
+        taken = self.signature[index]
+        if argument is None or isinstance(argument, Span):
+            given = "p8"
+            value: Any = ctypes.c_uint64(0 if argument is None else argument.address)
+        else:
+            given = _SCALARS.get(type(argument), type(argument).__name__)
+            value = ctypes.create_string_buffer(np.asarray(argument).tobytes())
+        if given != taken:
+            raise LaunchError(
+                f"{self.entry}: argument {index} is {given}, the kernel takes {taken}"
+            )
+        return value
+
+    def _worded(self, fault: Fault) -> str:
+        what = fault.what.decode()
+        if fault.argument >= REACHED:
+            what += (
+                f", in argument {fault.argument}" if fault.argument >= 0 else ", in reached memory"
+            )
+        where = f"{fault.file.decode()}:{fault.line}"
+        if fault.instruction:
+            where = source_line(self._path, fault.instruction - 1)
+        return f"{what}, at {where}, block {tuple(fault.block)}, thread {fault.thread}"

@@ -1,0 +1,78 @@
+// A thread's place, barriers, and the operations of a warp.
+#pragma once
+#include "../abi.h"
+
+#define threadIdx emulator_thread_index()
+#define blockIdx emulator_block_index()
+#define blockDim emulator_block_size()
+#define gridDim emulator_grid_size()
+constexpr int warpSize = 32;
+
+inline void __syncthreads(emulator::Site site = emulator::Site::here()) {
+  emulator_barrier(emulator::Vote::kNone, 0, site);
+}
+inline int __syncthreads_count(int value, emulator::Site site = emulator::Site::here()) {
+  return emulator_barrier(emulator::Vote::kCount, value, site);
+}
+inline int __syncthreads_and(int value, emulator::Site site = emulator::Site::here()) {
+  return emulator_barrier(emulator::Vote::kAll, value, site);
+}
+inline int __syncthreads_or(int value, emulator::Site site = emulator::Site::here()) {
+  return emulator_barrier(emulator::Vote::kAny, value, site);
+}
+
+inline void __syncwarp(unsigned mask = 0xffffffffu, emulator::Site site = emulator::Site::here()) {
+  emulator_sync_warp(mask, site);
+}
+inline unsigned __ballot_sync(unsigned mask, int value, emulator::Site site = emulator::Site::here()) {
+  return emulator_ballot(mask, value, site);
+}
+inline int __any_sync(unsigned mask, int value, emulator::Site site = emulator::Site::here()) {
+  return emulator_ballot(mask, value, site) != 0;
+}
+inline int __all_sync(unsigned mask, int value, emulator::Site site = emulator::Site::here()) {
+  return emulator_ballot(mask, value, site) == mask;
+}
+
+// Fences order one thread's writes for others; here threads run in turn, so that they always are.
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline void __trap(emulator::Site site = emulator::Site::here()) { emulator_trap(site); }
+
+namespace emulator {
+
+inline int lane() { return int(threadIdx.x % 32); }
+inline int segment(int width) { return lane() & ~(width - 1); }  // its first lane
+constexpr int kKeep = -1;                                         // a lane whose source lies outside keeps its own
+
+template <class T>
+T exchange(unsigned mask, T value, int source, Site site) {
+  static_assert(sizeof(T) <= 16, "a shuffle of more than 16 bytes");
+  T taken;
+  emulator_exchange(mask, &value, &taken, sizeof value, source, site);
+  return taken;
+}
+
+}  // namespace emulator
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, emulator::Site site = emulator::Site::here()) {
+  return emulator::exchange(mask, value, emulator::segment(width) | (source & (width - 1)), site);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, emulator::Site site = emulator::Site::here()) {
+  const int source = emulator::lane() ^ bits;
+  const bool inside = source < emulator::segment(width) + width;
+  return emulator::exchange(mask, value, inside ? source : emulator::kKeep, site);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, emulator::Site site = emulator::Site::here()) {
+  const int source = emulator::lane() + int(by);
+  const bool inside = source < emulator::segment(width) + width;
+  return emulator::exchange(mask, value, inside ? source : emulator::kKeep, site);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, emulator::Site site = emulator::Site::here()) {
+  const int source = emulator::lane() - int(by);
+  return emulator::exchange(mask, value, source >= emulator::segment(width) ? source : emulator::kKeep, site);
+}

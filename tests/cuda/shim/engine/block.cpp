@@ -1,0 +1,141 @@
+// The scheduler of a block's threads, and barriers of all of them.
+#include "block.h"
+
+#include <cstring>
+#include <utility>
+
+#include "fault.h"
+
+namespace emulator {
+
+Block block;
+
+namespace {
+
+Fiber scheduler;
+unsigned turn[kMaxThreads];  // the threads in the order they run
+uint32_t random_state;
+
+void thread_main() {
+  block.body.call(block.body.data);
+  Thread& self = *block.running;
+  self.state = State::kDone;
+  block.num_alive--;
+  block.warps[self.warp()].alive &= ~(1u << self.lane());
+  give_up();
+}
+
+void begin(uint3 index, unsigned order) {
+  block.index = index;
+  block.num_alive = block.num_threads;
+  block.num_waiting = 0;
+  block.began = block.synced = tick();
+  for (Warp& warp : block.warps) warp = Warp{};
+  for (unsigned i = 0; i < block.num_threads; i++) {
+    Thread& thread = block.threads[i];
+    thread.number = i;
+    thread.state = State::kReady;
+    thread.fiber.prepare(thread_main);
+    block.warps[thread.warp()].alive |= 1u << thread.lane();
+    turn[i] = order == 1 ? block.num_threads - 1 - i : i;
+  }
+}
+
+void shuffle_turns() {
+  for (unsigned i = block.num_threads; i > 1; i--) {
+    random_state = random_state * 1664525u + 1013904223u;
+    std::swap(turn[i - 1], turn[(random_state >> 8) % i]);
+  }
+}
+
+// Each thread that is ready runs until it waits; whether there was one.
+bool run_ready() {
+  bool any = false;
+  for (unsigned i = 0; i < block.num_threads && !faulted(); i++) {
+    Thread& thread = block.threads[turn[i]];
+    if (thread.state != State::kReady) continue;
+    any = true;
+    block.running = &thread;
+    scheduler.switch_to(thread.fiber);
+    block.running = nullptr;
+  }
+  return any;
+}
+
+int outcome(Vote vote, unsigned count) {
+  if (vote == Vote::kAll) return count == block.num_waiting;
+  return vote == Vote::kAny ? count > 0 : int(count);
+}
+
+void release_barrier() {
+  const Thread* first = nullptr;
+  unsigned count = 0;
+  for (unsigned i = 0; i < block.num_threads; i++) {
+    const Thread& thread = block.threads[i];
+    if (thread.state != State::kAtBarrier) continue;
+    if (!first) first = &thread;
+    if (!same(thread.site, first->site))
+      return fault(thread.site, "threads wait at different barriers, others at line %d", first->site.line);
+    count += thread.value != 0;
+  }
+  for (unsigned i = 0; i < block.num_threads; i++) {
+    Thread& thread = block.threads[i];
+    if (thread.state != State::kAtBarrier) continue;
+    thread.value = outcome(thread.vote, count);
+    thread.state = State::kReady;
+  }
+  block.num_waiting = 0;
+  block.synced = tick();
+}
+
+void report_deadlock() {
+  for (unsigned i = 0; i < block.num_threads; i++) {
+    const Thread& thread = block.threads[i];
+    if (thread.state == State::kAtWarp)
+      return fault(thread.site, "a warp operation waits for lanes that never come (mask %#x)", thread.mask);
+  }
+}
+
+}  // namespace
+
+bool same(Site a, Site b) { return a.line == b.line && strcmp(a.file, b.file) == 0; }
+
+void give_way() { block.running->fiber.switch_to(scheduler); }
+
+void give_up() {
+  for (;;) give_way();
+}
+
+void run_block(uint3 index, unsigned order) {
+  if (index.x == 0 && index.y == 0 && index.z == 0) random_state = order * 2654435761u + 1;
+  begin(index, order);
+  while (block.num_alive && !faulted()) {
+    if (order > 1) shuffle_turns();
+    const bool any = run_ready();
+    if (faulted() || !block.num_alive) break;
+    if (block.num_waiting == block.num_alive)
+      release_barrier();
+    else if (!any)
+      report_deadlock();
+  }
+}
+
+}  // namespace emulator
+
+using emulator::block;
+
+int emulator_barrier(emulator::Vote vote, int value, emulator::Site site) {
+  emulator::Thread& self = *block.running;
+  self.site = site;
+  self.vote = vote;
+  self.value = value;
+  self.state = emulator::State::kAtBarrier;
+  block.num_waiting++;
+  emulator::give_way();
+  return self.value;
+}
+
+uint3 emulator_thread_index() { return {block.running->number, 0, 0}; }
+uint3 emulator_block_index() { return block.index; }
+dim3 emulator_block_size() { return {block.num_threads}; }
+dim3 emulator_grid_size() { return block.grid; }

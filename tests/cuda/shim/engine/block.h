@@ -1,0 +1,63 @@
+// The one block that runs at a time: its threads, its warps, and the clock that orders what they do.
+//
+// The clock steps whenever threads synchronise. What happened at or before the reading kept at such a
+// step happened before everything after it, for the threads that took part.
+#pragma once
+#include "../abi.h"
+#include "fiber.h"
+
+namespace emulator {
+
+constexpr unsigned kWarpSize = 32;
+constexpr unsigned kMaxThreads = 1024;
+
+enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
+
+struct Thread {
+  Fiber fiber;
+  unsigned number = 0;  // in the block
+  State state = State::kDone;
+  Site site{};  // where it waits
+  Vote vote{};
+  int value = 0;      // its vote, and later the outcome
+  unsigned mask = 0;  // the lanes it wants to meet
+  alignas(16) unsigned char given[16], taken[16];
+
+  unsigned warp() const { return number / kWarpSize; }
+  unsigned lane() const { return number % kWarpSize; }
+};
+
+struct Warp {
+  unsigned alive = 0, arrived = 0;  // lanes
+  uint32_t synced = 0;              // the clock at its last __syncwarp
+};
+
+struct Block {
+  Thread threads[kMaxThreads];
+  Warp warps[kMaxThreads / kWarpSize];
+  Thread* running = nullptr;  // null while the scheduler does
+  unsigned num_threads = 0, num_alive = 0, num_waiting = 0;
+  uint3 index{};
+  dim3 grid;
+  Body body{};
+  uint32_t clock = 1;
+  uint32_t launch_began = 0, began = 0, synced = 0;  // the clock then; `synced`: at the last barrier of all threads
+};
+
+extern Block block;
+
+// The clock before it steps.
+inline uint32_t tick() { return block.clock++; }
+
+bool same(Site a, Site b);
+
+// Lets the next thread run; returns when the calling thread may go on.
+void give_way();
+
+// As give_way, for ever: the thread has ended, or the launch has failed.
+[[noreturn]] void give_up();
+
+// Runs the block `index` to its end, or to the launch's first fault.
+void run_block(uint3 index, unsigned order);
+
+}  // namespace emulator

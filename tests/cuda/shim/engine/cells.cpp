@@ -1,0 +1,85 @@
+// Races: two accesses of different threads, one of them a write, and nothing that orders them.
+#include "cells.h"
+
+#include <cstdio>
+
+#include "block.h"
+#include "fault.h"
+
+namespace emulator {
+namespace {
+
+// A reader or writer is a thread's number, or one of these. An atomic write keeps its thread too.
+constexpr uint16_t kLanes = 0x1000;       // + warp: several lanes of it
+constexpr uint16_t kWarps = 0x2000;       // several warps
+constexpr uint16_t kOtherBlocks = 0x3000;  // another block of this launch, perhaps among others
+constexpr uint16_t kAtomically = 0x8000;
+
+bool of_running_warp(uint16_t who) {
+  const unsigned warp = block.running->warp();
+  return who < kLanes ? who / kWarpSize == warp : who == kLanes + warp;
+}
+
+// Whether what `who` did at `stamp`, in this block, comes before what the running thread does now.
+bool ordered(uint32_t stamp, uint16_t who) {
+  if (stamp <= block.synced || who == block.running->number) return true;
+  return of_running_warp(who) && stamp <= block.warps[block.running->warp()].synced;
+}
+
+const char* name(Access access) {
+  return access == Access::kRead ? "read" : access == Access::kWrite ? "write" : "atomic";
+}
+
+[[noreturn]] void race(const char* before, uint16_t who, uint32_t stamp, Access now, const Place& place) {
+  char whose[32] = "another block";
+  const bool here = stamp > block.began && who != kOtherBlocks;
+  if (here && who < kLanes) snprintf(whose, sizeof whose, "thread %u", who);
+  if (here && who >= kLanes) snprintf(whose, sizeof whose, who == kWarps ? "several warps" : "several lanes");
+  const char* format = "race at offset %zu: a %s, a %s of %s before, and nothing between them";
+  if (place.site.file) fail(place.site, format, place.offset, name(now), before, whose);
+  fail_access(place.argument, place.instruction, format, place.offset, name(now), before, whose);
+}
+
+uint16_t merged_reader(const Cell& cell, uint32_t floor) {
+  const Thread& self = *block.running;
+  if (cell.read > floor && (cell.reader == kOtherBlocks || cell.read <= block.began)) return kOtherBlocks;
+  if (cell.read <= block.synced || cell.reader == self.number) return uint16_t(self.number);
+  if (!of_running_warp(cell.reader)) return kWarps;
+  const bool before = cell.read <= block.warps[self.warp()].synced;
+  return uint16_t(before ? self.number : kLanes + self.warp());
+}
+
+void check_last_write(const Cell& cell, Access access, const Place& place) {
+  const uint16_t who = cell.writer & ~kAtomically;
+  if (cell.writer & kAtomically && access == Access::kAtomic) return;
+  if (cell.written > block.began && ordered(cell.written, who)) return;
+  race("write", who, cell.written, access, place);
+}
+
+void check_last_read(const Cell& cell, Access access, const Place& place) {
+  if (cell.read > block.began && cell.reader != kOtherBlocks && ordered(cell.read, cell.reader)) return;
+  race("read", cell.reader, cell.read, access, place);
+}
+
+}  // namespace
+
+void note_access(Cell& cell, Access access, bool shared, const Place& place) {
+  const uint32_t floor = shared ? block.began : block.launch_began;  // older readings mean nothing
+  if (cell.written > floor) {
+    check_last_write(cell, access, place);
+  } else if (shared && access != Access::kWrite) {
+    const char* format = "shared memory is read before it is written, offset %zu";
+    if (place.site.file) fail(place.site, format, place.offset);
+    fail_access(place.argument, place.instruction, format, place.offset);
+  }
+  if (access == Access::kRead) {
+    cell.reader = merged_reader(cell, floor);
+    cell.read = block.clock;
+    return;
+  }
+  if (cell.read > floor) check_last_read(cell, access, place);
+  const uint16_t self = uint16_t(block.running->number);
+  cell = {block.clock, 0, uint16_t(access == Access::kAtomic ? self | kAtomically : self), 0};
+}
+
+}  // namespace emulator

@@ -1,0 +1,43 @@
+// Asks the loader for a library's segments.
+#include "module.h"
+
+#include <link.h>
+
+#include <algorithm>
+
+namespace emulator {
+namespace {
+
+struct Search {
+  uintptr_t address;
+  Module found;
+};
+
+int look(dl_phdr_info* info, size_t, void* data) {
+  Search& search = *static_cast<Search*>(data);
+  Module module{UINTPTR_MAX, 0, nullptr, 0};
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) & segment = info->dlpi_phdr[i];
+    const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_TLS) {
+      module.shared = static_cast<char*>(info->dlpi_tls_data);
+      module.shared_bytes = segment.p_memsz;
+    }
+    if (segment.p_type != PT_LOAD) continue;
+    module.begin = std::min(module.begin, begin);
+    module.end = std::max(module.end, begin + segment.p_memsz);
+  }
+  if (search.address < module.begin || search.address >= module.end) return 0;
+  search.found = module;
+  return 1;
+}
+
+}  // namespace
+
+Module module_of(uintptr_t address) {
+  Search search{address, {}};
+  dl_iterate_phdr(look, &search);
+  return search.found;
+}
+
+}  // namespace emulator

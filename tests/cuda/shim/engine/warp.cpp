@@ -1,0 +1,79 @@
+// Operations of a warp: lanes meet, hand over up to 16 bytes each, and go on.
+#include <cstring>
+
+#include "block.h"
+#include "fault.h"
+
+namespace emulator {
+namespace {
+
+Thread& lane_of_same_warp(const Thread& thread, unsigned lane) {
+  return block.threads[thread.warp() * kWarpSize + lane];
+}
+
+void check_mask(const Thread& self, unsigned mask, Site site) {
+  const unsigned missing = mask & ~block.warps[self.warp()].alive;
+  if (!(mask >> self.lane() & 1))
+    fail(site, "lane %u is not in the mask %#x of its own warp operation", self.lane(), mask);
+  if (missing) fail(site, "a warp operation waits for lanes %#x, which have ended or never were", missing);
+}
+
+void hand_over(Thread& self, unsigned mask) {
+  for (unsigned rest = mask; rest; rest &= rest - 1) {
+    Thread& other = lane_of_same_warp(self, __builtin_ctz(rest));
+    if (other.mask != mask || !same(other.site, self.site))
+      fail(self.site, "lanes meet in different warp operations, here and at line %d", other.site.line);
+    memcpy(other.taken, other.given, sizeof other.taken);
+    other.state = State::kReady;
+  }
+}
+
+// Returns when all lanes of `mask` have come; each lane's bytes then lie in its `taken`.
+void meet(unsigned mask, Site site, bool synchronises) {
+  Thread& self = *block.running;
+  Warp& warp = block.warps[self.warp()];
+  check_mask(self, mask, site);
+  self.mask = mask;
+  self.site = site;
+  warp.arrived |= 1u << self.lane();
+  if ((warp.arrived & mask) != mask) {
+    self.state = State::kAtWarp;
+    return give_way();
+  }
+  warp.arrived &= ~mask;
+  hand_over(self, mask);
+  if (synchronises) warp.synced = tick();
+}
+
+}  // namespace
+}  // namespace emulator
+
+using emulator::block;
+using emulator::Site;
+using emulator::Thread;
+
+void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source, Site site) {
+  Thread& self = *block.running;
+  memcpy(self.given, given, size);
+  emulator::meet(mask, site, false);
+  if (source >= 0 && !(mask >> source & 1))
+    emulator::fail(site, "a shuffle reads lane %d, which is not in its mask", source);
+  const Thread& from = source < 0 ? self : emulator::lane_of_same_warp(self, source);
+  memcpy(taken, from.taken, size);
+}
+
+unsigned emulator_ballot(unsigned mask, int value, Site site) {
+  Thread& self = *block.running;
+  memcpy(self.given, &value, sizeof value);
+  emulator::meet(mask, site, false);
+  unsigned votes = 0;
+  for (unsigned rest = mask; rest; rest &= rest - 1) {
+    const unsigned lane = __builtin_ctz(rest);
+    int other;
+    memcpy(&other, emulator::lane_of_same_warp(self, lane).taken, sizeof other);
+    votes |= unsigned(other != 0) << lane;
+  }
+  return votes;
+}
+
+void emulator_sync_warp(unsigned mask, Site site) { emulator::meet(mask, site, true); }
