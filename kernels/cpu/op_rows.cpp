@@ -80,6 +80,26 @@ struct Gather : RowStage<GatherParams> {
   }
 };
 
+struct Gated : RowStage<GatedParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const size_t at = size_t(row) * p_.width;
+    isa_.vectors->gated(Activate(p_.activation), p_.gate + at, p_.x + at, p_.out + at, p_.width);
+  }
+};
+
+struct Split : RowStage<SplitParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    int width = 0;
+    for (int i = 0; i < p_.num_parts; i++) width += p_.widths[i];
+    const float* from = p_.x + size_t(row) * p_.groups * width;
+    for (int g = 0; g < p_.groups; g++)
+      for (int i = 0; i < p_.num_parts; from += p_.widths[i++])
+        memcpy(p_.outs[i] + (size_t(row) * p_.groups + g) * p_.widths[i], from, sizeof(float) * p_.widths[i]);
+  }
+};
+
 struct Sigmoid : RowStage<SigmoidParams> {
   using RowStage::RowStage;
   void run(const Step&, int row, int, Worker&) const override {
@@ -108,6 +128,8 @@ void add_add_scaled(Program& program, const AddScaledParams& p) {
   program.add<AddScaled>(p, program.isa, Rows(p.rows));
 }
 void add_gather(Program& program, const GatherParams& p) { program.add<Gather>(p, program.isa, Rows::Outputs); }
+void add_gated(Program& program, const GatedParams& p) { program.add<Gated>(p, program.isa, Rows(p.rows)); }
+void add_split(Program& program, const SplitParams& p) { program.add<Split>(p, program.isa, Rows(p.rows)); }
 void add_sigmoid(Program& program, const SigmoidParams& p) { program.add<Sigmoid>(p, program.isa, Rows(p.rows)); }
 void add_soft_cap(Program& program, const SoftCapParams& p) { program.add<SoftCap>(p, program.isa, Rows(p.rows)); }
 

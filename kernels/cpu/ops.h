@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 
+#include "recurrent.h"
 #include "stage.h"
 
 namespace sharpi {
@@ -13,6 +14,7 @@ namespace sharpi {
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
   AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14,
+  Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
 };
 
 // out (T, columns) = scale * table[id]
@@ -177,6 +179,23 @@ struct SoftCapParams {
   int32_t reserved;
 };
 
+// out = activation(gate) * x (T, width)
+struct GatedParams {
+  const float* gate;
+  const float* x;
+  float* out;
+  int32_t width, activation, rows, reserved;
+};
+
+// Cuts each row, `groups` runs of widths[0] + widths[1] + ... values, into outputs of groups * widths[i].
+constexpr int kMaxParts = 4;
+struct SplitParams {
+  const float* x;
+  int32_t groups, num_parts, rows, reserved;
+  int32_t widths[kMaxParts];
+  float* outs[kMaxParts];  // (T, groups * widths[i])
+};
+
 class Program;
 void add_embed(Program&, const EmbedParams&);
 void add_rms_norm(Program&, const RmsNormParams&);
@@ -193,5 +212,7 @@ void add_sigmoid(Program&, const SigmoidParams&);
 void add_soft_cap(Program&, const SoftCapParams&);
 void add_lease(Program&, const LeaseParams&);
 void add_foresee(Program&, const ForeseeParams&);
+void add_gated(Program&, const GatedParams&);
+void add_split(Program&, const SplitParams&);
 
 }  // namespace sharpi

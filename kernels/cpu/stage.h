@@ -18,6 +18,7 @@ struct Step {
   const int32_t* page_table;   // (sequences, pages_per_sequence): page ids of each sequence's positions, 64 a page
   int32_t pages_per_sequence;
   int32_t num_guessed;         // 1 where the routes of later layers are to be guessed, for a single token
+  float* const* states;        // (sequences) memory of each one's recurrent layers; null for a model without any
 };
 
 // How many rows an operation works on.

@@ -5,7 +5,7 @@
 
 namespace sharpi {
 
-enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3 };
+enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3, Sigmoid = 4, Identity = 5 };
 
 constexpr int kPage = 64;    // positions of a KV page, and of one step of the online softmax
 constexpr int kPanel = 16;   // positions that lie side by side in the keys
@@ -32,6 +32,38 @@ struct PageAttention {
   const uint16_t* next;    // keys of the page that follows, worth prefetching; or null
 };
 
+// One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the oldest row first.
+struct ConvolutionStep {
+  const float* const* rows;  // (kernel) inputs, each (channels)
+  const float* weight;       // (kernel, channels), `stride` floats from row to row
+  const float* bias;         // (channels), or null
+  float* out;
+  int channels, kernel, stride;
+  bool silu;
+};
+
+// One token of one head of a gated delta net, with state (keys)[stride]:
+// state = decay * state, then state += key outer beta * (value - key . state); out = query . state.
+struct DeltaStep {
+  float* state;
+  const float *query, *key;  // (keys)
+  const float* value;        // (values)
+  float* out;                // (values)
+  int keys, values, stride;  // stride: values rounded up to 16
+  float decay, beta;
+};
+
+// One token of one head of Mamba-2, with state (keys)[stride]:
+// state = decay * state + write outer dt * x; out = read . state + skip * x.
+struct ScanStep {
+  float* state;
+  const float *write, *read;  // (keys): B and C
+  const float* x;             // (values)
+  float* out;                 // (values)
+  int keys, values, stride;
+  float decay, dt, skip;
+};
+
 struct VectorOps {
   const char* name;
   // out = x / rms(x) * weight; x (n)
@@ -46,6 +78,11 @@ struct VectorOps {
   void (*attend_page)(const PageAttention&);
   // Adds one query's partial result (over later positions) to what was gathered before.
   void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
+  void (*convolve)(const ConvolutionStep&);
+  void (*delta_step)(const DeltaStep&);
+  void (*scan_step)(const ScanStep&);
+  // out = factor * x / sqrt(|x|^2 + epsilon)
+  void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
 };
 
 const VectorOps* portable_vector_ops();

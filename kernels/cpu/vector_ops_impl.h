@@ -54,6 +54,8 @@ inline F32x16 activate(Activate kind, F32x16 x) {
     case Activate::GeluTanh: return x * sigmoid(1.5957691f * (x + 0.044715f * x * x * x));
     case Activate::Gelu: return erf_gelu(x);
     case Activate::Relu2: return max(x, F32x16{}) * max(x, F32x16{});
+    case Activate::Sigmoid: return sigmoid(x);
+    case Activate::Identity: return x;
   }
   return x;
 }
@@ -218,8 +220,15 @@ void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const floa
   into = {peak, into.total * old_scale + part.total * new_scale};
 }
 
+}  // namespace
+
+#include "vector_recurrent.h"
+
+namespace {
+
 constexpr VectorOps make_vector_ops(const char* name) {
-  return {name, rms_norm, gated, add_scaled, rope, to_half, attend_page, merge};
+  return {name,        rms_norm, gated,    add_scaled, rope,      to_half,
+          attend_page, merge,    convolve, delta_step, scan_step, unit_length};
 }
 
 }  // namespace

@@ -1,0 +1,89 @@
+"""Sizes of what recurrent layers carry from token to token, and what their operations need to know.
+
+Every state is float32. Head h of a matrix state holds (keys, value_stride): a key's values lie side
+by side, `value_stride` being the values rounded up to whole vectors of 16, what lies between zero.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+_LANES = 16
+
+HeadOrder: TypeAlias = Literal["grouped", "tiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """A causal convolution of every channel alone; its state is the last `kernel` - 1 inputs,
+    (kernel - 1, channels), oldest first."""
+
+    layer: int
+    channels: int
+    kernel: int
+
+    @property
+    def state_floats(self) -> int:
+        return (self.kernel - 1) * self.channels
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNetShape:
+    """One gated delta net (arXiv 2412.06464); its state is (num_value_heads, key_dim, stride).
+
+    Value head h works with key head h // (value heads / key heads) where they are "grouped", and
+    h % key heads where "tiled". `epsilon` is that of the norm of queries and keys.
+    """
+
+    layer: int
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    head_order: HeadOrder = "grouped"
+    epsilon: float = 1e-6
+
+    @property
+    def width(self) -> int:
+        """Queries, keys and values of a token, side by side."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
+
+    @property
+    def state_floats(self) -> int:
+        return self.num_value_heads * self.key_dim * whole_vectors(self.value_dim)
+
+    def key_head(self, value_head: int) -> int:
+        """The key head that a value head works with."""
+        if self.head_order == "tiled":
+            return value_head % self.num_key_heads
+        return value_head * self.num_key_heads // self.num_value_heads
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2Shape:
+    """One state space layer (arXiv 2405.21060); its state is (num_heads, state_size, stride).
+
+    Heads of a group, which follow each other, share what is written (B) and read (C).
+    """
+
+    layer: int
+    num_heads: int
+    num_groups: int
+    head_dim: int
+    state_size: int
+
+    @property
+    def width(self) -> int:
+        """Inputs, B and C of a token, side by side."""
+        return self.num_heads * self.head_dim + 2 * self.num_groups * self.state_size
+
+    @property
+    def state_floats(self) -> int:
+        return self.num_heads * self.state_size * whole_vectors(self.head_dim)
+
+
+RecurrentShape: TypeAlias = ConvolutionShape | DeltaNetShape | Mamba2Shape
+
+
+def whole_vectors(values: int) -> int:
+    """Room of so many values: a whole number of vectors of 16."""
+    return -(-values // _LANES) * _LANES
