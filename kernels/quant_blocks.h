@@ -106,6 +106,97 @@ struct BlockIQ4_XS {
   uint8_t qs[128];
 };
 
+// The IQ types below have 256 values: points of a grid (iq_grids.h) of 8 or 4 values, times signs,
+// times scales of groups of 32 or 16. Where signs have 7 bits for 8 values, the eighth makes their
+// number even.
+
+// 8 groups: d * (scale + 1/2) / 4. For each, 4 bytes are points, and 4 are four times 7 signs, then
+// the scale.
+struct BlockIQ2_XXS {
+  uint16_t d;
+  uint16_t qs[32];
+};
+
+// 16 groups: d * (scale + 1/2) / 4. 9 bits are a point, 7 the signs; low nibbles of scales first.
+struct BlockIQ2_XS {
+  uint16_t d;
+  uint16_t qs[32];
+  uint8_t scales[8];
+};
+
+// 16 groups: d * (scale + 1/2) / 4. 32 bytes of points, 32 of signs; qh has two bits more a point.
+struct BlockIQ2_S {
+  uint16_t d;
+  uint8_t qs[64];
+  uint8_t qh[8];
+  uint8_t scales[8];
+};
+
+// 8 groups: d * (scale + 1/2) / 2. 64 bytes of points, then for each group what IQ2_XXS has.
+struct BlockIQ3_XXS {
+  uint16_t d;
+  uint8_t qs[96];
+};
+
+// 8 groups: d * (2 * scale + 1); qh has a ninth bit of each point.
+struct BlockIQ3_S {
+  uint16_t d;
+  uint8_t qs[64];
+  uint8_t qh[8];
+  uint8_t signs[32];
+  uint8_t scales[4];
+};
+
+// 8 groups: d * (2 * scale + 1) * (point + or - 1/8). Bits of qh: three times 4 of the points, the
+// scale, whether minus.
+struct BlockIQ1_S {
+  uint16_t d;
+  uint8_t qs[32];
+  uint16_t qh[8];
+};
+
+// 16 groups of the same, but nibbles of qh: three bits of a point, and its own minus. Each 16 bits
+// of scales: 4 scales, then four bits of d, low ones first.
+struct BlockIQ1_M {
+  uint8_t qs[32];
+  uint8_t qh[16];
+  uint8_t scales[8];
+};
+
+// 256 values d * (q - 1): a byte is five digits of base 3, read as byte * 3^i % 256 * 3 / 256.
+// Digit i of qs is 32 values apart from the next (of its last 16 bytes 16), those of qh, of
+// four, 4.
+struct BlockTQ1_0 {
+  uint8_t qs[48];
+  uint8_t qh[4];
+  uint16_t d;
+};
+
+// 256 values d * (q - 1), q of 2 bits, as in Q2_K
+struct BlockTQ2_0 {
+  uint8_t qs[64];
+  uint16_t d;
+};
+
+// 64 values in 4 groups: d * E2M1[nibble], d of 4 bits of exponent and 3 of mantissa; of each 8
+// bytes, low nibbles come first. A file has a factor for all of a matrix in a tensor of its own.
+struct BlockNVFP4 {
+  uint8_t d[4];
+  uint8_t qs[32];
+};
+
+// 128 values d * (2 * bit - 1), in order
+struct BlockQ1_0 {
+  uint16_t d;
+  uint8_t qs[16];
+};
+
+// 64 values d * (q - 1), q of 2 bits, in order
+struct BlockQ2_0 {
+  uint16_t d;
+  uint8_t qs[16];
+};
+
 // No padding anywhere: the sizes are the format's.
 static_assert(sizeof(BlockQ4_0) == 18);
 static_assert(sizeof(BlockQ4_1) == 20);
@@ -120,6 +211,18 @@ static_assert(sizeof(BlockQ4_K) == 144);
 static_assert(sizeof(BlockQ5_K) == 176);
 static_assert(sizeof(BlockQ6_K) == 210);
 static_assert(sizeof(BlockIQ4_XS) == 136);
+static_assert(sizeof(BlockIQ2_XXS) == 66);
+static_assert(sizeof(BlockIQ2_XS) == 74);
+static_assert(sizeof(BlockIQ2_S) == 82);
+static_assert(sizeof(BlockIQ3_XXS) == 98);
+static_assert(sizeof(BlockIQ3_S) == 110);
+static_assert(sizeof(BlockIQ1_S) == 50);
+static_assert(sizeof(BlockIQ1_M) == 56);
+static_assert(sizeof(BlockTQ1_0) == 54);
+static_assert(sizeof(BlockTQ2_0) == 66);
+static_assert(sizeof(BlockNVFP4) == 36);
+static_assert(sizeof(BlockQ1_0) == 18);
+static_assert(sizeof(BlockQ2_0) == 18);
 
 // The 16 values of IQ4_NL and IQ4_XS.
 #define SHARPI_IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113

@@ -6,6 +6,7 @@
 #include "avx512/quantise.h"
 #include "avx512/tile_product.h"
 #include "avx512/unpack_blocks_of_32.h"
+#include "avx512/unpack_decoded.h"
 #include "avx512/unpack_k_quants.h"
 #include "avx512/unpack_low_bit.h"
 #include "avx512/unpack_tables.h"
@@ -24,6 +25,10 @@ constexpr Entry quantised() {
 template <QuantType kType, class Type>
 constexpr Entry blocks_of_32() {
   return quantised<kType, avx512::UnpackBlocksOf32<Type>>();
+}
+template <QuantType kType, class Block, int kValues = 256>
+constexpr Entry decoded() {
+  return quantised<kType, avx512::UnpackDecoded<kType, kValues, sizeof(Block)>>();
 }
 template <QuantType kType, class Weight>
 constexpr Entry floats() {
@@ -47,6 +52,18 @@ constexpr Entry kEntries[] = {
     quantised<QuantType::Q5_K, avx512::UnpackQ5_K>(),
     quantised<QuantType::Q6_K, avx512::UnpackQ6_K>(),
     quantised<QuantType::IQ4_XS, avx512::UnpackIQ4_XS>(),
+    decoded<QuantType::IQ2_XXS, BlockIQ2_XXS>(),
+    decoded<QuantType::IQ2_XS, BlockIQ2_XS>(),
+    decoded<QuantType::IQ2_S, BlockIQ2_S>(),
+    decoded<QuantType::IQ3_XXS, BlockIQ3_XXS>(),
+    decoded<QuantType::IQ3_S, BlockIQ3_S>(),
+    decoded<QuantType::IQ1_S, BlockIQ1_S>(),
+    decoded<QuantType::IQ1_M, BlockIQ1_M>(),
+    decoded<QuantType::TQ1_0, BlockTQ1_0>(),
+    decoded<QuantType::TQ2_0, BlockTQ2_0>(),
+    decoded<QuantType::NVFP4, BlockNVFP4, 64>(),
+    decoded<QuantType::Q1_0, BlockQ1_0, 128>(),
+    decoded<QuantType::Q2_0, BlockQ2_0, 64>(),
 };
 
 ProductFn product(QuantType type, Precision precision) {

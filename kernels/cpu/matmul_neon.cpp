@@ -2,8 +2,6 @@
 #include "matmul.h"
 
 #if defined(__aarch64__)
-#include <type_traits>
-
 #include "neon/tile_product.h"
 #include "portable_product.h"
 #if defined(__linux__)
@@ -24,44 +22,11 @@ bool has_sdot() {
 #endif
 }
 
-template <class Dot>
-ProductFn rounded(QuantType type) {
-  switch (type) {
-    case QuantType::Q4_0:
-      return neon::tile_product<Dot, QuantType::Q4_0>;
-    case QuantType::Q4_1:
-      return neon::tile_product<Dot, QuantType::Q4_1>;
-    case QuantType::Q5_0:
-      return neon::tile_product<Dot, QuantType::Q5_0>;
-    case QuantType::Q5_1:
-      return neon::tile_product<Dot, QuantType::Q5_1>;
-    case QuantType::Q8_0:
-      return neon::tile_product<Dot, QuantType::Q8_0>;
-    case QuantType::IQ4_NL:
-      return neon::tile_product<Dot, QuantType::IQ4_NL>;
-    case QuantType::MXFP4:
-      return neon::tile_product<Dot, QuantType::MXFP4>;
-    case QuantType::Q2_K:
-      return neon::tile_product<Dot, QuantType::Q2_K>;
-    case QuantType::Q3_K:
-      return neon::tile_product<Dot, QuantType::Q3_K>;
-    case QuantType::Q4_K:
-      return neon::tile_product<Dot, QuantType::Q4_K>;
-    case QuantType::Q5_K:
-      return neon::tile_product<Dot, QuantType::Q5_K>;
-    case QuantType::Q6_K:
-      return neon::tile_product<Dot, QuantType::Q6_K>;
-    case QuantType::IQ4_XS:
-      return neon::tile_product<Dot, QuantType::IQ4_XS>;
-    default:
-      return nullptr;
-  }
-}
-
 // Float activations take the plain loops, which the compiler vectorises well here.
 template <class Dot>
 ProductFn product(QuantType type, Precision precision) {
-  return takes_floats(type, precision) ? plain_product(type, precision) : rounded<Dot>(type);
+  if (takes_floats(type, precision)) return plain_product(type, precision);
+  return product_of(type, [](auto constant) { return neon::tile_product<Dot, constant()>; });
 }
 
 constexpr MatmulKernels kSdot{"neon", product<neon::Sdot>, quantise_row, plain_dequantise};

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "block_decode.h"
+#include "block_types.h"
 #include "quantise.h"
 
 namespace {
@@ -47,47 +48,20 @@ void tile_product(const Product& p) {
   }
 }
 
-template <QuantType kType>
-ProductFn product_of(Precision precision) {
-  return takes_floats(kType, precision) ? tile_product<kType, false> : tile_product<kType, true>;
-}
-
 ProductFn plain_product(QuantType type, Precision precision) {
   switch (type) {
     case QuantType::F32:
-      return product_of<QuantType::F32>(precision);
+      return tile_product<QuantType::F32, false>;
     case QuantType::F16:
-      return product_of<QuantType::F16>(precision);
+      return tile_product<QuantType::F16, false>;
     case QuantType::BF16:
-      return product_of<QuantType::BF16>(precision);
-    case QuantType::Q4_0:
-      return product_of<QuantType::Q4_0>(precision);
-    case QuantType::Q4_1:
-      return product_of<QuantType::Q4_1>(precision);
-    case QuantType::Q5_0:
-      return product_of<QuantType::Q5_0>(precision);
-    case QuantType::Q5_1:
-      return product_of<QuantType::Q5_1>(precision);
-    case QuantType::Q8_0:
-      return product_of<QuantType::Q8_0>(precision);
-    case QuantType::IQ4_NL:
-      return product_of<QuantType::IQ4_NL>(precision);
-    case QuantType::MXFP4:
-      return product_of<QuantType::MXFP4>(precision);
-    case QuantType::Q2_K:
-      return product_of<QuantType::Q2_K>(precision);
-    case QuantType::Q3_K:
-      return product_of<QuantType::Q3_K>(precision);
-    case QuantType::Q4_K:
-      return product_of<QuantType::Q4_K>(precision);
-    case QuantType::Q5_K:
-      return product_of<QuantType::Q5_K>(precision);
-    case QuantType::Q6_K:
-      return product_of<QuantType::Q6_K>(precision);
-    case QuantType::IQ4_XS:
-      return product_of<QuantType::IQ4_XS>(precision);
+      return tile_product<QuantType::BF16, false>;
+    default:
+      return product_of(type, [&](auto constant) -> ProductFn {
+        return precision == Precision::Exact ? tile_product<constant(), false>
+                                             : tile_product<constant(), true>;
+      });
   }
-  return nullptr;
 }
 
 void plain_dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {

@@ -27,6 +27,18 @@ Size size_of(QuantType type) {
     case QuantType::Q5_K: return {256, sizeof(BlockQ5_K)};
     case QuantType::Q6_K: return {256, sizeof(BlockQ6_K)};
     case QuantType::IQ4_XS: return {256, sizeof(BlockIQ4_XS)};
+    case QuantType::IQ2_XXS: return {256, sizeof(BlockIQ2_XXS)};
+    case QuantType::IQ2_XS: return {256, sizeof(BlockIQ2_XS)};
+    case QuantType::IQ2_S: return {256, sizeof(BlockIQ2_S)};
+    case QuantType::IQ3_XXS: return {256, sizeof(BlockIQ3_XXS)};
+    case QuantType::IQ3_S: return {256, sizeof(BlockIQ3_S)};
+    case QuantType::IQ1_S: return {256, sizeof(BlockIQ1_S)};
+    case QuantType::IQ1_M: return {256, sizeof(BlockIQ1_M)};
+    case QuantType::TQ1_0: return {256, sizeof(BlockTQ1_0)};
+    case QuantType::TQ2_0: return {256, sizeof(BlockTQ2_0)};
+    case QuantType::NVFP4: return {64, sizeof(BlockNVFP4)};
+    case QuantType::Q1_0: return {128, sizeof(BlockQ1_0)};
+    case QuantType::Q2_0: return {64, sizeof(BlockQ2_0)};
   }
   return {0, 0};
 }

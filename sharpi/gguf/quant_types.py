@@ -50,6 +50,7 @@ class QuantType(IntEnum):
     MXFP4 = 39, 32, 17
     NVFP4 = 40, 64, 36
     Q1_0 = 41, 128, 18
+    Q2_0 = 42, 64, 18
 
 
 # Ids that llama.cpp once wrote and no longer reads: a file that holds one must be made again.

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType
 from kernel_library import ACTIVATION, INT8, Bytes, Floats, dequantised
 from numpy.typing import NDArray
 
+from sharpi.gguf.quant_types import QuantType
 from sharpi.ops import abi
 
 COMPILER = "aarch64-linux-gnu-g++"
@@ -158,9 +158,7 @@ class EmulatedLibrary:
         self._process.stdin.close()
         assert self._process.wait(10) == 0
 
-    def matmul(
-        self, kind: GGMLQuantizationType, weights: Bytes, x: Floats, precision: int = INT8
-    ) -> Floats:
+    def matmul(self, kind: QuantType, weights: Bytes, x: Floats, precision: int = INT8) -> Floats:
         """`kernel_library.matmul` for NEON; nothing may be read past the weights."""
         self.memory.clear()
         out = self.memory.take(4 * len(x) * len(weights)).view(np.float32)
@@ -172,7 +170,7 @@ class EmulatedLibrary:
         assert status == 0, f"sharpi_matmul answered {status}"
         return out.reshape(len(x), len(weights)).copy()
 
-    def dequantise(self, kind: GGMLQuantizationType, row: Bytes, columns: int) -> Floats:
+    def dequantise(self, kind: QuantType, row: Bytes, columns: int) -> Floats:
         """`kernel_library.dequantise` for NEON."""
         self.memory.clear()
         out = self.memory.take(4 * columns).view(np.float32)

@@ -5,9 +5,9 @@ import platform
 from functools import cache
 
 import numpy as np
-from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
+from sharpi.gguf.quant_types import QuantType
 from sharpi.resources import native_library
 
 Floats = NDArray[np.float32]
@@ -41,9 +41,7 @@ def has_isa(isa: str) -> bool:
     return library().sharpi_instruction_set(isa.encode()) is not None
 
 
-def matmul(
-    isa: str, kind: GGMLQuantizationType, weights: Bytes, x: Floats, precision: int = INT8
-) -> Floats:
+def matmul(isa: str, kind: QuantType, weights: Bytes, x: Floats, precision: int = INT8) -> Floats:
     """weights (rows, bytes of a row) x (tokens, columns) -> (tokens, rows)"""
     out = np.full((len(x), len(weights)), np.nan, np.float32)
     status = library().sharpi_matmul(
@@ -61,7 +59,7 @@ def matmul(
     return out
 
 
-def dequantise(isa: str, kind: GGMLQuantizationType, row: Bytes, columns: int) -> Floats:
+def dequantise(isa: str, kind: QuantType, row: Bytes, columns: int) -> Floats:
     out = np.full(columns, np.nan, np.float32)
     status = library().sharpi_dequantise(
         isa.encode(),

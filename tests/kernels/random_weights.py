@@ -1,10 +1,11 @@
 """Random blocks of every quant type: all codes occur, the scales are ordinary numbers."""
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, quants
-from gguf import GGMLQuantizationType as Kind
-from kernel_library import Bytes
+from gguf import GGMLQuantizationType, quants
+from kernel_library import Bytes, Floats
 from numpy.typing import NDArray
+
+from sharpi.gguf.quant_types import QuantType as Kind
 
 FLOAT_KINDS = (Kind.F32, Kind.F16, Kind.BF16)
 
@@ -23,13 +24,21 @@ _HALVES: dict[Kind, tuple[int, ...]] = {
     Kind.Q5_K: (0, 2),
     Kind.Q6_K: (208,),
     Kind.IQ4_XS: (0,),
+    Kind.IQ2_XXS: (0,),
+    Kind.IQ2_XS: (0,),
+    Kind.IQ2_S: (0,),
+    Kind.IQ3_XXS: (0,),
+    Kind.IQ3_S: (0,),
+    Kind.IQ1_S: (0,),
+    Kind.IQ1_M: (),
+    Kind.TQ1_0: (52,),
+    Kind.TQ2_0: (64,),
+    Kind.NVFP4: (),
+    Kind.Q1_0: (0,),
+    Kind.Q2_0: (0,),
 }
 QUANTISED_KINDS = tuple(_HALVES)
 KINDS = FLOAT_KINDS + QUANTISED_KINDS
-
-
-def block_values(kind: Kind) -> int:
-    return GGML_QUANT_SIZES[kind][0]
 
 
 def random_weights(
@@ -38,21 +47,48 @@ def random_weights(
     """(rows, bytes of a row); `fill` is every byte that holds no floating-point scale."""
     rng = np.random.default_rng([seed, int(kind), rows, columns])
     if kind in FLOAT_KINDS:
-        return quants.quantize(rng.standard_normal((rows, columns), np.float32), kind).view(
-            np.uint8
-        )
-    values, block_bytes = GGML_QUANT_SIZES[kind]
-    blocks = rng.integers(0, 256, (rows, columns // values, block_bytes), np.uint8)
+        values = rng.standard_normal((rows, columns), np.float32)
+        return quants.quantize(values, GGMLQuantizationType(kind)).view(np.uint8)
+    shape = (rows, columns // kind.block_values)
+    blocks = rng.integers(0, 256, (*shape, kind.block_bytes), np.uint8)
     if fill is not None:
         blocks[:] = fill
+    scales = rng.uniform(0.01, 1.0, shape) * rng.choice([-1, 1], shape)
     for at in _HALVES[kind]:
-        signed = rng.uniform(0.01, 1.0, blocks.shape[:2]) * rng.choice([-1, 1], blocks.shape[:2])
-        blocks[:, :, at : at + 2] = signed.astype(np.float16)[:, :, None].view(np.uint8)
+        blocks[:, :, at : at + 2] = scales.astype(np.float16)[:, :, None].view(np.uint8)
     if kind is Kind.MXFP4:
-        blocks[:, :, 0] = rng.integers(120, 132, blocks.shape[:2])
+        blocks[:, :, 0] = rng.integers(120, 132, shape)
+    if kind is Kind.NVFP4:
+        blocks[:, :, :4] = rng.integers(0, 0x80, (*shape, 4))
+    if kind is Kind.IQ1_M:
+        _scatter(scales.astype(np.float16).view(np.uint16), blocks[:, :, 48:])
     return blocks.reshape(rows, -1)
 
 
+def _scatter(halves: NDArray[np.uint16], scales: Bytes) -> None:
+    """Gives each half float to the top four bits of four 16-bit words, the low bits first."""
+    for i in range(4):
+        top = scales[:, :, 2 * i + 1]
+        top[:] = top & 15 | (halves >> 4 * i & 15) << 4
+
+
 def as_floats(kind: Kind, weights: Bytes) -> NDArray[np.float64]:
-    """What the gguf package says the blocks mean."""
-    return quants.dequantize(weights, kind).astype(np.float64)
+    """What the blocks mean."""
+    return decoded(kind, weights).astype(np.float64)
+
+
+def decoded(kind: Kind, weights: Bytes) -> Floats:
+    """(rows, columns) as the gguf package decodes them; or as written here, where it does not."""
+    if kind in (Kind.Q1_0, Kind.Q2_0):
+        return _few_bits(weights.reshape(len(weights), -1, kind.block_bytes), kind.block_values)
+    return quants.dequantize(weights, GGMLQuantizationType(kind))
+
+
+def _few_bits(blocks: Bytes, block_values: int) -> Floats:
+    """A half float d, then codes of 1 or 2 bits in order: d * (2 * code - 1), d * (code - 1)."""
+    d = blocks[:, :, :2].copy().view(np.float16).astype(np.float32)
+    bits = 128 // block_values
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = blocks[:, :, 2:, None] >> shifts & (1 << bits) - 1
+    values = codes.astype(np.float32) * (2 // bits) - 1
+    return (d * values.reshape(*blocks.shape[:2], -1)).reshape(len(blocks), -1)

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType as Kind
 from guarded_memory import GuardedMemory
 from kernel_library import EXACT, INT8, Floats, library, matmul, rounded
-from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats, block_values
+from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats
 from random_weights import random_weights as weights_of
+
+from sharpi.gguf.quant_types import QuantType as Kind
 
 pytestmark = pytest.mark.native
 
@@ -19,7 +20,7 @@ TOKENS = (1, 2, 3, 7, 13, 40)
 
 def columns_of(kind: Kind) -> list[int]:
     every = FLOAT_COLUMNS if kind in FLOAT_KINDS else COLUMNS
-    return [n for n in every if n % block_values(kind) == 0]
+    return [n for n in every if n % kind.block_values == 0]
 
 
 def random_tokens(tokens: int, columns: int) -> Floats:
@@ -122,5 +123,5 @@ def test_unknown_names_are_refused() -> None:
     refuse = library().sharpi_matmul
     nothing = (None, 1, 256, None, 1, None)
     assert refuse(b"mmx", int(Kind.Q8_0), INT8, *nothing) == 1
-    assert refuse(b"portable", int(Kind.IQ1_S), INT8, *nothing) == 2
+    assert refuse(b"portable", int(Kind.I32), INT8, *nothing) == 2
     assert refuse(b"portable", int(Kind.Q8_0), INT8, None, 1, 255, None, 1, None) == 3

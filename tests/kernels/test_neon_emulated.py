@@ -6,12 +6,12 @@ What holds for this machine's instruction sets (test_matmul.py) holds here, to t
 import numpy as np
 import pytest
 from emulator import PROCESSORS, EmulatedLibrary
-from gguf import GGMLQuantizationType as Kind
-from gguf import quants
 from kernel_library import EXACT, INT8, Floats
-from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats, block_values
+from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats, decoded
 from random_weights import random_weights as weights_of
 from test_matmul import ARITHMETIC, assert_rounded_product, random_tokens, relative_error
+
+from sharpi.gguf.quant_types import QuantType as Kind
 
 COLUMNS = (32, 96, 256, 512, 768)
 FLOAT_COLUMNS = (*COLUMNS, 1, 45)
@@ -21,7 +21,7 @@ MOST_TOKENS = 33
 
 def columns_of(kind: Kind) -> list[int]:
     every = FLOAT_COLUMNS if kind in FLOAT_KINDS else COLUMNS
-    return [n for n in every if n % block_values(kind) == 0]
+    return [n for n in every if n % kind.block_values == 0]
 
 
 def test_one_processor_has_dot_products(emulated_processors: dict[str, EmulatedLibrary]) -> None:
@@ -123,5 +123,5 @@ def test_what_is_not_finite_shows(arm: EmulatedLibrary, bad: float) -> None:
 def test_rows_as_floats(arm: EmulatedLibrary, kind: Kind) -> None:
     for columns in (256, 768):
         row = weights_of(kind, 1, columns)
-        expected = quants.dequantize(row, kind)[0]
+        expected = decoded(kind, row)[0]
         np.testing.assert_array_equal(arm.dequantise(kind, row[0], columns), expected)

@@ -1,0 +1,48 @@
+// One to three values of a weight, and NVFP4: Q1_0, Q2_0, TQ1_0, TQ2_0.
+#pragma once
+#include "block_decode_k.h"
+
+namespace {
+
+inline void decode(const BlockQ1_0& b, int group, RowBlock& out) {
+  fill<8>(out.q + 16 * group, 16, [&](int byte, int l) { return 2 * (b.qs[byte] >> l & 1) - 1; });
+  set_scale(out, group, 8, half_to_float(b.d));
+}
+
+inline void decode(const BlockQ2_0& b, int group, RowBlock& out) {
+  fill<4>(out.q + 16 * group, 16, [&](int byte, int l) { return (b.qs[byte] >> 2 * l & 3) - 1; });
+  set_scale(out, group, 4, half_to_float(b.d));
+}
+
+// Digit i of a byte, the highest first, less 1; power is 3^i.
+inline int ternary(uint8_t byte, int power) { return (uint8_t(byte * power) * 3 >> 8) - 1; }
+inline void decode(const BlockTQ1_0& b, RowBlock& out) {
+  constexpr int kPowers[5] = {1, 3, 9, 27, 81};
+  fill<32>(out.q, 5, [&](int i, int l) { return ternary(b.qs[l], kPowers[i]); });
+  fill<16>(out.q + 160, 5, [&](int i, int l) { return ternary(b.qs[32 + l], kPowers[i]); });
+  fill<4>(out.q + 240, 4, [&](int i, int l) { return ternary(b.qh[l], kPowers[i]); });
+  set_scale(out, 0, 16, half_to_float(b.d));
+}
+
+inline void decode(const BlockTQ2_0& b, RowBlock& out) {
+  fill<32>(out.q, 8, [&](int part, int l) { return two_bits(b.qs, part, l) - 1; });
+  set_scale(out, 0, 16, half_to_float(b.d));
+}
+
+// Half of the number with 4 bits of exponent and 3 of mantissa, since the table holds doubled
+// values; the code that would be NaN is 0, as in ggml.
+inline float e4m3_half(uint8_t code) {
+  const uint32_t bits = uint32_t(code == 0x7f ? 0 : code & 0x7f) << 20;
+  float x;
+  memcpy(&x, &bits, 4);
+  return x * 0x1p119f;
+}
+inline void decode(const BlockNVFP4& b, int group, RowBlock& out) {
+  for (int g = 0; g < 4; g++) {
+    fill<8>(out.q + 16 * (group + g), 2,
+            [&](int half, int l) { return kE2m1Twice[nibble(b.qs + 8 * g, half, l)]; });
+    set_scale(out, group + g, 1, e4m3_half(b.d[g]));
+  }
+}
+
+}  // namespace
