@@ -7,9 +7,20 @@ by side, `value_stride` being the values rounded up to whole vectors of 16, what
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 _LANES = 16
 
 HeadOrder: TypeAlias = Literal["grouped", "tiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecayRates:
+    """How fast heads forget, (heads,) each: decay = e^(a * softplus(x + dt_bias)), a below 0."""
+
+    a: npt.NDArray[np.float32]
+    dt_bias: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,21 @@
 """Runs a function of `Ops` twice, by the reference and recorded natively, for comparison."""
 
 from collections.abc import Callable, Sequence
+from ctypes import c_void_p
 from typing import Any
 
 import numpy as np
-from sharpi.gguf.quant_types import QuantType
 
+from sharpi.gguf.quant_types import QuantType
 from sharpi.ops import abi
 from sharpi.ops.interface import AttentionShape, Bank, Matrix
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
 from sharpi.ops.program import ProgramLimits, int_pointer
 from sharpi.ops.recorder import Recorder
+from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.state_layout import StateLayout
 
 Model = Callable[[Any], Any]
 
@@ -55,12 +58,16 @@ class Native:
         instruction_set: str | None = None,
         max_tokens: int = 640,
         max_positions: int = 2048,
+        states: Sequence[RecurrentShape] = (),
     ) -> None:
         pages = max_positions // PAGE_POSITIONS
         self.limits = ProgramLimits(max_tokens, max_tokens, max_positions, "int8", instruction_set)
-        recorder = Recorder(self.limits, KvCache(shapes, pages))
+        layout = StateLayout(states)
+        recorder = Recorder(self.limits, KvCache(shapes, pages), states=layout)
         self.program = recorder.finish(model(recorder))
         self.pool = ThreadPool(threads)
+        self.state = np.full(layout.num_floats, 7, np.float32)  # left by an earlier sequence
+        self.states = (c_void_p * 1)(self.state.ctypes.data)
         # Not in order, so that a page's id is never taken for its position.
         self.pages = np.random.default_rng(9).permutation(pages).astype(np.int32)
 
@@ -80,7 +87,7 @@ class Native:
             count = len(ids) if outputs else 0
             step = abi.Step(
                 len(ids), count, *map(int_pointer, (ids, positions, zeros, rows, self.pages)),
-                len(self.pages),
+                len(self.pages), 0, self.states,
             )  # fmt: skip
             self.program.run(step, self.pool, threads)
             outs.append(self.program.logits[:count].copy())
