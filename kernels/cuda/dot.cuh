@@ -1,0 +1,225 @@
+// The dot products of rows of weights with tokens, by neighbouring lanes that share a row.
+//
+// Lane i of n takes units i, i + n, ...; each token's sum is made in that order, then over the
+// lanes, by fused multiply-adds that are written out: its bits depend on columns and n, not on
+// company. What stands for a type of weights and of activations here is a Dot: RoundedDot,
+// ExactDot, FloatDot.
+#pragma once
+#include "activations.cuh"
+#include "quant_types.cuh"
+
+namespace sharpi {
+
+// `planes` of activation rows, or floats (tokens, columns) where there are none.
+struct Activations {
+  const uint8_t* memory;
+  int columns;
+  int planes;
+};
+
+// Added to a small whole number as bits, makes the float 2^23 + 2^22 plus that number.
+constexpr int kWholeBits = 0x4b400000;
+constexpr float kWholeFloat = 12582912.f;
+
+// Where a unit of a quantised type is in its row.
+template <class Type>
+struct UnitPlace {
+  static constexpr int kValues = 4 * Type::kGroups * Type::kWords;
+  static constexpr int kPerBlock = Type::kBlockValues / kValues;
+
+  static __device__ __forceinline__ void load(const uint8_t* row, int unit,
+                                              typename Type::Unit& out) {
+    Type::unpack(row + size_t(unit / kPerBlock) * Type::kBlockBytes, unit % kPerBlock, out);
+  }
+  static __device__ __forceinline__ int column(int unit, int group) {
+    return unit / kPerBlock * Type::kBlockValues + Type::column(unit % kPerBlock, group);
+  }
+  static __device__ __forceinline__ size_t row_bytes(int columns) {
+    return size_t(columns / Type::kBlockValues) * Type::kBlockBytes;
+  }
+  static __device__ __forceinline__ int units(int columns) { return columns / kValues; }
+
+  // Rows of a group of lanes: as many as keep enough bytes on their way. For one token, so many
+  // blocks of 256 threads have registers enough.
+  static constexpr int kRowsAtOnce = kValues == 64 ? 1 : 2;
+  static constexpr int kBlocks = kValues == 64 ? 4 : 3;
+};
+
+// Quantised weights, activations rounded to 8 bits.
+template <class Type>
+struct RoundedDot : UnitPlace<Type> {
+  using Unit = typename Type::Unit;
+  using Place = UnitPlace<Type>;
+
+  static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
+    Place::load(row, unit, out);
+  }
+
+  template <int kRows>
+  static __device__ __forceinline__ void add(const Unit (&weights)[kRows], int unit,
+                                             const Activations& x, int token, float (&sum)[kRows]) {
+#pragma unroll 1
+    for (int p = 0; p < x.planes; p++) {
+      const ActivationPlane plane = activation_plane(x.memory, token, x.columns, x.planes, p);
+#pragma unroll
+      for (int g = 0; g < Type::kGroups; g++)
+        add_group(weights, g, Place::column(unit, g), plane, sum);
+    }
+  }
+
+  template <int kRows>
+  static __device__ __forceinline__ void add_group(const Unit (&weights)[kRows], int g, int column,
+                                                   const ActivationPlane& plane,
+                                                   float (&sum)[kRows]) {
+    const float scale = __ldg(plane.scale + column / 32);
+    const int total = kNeedsTotal ? total_of(plane.sum + column / 16) : 0;
+    int q[Type::kWords];
+#pragma unroll
+    for (int i = 0; i < Type::kWords / 4; i++) {
+      const int4 four = __ldg((const int4*)(plane.q + column) + i);
+      q[4 * i] = four.x, q[4 * i + 1] = four.y, q[4 * i + 2] = four.z, q[4 * i + 3] = four.w;
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+      int dot = kWholeBits - Type::kOffset * total;
+#pragma unroll
+      for (int w = 0; w < Type::kWords; w++) dot = __dp4a(weights[r].words[g][w], q[w], dot);
+      float value = __fmul_rn(weights[r].scale[g], __fadd_rn(__int_as_float(dot), -kWholeFloat));
+      if (Type::kHasMin) value = __fmaf_rn(-weights[r].min[g], float(total), value);
+      sum[r] = __fmaf_rn(scale, value, sum[r]);
+    }
+  }
+
+  static constexpr bool kNeedsTotal = Type::kHasMin || Type::kOffset != 0;
+
+  // The sum of a group's activations: of 16, or of two neighbouring 16s.
+  static __device__ __forceinline__ int total_of(const int16_t* sum) {
+    if (Type::kWords == 4) return __ldg(sum);
+    const int both = __ldg((const int*)sum);
+    return int(int16_t(both)) + (both >> 16);
+  }
+};
+
+// Four neighbouring floats of a token.
+__device__ __forceinline__ float4 four_floats(const Activations& x, int token, int column) {
+  return __ldg((const float4*)((const float*)x.memory + size_t(token) * x.columns + column));
+}
+
+__device__ __forceinline__ float add_four(float4 w, float4 x, float sum) {
+  sum = __fmaf_rn(w.x, x.x, sum);
+  sum = __fmaf_rn(w.y, x.y, sum);
+  sum = __fmaf_rn(w.z, x.z, sum);
+  return __fmaf_rn(w.w, x.w, sum);
+}
+
+// The weights of word w of a group.
+template <class Type>
+__device__ __forceinline__ float4 four_weights(const typename Type::Unit& unit, int g, int w) {
+  float out[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float q = float(int(int8_t(unit.words[g][w] >> 8 * i)) - Type::kOffset);
+    out[i] =
+        Type::kHasMin ? __fmaf_rn(unit.scale[g], q, -unit.min[g]) : __fmul_rn(unit.scale[g], q);
+  }
+  return make_float4(out[0], out[1], out[2], out[3]);
+}
+
+// Quantised weights, activations as they are.
+template <class Type>
+struct ExactDot : UnitPlace<Type> {
+  using Unit = typename Type::Unit;
+  using Place = UnitPlace<Type>;
+  static constexpr int kBlocks = 3;
+
+  static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
+    Place::load(row, unit, out);
+  }
+
+  template <int kRows>
+  static __device__ __forceinline__ void add(const Unit (&weights)[kRows], int unit,
+                                             const Activations& x, int token, float (&sum)[kRows]) {
+#pragma unroll
+    for (int g = 0; g < Type::kGroups; g++) {
+#pragma unroll
+      for (int w = 0; w < Type::kWords; w++) {
+        const float4 four = four_floats(x, token, Place::column(unit, g) + 4 * w);
+#pragma unroll
+        for (int r = 0; r < kRows; r++)
+          sum[r] = add_four(four_weights<Type>(weights[r], g, w), four, sum[r]);
+      }
+    }
+  }
+};
+
+// Weights and activations both floats.
+template <class Type>
+struct FloatDot {
+  using Unit = FloatUnit;
+
+  static __device__ __forceinline__ size_t row_bytes(int columns) {
+    return size_t(columns) * Type::kValueBytes;
+  }
+  static __device__ __forceinline__ int units(int columns) { return (columns + 7) / 8; }
+  static constexpr int kRowsAtOnce = 2;
+  static constexpr int kBlocks = 4;
+
+  static __device__ __forceinline__ void load(const uint8_t* row, int unit, int columns,
+                                              Unit& out) {
+    load_floats<Type>(row, unit, columns, out);
+  }
+
+  template <int kRows>
+  static __device__ __forceinline__ void add(const Unit (&weights)[kRows], int unit,
+                                             const Activations& x, int token, float (&sum)[kRows]) {
+    Unit values;
+    load_floats<F32>(x.memory + size_t(token) * x.columns * sizeof(float), unit, x.columns, values);
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+        sum[r] = __fmaf_rn(weights[r].values[i], values.values[i], sum[r]);
+  }
+};
+
+// Where the lanes that share a row are among the threads of a block.
+struct LaneGroup {
+  int lanes;  // a power of two up to 32
+  int lane;
+  int group;
+  int groups;
+};
+
+__device__ __forceinline__ LaneGroup lane_group(int lanes) {
+  const int thread = int(threadIdx.x);
+  return {lanes, thread % lanes, thread / lanes, int(blockDim.x) / lanes};
+}
+
+// sum[t][r]: the product of row r with token tokens[t], on all lanes of the group, for t < count.
+// All lanes of a warp must call it.
+template <class Dot, int kRows, int kTokens>
+__device__ __forceinline__ void dot_rows(const LaneGroup& at, const uint8_t* const (&rows)[kRows],
+                                         const Activations& x, const int (&tokens)[kTokens],
+                                         int count, float (&sum)[kTokens][kRows]) {
+#pragma unroll
+  for (int t = 0; t < kTokens; t++)
+#pragma unroll
+    for (int r = 0; r < kRows; r++) sum[t][r] = 0.f;
+  const int units = Dot::units(x.columns);
+#pragma unroll 1
+  for (int unit = at.lane; unit < units; unit += at.lanes) {
+    typename Dot::Unit weights[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++) Dot::load(rows[r], unit, x.columns, weights[r]);
+#pragma unroll
+    for (int t = 0; t < kTokens; t++)
+      if (kTokens == 1 || t < count) Dot::add(weights, unit, x, tokens[t], sum[t]);
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; t++)
+    if (kTokens == 1 || t < count)
+#pragma unroll
+      for (int r = 0; r < kRows; r++) sum[t][r] = sum_lanes(sum[t][r], at.lanes);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,54 @@
+// Whole words of weights from addresses that are less than word-aligned.
+//
+// All stay inside [first word that the bytes touch, end of the bytes): tensors begin at multiples
+// of 16, so nothing before or after one is read.
+#pragma once
+#include "types.cuh"
+
+namespace sharpi {
+
+__device__ __forceinline__ float half_bits(uint32_t bits) {
+  return __half2float(__ushort_as_half((unsigned short)bits));
+}
+
+__device__ __forceinline__ float load_half(const uint8_t* p) {
+  return half_bits(__ldg((const uint16_t*)p));
+}
+
+__device__ __forceinline__ uint32_t load_word(const uint8_t* p) {
+  return __ldg((const uint32_t*)p);
+}
+
+// 4 * kWords bytes from an even address: words around them and the last two bytes, shifted in
+// place.
+template <int kWords>
+__device__ __forceinline__ void load_words_at_2(const uint8_t* p, uint32_t (&out)[kWords]) {
+  const int past = int(size_t(p) & 2);
+  uint32_t next = load_word(p - past);
+  const uint32_t last = __ldg((const uint16_t*)(p + 4 * kWords - 2));
+  const uint32_t order = past ? 0x5432 : 0x3210;
+#pragma unroll
+  for (int w = 0; w < kWords; w++) {
+    const uint32_t word = next;
+    next = w + 1 < kWords ? load_word(p - past + 4 * (w + 1)) : last;
+    out[w] = __byte_perm(word, next, order);
+  }
+}
+
+// The same from any address; at most three bytes follow the last whole word.
+template <int kWords>
+__device__ __forceinline__ void load_words_at_1(const uint8_t* p, uint32_t (&out)[kWords]) {
+  const int past = int(size_t(p) & 3);
+  const uint8_t* last = p + 4 * kWords - 1;
+  const uint32_t tail = __ldg(last - max(past - 1, 0)) | __ldg(last - max(past - 2, 0)) << 8 |
+                        uint32_t(__ldg(last)) << 16;
+  uint32_t next = load_word(p - past);
+#pragma unroll
+  for (int w = 0; w < kWords; w++) {
+    const uint32_t word = next;
+    next = w + 1 < kWords ? load_word(p - past + 4 * (w + 1)) : tail;
+    out[w] = __funnelshift_r(word, next, 8 * past);
+  }
+}
+
+}  // namespace sharpi

@@ -1,0 +1,89 @@
+// out = residual + scale * (W x + bias): one to three matrices of one quant type that share x.
+//
+// A group of lanes has a row or two neighbouring ones; blocks go through the parts one after
+// another.
+#include "dot.cuh"
+
+namespace sharpi {
+
+struct Part {
+  const uint8_t* weights;
+  const float* bias;
+  float* out;  // (tokens, rows)
+  int rows;
+};
+
+struct Added {
+  const float* residual;  // (tokens, rows), or null
+  float scale;
+};
+
+// The part that block `block` belongs to; `block` becomes its number within.
+__device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part& c, int tile,
+                                        int& block) {
+  const int blocks_of_a = (a.rows + tile - 1) / tile;
+  if (block < blocks_of_a) return a;
+  block -= blocks_of_a;
+  const int blocks_of_b = (b.rows + tile - 1) / tile;
+  if (block < blocks_of_b) return b;
+  block -= blocks_of_b;
+  return c;
+}
+
+__device__ __forceinline__ void store(const Part& part, const Added& added, int token, int row,
+                                      float product) {
+  const size_t at = size_t(token) * part.rows + row;
+  const float value = part.bias ? __fadd_rn(product, part.bias[row]) : product;
+  part.out[at] = added.residual ? __fmaf_rn(added.scale, value, added.residual[at])
+                                : __fmul_rn(added.scale, value);
+}
+
+template <class Dot, int kTokens>
+__device__ __forceinline__ void matvec(const Activations& x, const Part& a, const Part& b,
+                                       const Part& c, const Added& added, int tokens, int lanes) {
+  constexpr int kRows = Dot::kRowsAtOnce;
+  const LaneGroup at = lane_group(lanes);
+  int block = int(blockIdx.x);
+  const Part part = part_of(a, b, c, at.groups * kRows, block);
+  const int first = (block * at.groups + at.group) * kRows;
+  const uint8_t* rows[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; r++)
+    rows[r] = part.weights + size_t(min(first + r, part.rows - 1)) * Dot::row_bytes(x.columns);
+  int token[kTokens];
+#pragma unroll
+  for (int t = 0; t < kTokens; t++) token[t] = t;
+  float sum[kTokens][kRows];
+  dot_rows<Dot>(at, rows, x, token, tokens, sum);
+  if (at.lane != 0) return;
+#pragma unroll
+  for (int t = 0; t < kTokens; t++)
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+      if (t < tokens && first + r < part.rows) store(part, added, t, first + r, sum[t][r]);
+}
+
+}  // namespace sharpi
+
+#define MATVEC(entry, Dot, kTokens)                                                               \
+  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : 2)                                  \
+      entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,        \
+            int rows_a, const uint8_t* weights_b, const float* bias_b, float* out_b, int rows_b,  \
+            const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,              \
+            const float* residual, float scale, int tokens, int columns, int planes, int lanes) { \
+    sharpi::matvec<Dot, kTokens>({x, columns, planes}, {weights_a, bias_a, out_a, rows_a},        \
+                                 {weights_b, bias_b, out_b, rows_b},                              \
+                                 {weights_c, bias_c, out_c, rows_c}, {residual, scale}, tokens,   \
+                                 lanes);                                                          \
+  }
+#define MATVEC_QUANTISED(Type, type)                                 \
+  MATVEC(matvec_one_##type, sharpi::RoundedDot<sharpi::Type>, 1)     \
+  MATVEC(matvec_##type, sharpi::RoundedDot<sharpi::Type>, 8)         \
+  MATVEC(matvec_one_exact_##type, sharpi::ExactDot<sharpi::Type>, 1) \
+  MATVEC(matvec_exact_##type, sharpi::ExactDot<sharpi::Type>, 8)
+#define MATVEC_FLOAT(Type, type)                                     \
+  MATVEC(matvec_one_exact_##type, sharpi::FloatDot<sharpi::Type>, 1) \
+  MATVEC(matvec_exact_##type, sharpi::FloatDot<sharpi::Type>, 8)
+
+QUANTISED_TYPES(MATVEC_QUANTISED)
+FLOAT_TYPES(MATVEC_FLOAT)

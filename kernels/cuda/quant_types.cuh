@@ -1,0 +1,62 @@
+// The list of types that kernels are instantiated for: QUANTISED_TYPES(M) and FLOAT_TYPES(M) give
+// M(Q4_K, q4_k) for each. With -DONLY_<TYPE> that type alone, so that a process compiles what it
+// runs.
+#pragma once
+#include "blocks_of_256.cuh"
+#include "float_types.cuh"
+
+#if defined(ONLY_Q4_0)
+#define QUANTISED_TYPES(M) M(Q4_0, q4_0)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q4_1)
+#define QUANTISED_TYPES(M) M(Q4_1, q4_1)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q5_0)
+#define QUANTISED_TYPES(M) M(Q5_0, q5_0)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q5_1)
+#define QUANTISED_TYPES(M) M(Q5_1, q5_1)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q8_0)
+#define QUANTISED_TYPES(M) M(Q8_0, q8_0)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q2_K)
+#define QUANTISED_TYPES(M) M(Q2_K, q2_k)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q3_K)
+#define QUANTISED_TYPES(M) M(Q3_K, q3_k)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q4_K)
+#define QUANTISED_TYPES(M) M(Q4_K, q4_k)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q5_K)
+#define QUANTISED_TYPES(M) M(Q5_K, q5_k)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_Q6_K)
+#define QUANTISED_TYPES(M) M(Q6_K, q6_k)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_IQ4_NL)
+#define QUANTISED_TYPES(M) M(IQ4_NL, iq4_nl)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_IQ4_XS)
+#define QUANTISED_TYPES(M) M(IQ4_XS, iq4_xs)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_MXFP4)
+#define QUANTISED_TYPES(M) M(MXFP4, mxfp4)
+#define FLOAT_TYPES(M)
+#elif defined(ONLY_F32)
+#define QUANTISED_TYPES(M)
+#define FLOAT_TYPES(M) M(F32, f32)
+#elif defined(ONLY_F16)
+#define QUANTISED_TYPES(M)
+#define FLOAT_TYPES(M) M(F16, f16)
+#elif defined(ONLY_BF16)
+#define QUANTISED_TYPES(M)
+#define FLOAT_TYPES(M) M(BF16, bf16)
+#else
+#define QUANTISED_TYPES(M) \
+  M(Q4_0, q4_0) M(Q4_1, q4_1) M(Q5_0, q5_0) M(Q5_1, q5_1) M(Q8_0, q8_0) M(Q2_K, q2_k) \
+  M(Q3_K, q3_k) M(Q4_K, q4_k) M(Q5_K, q5_k) M(Q6_K, q6_k) M(IQ4_NL, iq4_nl) M(IQ4_XS, iq4_xs) \
+  M(MXFP4, mxfp4)
+#define FLOAT_TYPES(M) M(F32, f32) M(F16, f16) M(BF16, bf16)
+#endif

@@ -1,0 +1,20 @@
+"""Starts of the rounding of activations to 8 bits."""
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+
+_BLOCK = 256
+_WARP_COLUMNS = 32
+
+
+def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
+    """Floats (T, columns) to activation rows; columns a multiple of 32, planes 1 or 2."""
+    warps = columns // _WARP_COLUMNS
+    return Launch(
+        Kernel("quantise", "quantise"),
+        grid=(-(-warps // (_BLOCK // 32)), tokens, 1),
+        block=_BLOCK,
+        arguments=(x, rounded, np.int32(columns), np.int32(planes)),
+        writes=frozenset({1}),
+    )

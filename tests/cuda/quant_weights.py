@@ -1,0 +1,71 @@
+"""Random weights of every type that the CUDA kernels take, and what they stand for."""
+
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.gguf.quant_types import QuantType, row_bytes
+
+FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
+# Where the half floats of a block are, in bytes.
+_HALVES: dict[QuantType, tuple[int, ...]] = {
+    QuantType.Q4_0: (0,),
+    QuantType.Q4_1: (0, 2),
+    QuantType.Q5_0: (0,),
+    QuantType.Q5_1: (0, 2),
+    QuantType.Q8_0: (0,),
+    QuantType.IQ4_NL: (0,),
+    QuantType.MXFP4: (),
+    QuantType.Q2_K: (80, 82),
+    QuantType.Q3_K: (108,),
+    QuantType.Q4_K: (0, 2),
+    QuantType.Q5_K: (0, 2),
+    QuantType.Q6_K: (208,),
+    QuantType.IQ4_XS: (0,),
+}
+QUANTISED_TYPES = tuple(_HALVES)
+TYPES = FLOAT_TYPES + QUANTISED_TYPES
+
+
+def random_weights(
+    quant_type: QuantType, rows: int, columns: int, seed: int = 0, fill: int | None = None
+) -> npt.NDArray[np.uint8]:
+    """(rows, bytes of a row): all codes occur, scales are ordinary numbers.
+
+    `fill` is every byte that holds no floating-point scale.
+    """
+    rng = np.random.default_rng([seed, int(quant_type), rows, columns])
+    if quant_type in FLOAT_TYPES:
+        values = rng.standard_normal((rows, columns), np.float32)
+        return gguf.quants.quantize(values, _kind(quant_type)).view(np.uint8)
+    count = columns // quant_type.block_values
+    blocks = rng.integers(0, 256, (rows, count, quant_type.block_bytes), np.uint8)
+    if fill is not None:
+        blocks[:] = fill
+    for at in _HALVES[quant_type]:
+        scales = rng.uniform(0.01, 1, (rows, count)) * rng.choice([-1, 1], (rows, count))
+        blocks[:, :, at : at + 2] = scales.astype(np.float16)[:, :, None].view(np.uint8)
+    if quant_type is QuantType.MXFP4:
+        blocks[:, :, 0] = rng.integers(120, 132, (rows, count))
+    return blocks.reshape(rows, row_bytes(quant_type, columns))
+
+
+def as_floats(quant_type: QuantType, weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    """What the gguf package says they mean, (rows, columns)."""
+    return np.asarray(gguf.quants.dequantize(weights, _kind(quant_type)), np.float64)
+
+
+def product_error(
+    out: npt.NDArray[Any], x: npt.NDArray[np.float64], dense: npt.NDArray[np.float64]
+) -> float:
+    """Norm of out - x dense^T over the norm that results have: where few terms cancel, theirs."""
+    expected = x @ dense.T
+    terms = np.sqrt(x**2 @ (dense**2).T)
+    size = np.linalg.norm(np.maximum(np.abs(expected), terms))
+    return float(np.linalg.norm(out - expected) / size)
+
+
+def _kind(quant_type: QuantType) -> gguf.GGMLQuantizationType:
+    return gguf.GGMLQuantizationType(int(quant_type))

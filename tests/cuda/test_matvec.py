@@ -1,0 +1,116 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+from products import EXACT_ERROR, ROUNDED_ERROR, Floats, Operand, operand, random_tokens
+from quant_weights import (
+    FLOAT_TYPES,
+    QUANTISED_TYPES,
+    TYPES,
+    as_floats,
+    product_error,
+    random_weights,
+)
+
+from sharpi.device.device import Device
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.lanes import takes_floats
+from sharpi.ops.cuda.matvec import MatvecPart, matvec
+
+
+def _products(
+    device: Device, quant_type: QuantType, x: Operand, weights: list[np.ndarray], planes: int
+) -> list[Floats]:
+    tokens, columns = x.seen.shape
+    parts = [
+        MatvecPart(upload(device, w), None, empty(device, 4 * tokens * len(w)), len(w))
+        for w in weights
+    ]
+    sizes = {"tokens": tokens, "columns": columns, "planes": planes}
+    device.launch(matvec(x.span, parts, quant_type=quant_type, **sizes))
+    return [read(device, part.out, np.float32, (tokens, part.rows)) for part in parts]
+
+
+def _columns(quant_type: QuantType) -> list[int]:
+    if quant_type in FLOAT_TYPES:
+        return [2, 30, 264, 256]
+    return [n for n in (32, 96, 256, 768) if n % quant_type.block_values == 0]
+
+
+@pytest.mark.parametrize("planes", [0, 1, 2])
+@pytest.mark.parametrize("quant_type", QUANTISED_TYPES, ids=lambda t: t.name)
+def test_against_float64(device: Device, quant_type: QuantType, planes: int) -> None:
+    bound = ROUNDED_ERROR if planes else EXACT_ERROR
+    for columns in _columns(quant_type):
+        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8)):
+            weights = random_weights(quant_type, rows, columns)
+            x = operand(device, random_tokens(tokens, columns), planes)
+            (out,) = _products(device, quant_type, x, [weights], planes)
+            error = product_error(out, x.seen, as_floats(quant_type, weights))
+            assert error < bound, (columns, rows, tokens)
+
+
+@pytest.mark.parametrize("quant_type", FLOAT_TYPES, ids=lambda t: t.name)
+def test_float_weights(device: Device, quant_type: QuantType) -> None:
+    for columns in _columns(quant_type):
+        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8)):
+            weights = random_weights(quant_type, rows, columns)
+            x = operand(device, random_tokens(tokens, columns), 0)
+            (out,) = _products(device, quant_type, x, [weights], 1)
+            error = product_error(out, x.seen, as_floats(quant_type, weights))
+            assert error < EXACT_ERROR, (columns, rows, tokens)
+
+
+@pytest.mark.parametrize(
+    ("quant_type", "planes"), [*product(TYPES, [0]), *product(QUANTISED_TYPES, [1, 2])]
+)
+def test_company_does_not_change_a_token(
+    device: Device, quant_type: QuantType, planes: int
+) -> None:
+    weights, tokens = random_weights(quant_type, 7, 512), random_tokens(8, 512)
+    together = _products(device, quant_type, operand(device, tokens, planes), [weights], planes)
+    for token in (0, 5, 7):
+        alone = operand(device, tokens[token : token + 1], planes)
+        (out,) = _products(device, quant_type, alone, [weights], planes)
+        np.testing.assert_array_equal(out[0], together[0][token])
+
+
+@pytest.mark.parametrize("quant_type", [QuantType.Q4_K, QuantType.Q6_K, QuantType.F16])
+def test_three_parts_are_three_matrices(device: Device, quant_type: QuantType) -> None:
+    planes = 0 if takes_floats(quant_type, 1) else 1
+    x = operand(device, random_tokens(2, 256), planes)
+    weights = [random_weights(quant_type, rows, 256) for rows in (70, 1, 33)]
+    together = _products(device, quant_type, x, weights, planes)
+    for matrix, out in zip(weights, together, strict=True):
+        (alone,) = _products(device, quant_type, x, [matrix], planes)
+        np.testing.assert_array_equal(out, alone)
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_bias_residual_and_scale(device: Device, tokens: int) -> None:
+    rng = np.random.default_rng(tokens)
+    weights, rows = random_weights(QuantType.Q8_0, 19, 64), 19
+    bias = rng.standard_normal(rows, np.float32)
+    residual = rng.standard_normal((tokens, rows), np.float32)
+    x = operand(device, random_tokens(tokens, 64), 0)
+    span = upload(device, residual)
+    part = MatvecPart(upload(device, weights), upload(device, bias), span, rows)
+    sizes = {"tokens": tokens, "columns": 64, "planes": 0}
+    launch = matvec(x.span, [part], quant_type=QuantType.Q8_0, **sizes, residual=span, scale=0.25)
+    device.launch(launch)
+    expected = residual + 0.25 * (x.seen @ as_floats(QuantType.Q8_0, weights).T + bias)
+    out = read(device, span, np.float32, residual.shape)
+    np.testing.assert_allclose(out, expected, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("fill", [0x00, 0x7F, 0x80, 0xFF])
+def test_extreme_codes(device: Device, fill: int) -> None:
+    """The largest whole numbers, all of one sign, are summed without loss."""
+    for quant_type in QUANTISED_TYPES:
+        weights = random_weights(quant_type, 4, 256, fill=fill)
+        x = operand(device, np.full((1, 256), -3, np.float32), 1)
+        (out,) = _products(device, quant_type, x, [weights], 1)
+        dense = as_floats(quant_type, weights)
+        bound = ROUNDED_ERROR * np.abs(x.seen) @ np.abs(dense).T
+        assert (np.abs(out - x.seen @ dense.T) <= bound).all(), quant_type.name
