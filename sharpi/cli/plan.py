@@ -62,13 +62,18 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.hardware import probe_hardware
     from sharpi.model.config import read_config
 
-    hardware = probe_hardware(config.instruction_set, with_card=config.device == "cuda")
+    hardware = probe_hardware(config.instruction_set, with_card=_asks_for_card(config))
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no card was found; say --vram SIZE to plan for one")
     model = read_config(file)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     return placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
+
+
+def _asks_for_card(config: RunConfig) -> bool:
+    """Whether what a card has free decides; a size that was given need not be there."""
+    return config.device != "cpu" and config.vram is None
 
 
 def _rates(

@@ -35,7 +35,7 @@ class CudaDevice:
     """One card; everything runs on one stream. Open it with `sharpi.device.card.open_card`."""
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
-        self._cupy, self._torch = cupy, torch
+        self._cupy, self._torch, self._index = cupy, torch, index
         cupy.cuda.Device(index).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
@@ -43,8 +43,13 @@ class CudaDevice:
         self._module = cache(self._compile_module)
 
     @property
+    def name(self) -> str:
+        properties = self._cupy.cuda.runtime.getDeviceProperties(self._index)
+        return str(properties["name"].decode())
+
+    @property
     def free_bytes(self) -> int:
-        """Memory that can be allocated now, by the driver's own count."""
+        """By the driver's own count."""
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def allocate(self, num_bytes: int) -> Memory:

@@ -18,8 +18,16 @@ Work = Callable[[], None]
 class Device(Protocol):
     """Everything happens in the order of the calls, on one stream."""
 
+    @property
+    def name(self) -> str:
+        """What the device is called."""
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that can be allocated now."""
+
     def allocate(self, num_bytes: int) -> Memory:
-        """Memory of its own, contents undefined; raises OutOfMemoryError."""
+        """Memory of its own, contents undefined; raises DeviceError where there is not so much."""
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         """Page-locked memory of the host that kernels can read, and the host's view of it."""

@@ -70,7 +70,7 @@ class Benchmark:
         total = Traffic()
         for ids in passes:
             self._sequence.extend(ids)
-            total += self._traffic.of_pass(len(ids), self._runner.routes(len(ids)))
+            total += self._traffic.of_pass(len(ids), [r[: len(ids)] for r in self._runner.routes])
         self._sequence.truncate(test.depth)
         return total
 

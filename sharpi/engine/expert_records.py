@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.expert_tier import ExpertTier
+from sharpi.engine.model_part import StepRoutes
 from sharpi.engine.route_log import RouteLog
 from sharpi.errors import TraceFileError
 from sharpi.experts.expert_stats import ExpertStats
@@ -18,7 +19,7 @@ from sharpi.experts.expert_stats_collect import stats_of_mapped
 from sharpi.experts.expert_stats_file import save_stats
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
-from sharpi.ops.program import IntArray, Program
+from sharpi.ops.program import IntArray
 
 
 class ExpertRecords:
@@ -47,7 +48,7 @@ class ExpertRecords:
         """Whether the step has to leave the router's logits behind, of all its tokens."""
         return self._log is not None
 
-    def step(self, position: int, ids: IntArray, program: Program) -> None:
+    def step(self, position: int, ids: IntArray, program: StepRoutes) -> None:
         """After a step of tokens `ids` from `position` on."""
         self._num_tokens += len(ids) == 1
         if self._counts_uses and self._tier is None:

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from sharpi.config import RunConfig
+from sharpi.device.card import open_card
+from sharpi.engine.card_choice import CardChoice, OpenCard
 from sharpi.engine.engine import Engine
 from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.expert_tier import ExpertTier
-from sharpi.engine.placement import Placement, running_plan
+from sharpi.engine.parts import make_parts
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
 from sharpi.errors import UsageError
@@ -26,25 +28,30 @@ from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 Progress = Callable[[str, float], None]
 
 
-def load_engine(config: RunConfig, on_progress: Progress | None = None) -> Engine:
-    """An engine ready to answer; raises SharpiError before anything large is allocated."""
+def load_engine(
+    config: RunConfig, on_progress: Progress | None = None, open_device: OpenCard = open_card
+) -> Engine:
+    """An engine ready to answer; raises SharpiError before anything large is allocated.
+
+    `open_device` opens the card, where one is to be used.
+    """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
     file = open_gguf(config.model)
     try:
-        return _load(file, config, report)
+        return _load(file, config, report, open_device)
     except BaseException:
         file.close()
         raise
 
 
-def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
+def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: OpenCard) -> Engine:
     model_config = read_config(file)
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
     weights = load_weights(file, model_config)
-    placement = Placement(config, file, model_config, settings, hardware)
-    plan, warning = running_plan(placement, config)
+    card = CardChoice(config, open_device)
+    placement, plan, warning = card.place(file, model_config, settings, hardware)
     profile = _profile(config, model_config)
     report("building the tokenizer", 0.1)
     tokenizer = load_tokenizer(file.metadata)
@@ -60,7 +67,11 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
         tier = ExpertTier(file, model_config, plan, config.experts, profile)
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
-    runner = Runner(model_config, weights, settings, tier, records)
+    keeps = records.keeps_router_logits
+    parts = make_parts(
+        card.device, plan, model_config, weights, settings, tier, keeps_router_logits=keeps
+    )
+    runner = Runner(settings, weights.output.rows, parts, records)
     report("ready", 1.0)
     return Engine(
         config=config,
@@ -69,7 +80,13 @@ def _load(file: GgufFile, config: RunConfig, report: Progress) -> Engine:
         tokenizer=tokenizer,
         chat_format=chat_format(tokenizer),
         runner=runner,
-        notes=(*tokenizer.notes, *_unused_note(weights), *settings.notes, *_notes(plan, warning)),
+        notes=(
+            *tokenizer.notes,
+            *_unused_note(weights),
+            *settings.notes,
+            *card.notes,
+            *_notes(plan, warning),
+        ),
         plan=plan,
         tier=tier,
         records=records,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings
-from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
+from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
@@ -16,7 +16,10 @@ from sharpi.units import format_bytes
 
 
 class Placement:
-    """What the planner is asked; planning itself costs next to nothing."""
+    """What the planner is asked; planning itself costs next to nothing.
+
+    Raises UnsupportedModelError where a card is to be used that has no kernels for the model.
+    """
 
     def __init__(
         self,
@@ -28,7 +31,7 @@ class Placement:
     ) -> None:
         self.facts: ModelFacts = read_facts(file, model)
         self.hardware = hardware
-        self.request: TierRequest = tier_request(
+        request = tier_request(
             config,
             hardware,
             context_size=settings.context_size,
@@ -36,6 +39,13 @@ class Placement:
             rounding=settings.rounding,
             num_threads=max(settings.num_threads, settings.num_batch_threads),
         )
+        if request.vram:
+            from sharpi.engine.card_memory import card_scratch_bytes
+
+            weights = load_weights(file, model)
+            scratch = card_scratch_bytes(model, weights, settings)
+            request = replace(request, card_scratch=scratch)
+        self.request: TierRequest = request
 
     def plan(self, rates: Rates | None = None) -> TierPlan:
         """The plan, its speed by these rates, or by those of the hardware info."""
@@ -49,7 +59,6 @@ def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | No
     None is for the file as it is mapped, whatever it weighs: where nobody set a budget, a model
     that does not fit and cannot be split runs at the speed of the disk rather than not at all.
     """
-    _refuse_card(config)
     plan = placement.plan()
     if plan.fits:
         return plan, None
@@ -60,15 +69,3 @@ def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | No
         f"the model needs {missing} more of RAM than is free; parts of it are read from disk for"
         " every token"
     )
-
-
-def _refuse_card(config: RunConfig) -> None:
-    """This engine computes on the CPU; `sharpi plan` does look at cards."""
-    asked = {
-        "--device cuda": config.device == "cuda",
-        "--vram": bool(config.vram),
-        "--gpu-layers": bool(config.gpu_layers),
-    }
-    for flag, is_asked in asked.items():
-        if is_asked:
-            raise UsageError(f"{flag}: this sharpi computes on the CPU; leave it out")

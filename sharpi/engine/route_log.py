@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.engine.model_part import StepRoutes
 from sharpi.experts.trace_writer import TraceWriter
 from sharpi.model.config import ModelConfig
 from sharpi.ops.interface import Scoring
-from sharpi.ops.program import IntArray, Program
+from sharpi.ops.program import IntArray
 
 
 class RouteLog:
@@ -25,7 +26,7 @@ class RouteLog:
         self._num_decoded = 0
         self._stalled = 0.0
 
-    def step(self, position: int, ids: IntArray, program: Program, stalled: float) -> None:
+    def step(self, position: int, ids: IntArray, program: StepRoutes, stalled: float) -> None:
         """`stalled`: seconds spent waiting for experts since the start."""
         count, follows = len(ids), position == self._next_position
         if count > 1 or not follows:
@@ -34,14 +35,16 @@ class RouteLog:
             self._add_token(int(ids[0]), program, stalled - self._stalled)
         self._next_position, self._stalled = position + count, stalled
 
-    def _add_to_prompt(self, position: int, program: Program, count: int, *, follows: bool) -> None:
+    def _add_to_prompt(
+        self, position: int, program: StepRoutes, count: int, *, follows: bool
+    ) -> None:
         if not follows:
             self._begin()  # the prompt before was given up, or scored
         if not self._prompt:
             self._prompt_position = position
         self._prompt.append(np.stack([ids[:count] for ids in program.routes], axis=1))
 
-    def _add_token(self, token_id: int, program: Program, load_seconds: float) -> None:
+    def _add_token(self, token_id: int, program: StepRoutes, load_seconds: float) -> None:
         self._begin()
         self._num_decoded += 1
         logits = np.stack([each[0] for each in program.router_logits])

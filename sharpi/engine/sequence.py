@@ -45,7 +45,7 @@ class Sequence:
         del self.tokens[length:]
         kept = -(-length // PAGE_POSITIONS)
         if kept < self._num_pages:
-            self._runner.cache.give_back(self._pages[kept : self._num_pages].tolist())
+            self._runner.pages.give_back(self._pages[kept : self._num_pages].tolist())
             self._num_pages = kept
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
@@ -85,7 +85,7 @@ class Sequence:
             )
         needed = -(-(len(self.tokens) + count) // PAGE_POSITIONS)
         while self._num_pages < needed:
-            page = self._runner.cache.take()
+            page = self._runner.pages.take()
             if page is None:
                 raise ContextFullError("all KV pages are in use by other sequences; raise -c")
             self._pages[self._num_pages] = page

@@ -75,7 +75,7 @@ def _trunk(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tens
 
 
 def _banks(experts: ExpertBanks) -> tuple[Bank, ...]:
-    return experts.gate, experts.up, experts.down
+    return tuple(b for b in (experts.gate, experts.up, experts.down) if b is not None)
 
 
 def _expert_bytes(banks: Iterable[Bank]) -> int:

@@ -1,4 +1,4 @@
-"""The KV cache of the CPU engine: f16 pages of 64 positions, handed to sequences from a pool.
+"""The KV cache of the CPU engine: f16 pages of 64 positions; who uses which is decided elsewhere.
 
 Within a page each KV head has its keys as panels [4][key_dim][16 positions], then its values as
 [64 positions][value_dim, rounded up to 16] (kernels/cpu/op_attention.cpp).
@@ -36,17 +36,8 @@ class KvCache:
             )
             for s in shapes
         }
-        self._free = list(range(num_pages - 1, -1, -1))
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all pages of all layers."""
         return sum(layer.nbytes for layer in self.layers.values())
-
-    def take(self) -> int | None:
-        """A free page's id, or None when all are in use."""
-        return self._free.pop() if self._free else None
-
-    def give_back(self, pages: Iterable[int]) -> None:
-        """Returns pages to the pool."""
-        self._free.extend(pages)

@@ -35,11 +35,18 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     """The card's part; `kv`: bytes of each layer's KV cache, `scratch`: of the buffers.
 
     The last layers go first, behind the output matrix. Experts get slots only where no layer was
-    left behind for want of memory: a layer on the card is worth more than its bytes in slots.
+    left behind for want of memory: a layer on the card is worth more than its bytes in slots. Where
+    a number of layers was asked for, each goes there with all its experts.
     """
     ledger = Ledger(Tier.VRAM, request.vram or 0)
+    scratch = scratch if request.card_scratch is None else request.card_scratch
     wanted = _wanted_layers(model, request)
-    fitting = _fitting_layers(model, kv, wanted, ledger.left - RESERVE_BYTES - scratch)
+    room = ledger.left - RESERVE_BYTES - scratch
+    beside = kv
+    if _goes_whole(request):
+        beside = [kv[i] + _experts_bytes(model, request, i) for i in range(len(model.layers))]
+        room -= staging_bytes(model, model.layers)
+    fitting = _fitting_layers(model, beside, wanted, room)
     if fitting is None:
         return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
     ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the card")
@@ -48,7 +55,8 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     ledger.take(Purpose.TRUNK, trunk, f"read for every token: {len(fitting)} layers and the output")
     kv_bytes = sum(kv[i] for i in fitting)
     ledger.take(Purpose.KV, kv_bytes, f"{request.context_size} positions beside their layers")
-    slots = _take_slots(model, request, fitting if len(fitting) == wanted else [], ledger)
+    has_slots = len(fitting) == wanted or _goes_whole(request)
+    slots = _take_slots(model, request, fitting if has_slots else [], ledger)
     notes = _left_out_notes(wanted, len(fitting))
     return CardPlan(frozenset(fitting), slots, True, ledger, notes)
 
@@ -72,6 +80,18 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
     return sorted(fitting) or None
 
 
+def _goes_whole(request: TierRequest) -> bool:
+    """Whether layers were counted out, each of which then takes its experts along."""
+    return request.gpu_layers is not None and request.moe_slots is None
+
+
+def _experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
+    """Room for all experts of a layer, where they may be on the card."""
+    layer = model.layers[index]
+    is_kept_off = request.cpu_moe or index < request.num_cpu_moe
+    return 0 if is_kept_off else layer.num_experts * layer.slot_bytes
+
+
 def _take_slots(
     model: ModelFacts, request: TierRequest, layers: list[int], ledger: Ledger
 ) -> dict[int, int]:
@@ -89,6 +109,4 @@ def _take_slots(
 def _left_out_notes(wanted: int, on_card: int) -> tuple[str, ...]:
     if on_card == wanted:
         return ()
-    return (
-        f"{wanted - on_card} of {wanted} layers stay on the CPU: their trunk does not fit VRAM",
-    )
+    return (f"{wanted - on_card} of {wanted} layers stay on the CPU: they do not fit VRAM",)

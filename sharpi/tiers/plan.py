@@ -145,6 +145,11 @@ class TierPlan:
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
+    def first_card_layer(self) -> int:
+        """Layers from here on compute on the card; the number of layers where none does."""
+        return sum(layer.trunk is not Tier.VRAM for layer in self.layers)
+
+    @property
     def ram_slots(self) -> tuple[int, ...]:
         """Slots in RAM by layer."""
         return tuple(layer.ram_slots for layer in self.layers)

@@ -14,7 +14,7 @@ class TierRequest:
     `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no card is used.
     `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
     has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
-    all do.
+    all do. `card_scratch`: buffers on the card, where somebody counted them.
     """
 
     context_size: int
@@ -28,6 +28,7 @@ class TierRequest:
     moe_slots: int | None = None
     cpu_moe: bool = False
     num_cpu_moe: int = 0
+    card_scratch: int | None = None
 
 
 def tier_request(
@@ -39,6 +40,7 @@ def tier_request(
     rounding: Rounding,
     num_threads: int,
     num_outputs: int = 1,
+    card_scratch: int | None = None,
 ) -> TierRequest:
     """The user's wishes beside what the engine decided.
 
@@ -56,11 +58,14 @@ def tier_request(
         moe_slots=config.moe_slots,
         cpu_moe=config.cpu_moe,
         num_cpu_moe=config.num_cpu_moe,
+        card_scratch=card_scratch,
     )
 
 
 def _vram(config: RunConfig, hardware: HardwareInfo) -> int | None:
-    """What was asked for; else what is free on a card, if one is to be used."""
-    if config.device == "cpu" or config.vram is not None:
-        return None if config.device == "cpu" else config.vram
-    return hardware.free_vram if config.device == "cuda" else None
+    """What was asked for, as far as it is free where there is a card; else what is free there."""
+    if config.device == "cpu":
+        return None
+    if config.vram is None:
+        return hardware.free_vram or None
+    return min(config.vram, hardware.free_vram or config.vram)

@@ -94,10 +94,11 @@ def test_routes_of_a_batch_are_those_of_its_tokens(load: Load) -> None:
     alone = []
     for token in ids:
         sequence.extend([token])
-        alone.append([route[0].tolist() for route in engine.runner.routes(1)])
+        alone.append([route[0].tolist() for route in engine.runner.routes])
     sequence.truncate(0)
     sequence.extend(ids)
-    first, last = engine.runner.routes(len(ids))
+    first, last = engine.runner.routes
+    first = first[: len(ids)]
     assert first.tolist() == [route[0] for route in alone]
     assert last[0].tolist() == alone[-1][1]
 
@@ -136,7 +137,7 @@ def test_depth_fills_the_context_before(load: Load) -> None:
     engine = load("llama", context_size=128)
     row = only_row(engine, BenchmarkTest("tg", 4, depth=100))
     assert (row.test, row.depth) == ("tg4 @ d100", 100)
-    assert engine.runner.cache.take() is not None  # all pages came back
+    assert engine.runner.pages.take() is not None  # all pages came back
 
 
 def test_same_ids_each_time(load: Load) -> None:

@@ -149,7 +149,7 @@ class TestCard:
         plan = planned(vram=vram)
         assert [layer.trunk for layer in plan.layers] == [Tier.RAM, Tier.VRAM, Tier.VRAM, Tier.VRAM]
         assert plan.vram_slots == (0, 0, 0, 0)
-        assert plan.notes == ("1 of 4 layers stay on the CPU: their trunk does not fit VRAM",)
+        assert plan.notes == ("1 of 4 layers stay on the CPU: they do not fit VRAM",)
 
     def test_a_card_too_small_for_anything_is_left_alone(self) -> None:
         plan = planned(vram=100 * MIB)
@@ -162,6 +162,13 @@ class TestCard:
         assert plan.vram_slots == (0, 0, 0, 8)
         assert planned(vram=2 * GIB, gpu_layers=0).bytes_in(Tier.VRAM) == 0
         assert planned(vram=2 * GIB, gpu_layers=99).vram_slots == (8, 8, 8, 8)
+
+    def test_layers_that_were_asked_for_take_their_experts_along(self) -> None:
+        whole = planned(vram=2 * GIB, gpu_layers=2).bytes_in(Tier.VRAM)
+        plan = planned(vram=whole - 1, gpu_layers=2)
+        assert plan.vram_slots == (0, 0, 0, 8)
+        assert plan.notes == ("1 of 2 layers stay on the CPU: they do not fit VRAM",)
+        assert planned(vram=whole, gpu_layers=2).vram_slots == (0, 0, 8, 8)
 
     def test_experts_that_were_kept_off_the_card(self) -> None:
         assert planned(vram=2 * GIB, cpu_moe=True).vram_slots == (0, 0, 0, 0)

@@ -20,13 +20,13 @@ def asked(config: RunConfig) -> TierRequest:
 
 
 def test_defaults_leave_the_choice_to_the_planner() -> None:
-    assert asked(CONFIG) == TierRequest(99, 7, "int16", 3)
+    assert asked(replace(CONFIG, device="cpu")) == TierRequest(99, 7, "int16", 3)
 
 
 def test_everything_is_handed_on() -> None:
-    config = replace(CONFIG, ram=5, gpu_layers=2, moe_slots=4, cpu_moe=True, num_cpu_moe=1)
+    config = replace(CONFIG, vram=6, ram=5, gpu_layers=2, moe_slots=4, cpu_moe=True, num_cpu_moe=1)
     expected = TierRequest(
-        99, 7, "int16", 3, ram=5, gpu_layers=2, moe_slots=4, cpu_moe=True, num_cpu_moe=1
+        99, 7, "int16", 3, vram=6, ram=5, gpu_layers=2, moe_slots=4, cpu_moe=True, num_cpu_moe=1
     )
     assert asked(config) == expected
 
@@ -34,8 +34,9 @@ def test_everything_is_handed_on() -> None:
 @pytest.mark.parametrize(
     ("device", "vram", "expected"),
     [
-        ("auto", None, None),
+        ("auto", None, 10 * GIB),
         ("auto", GIB, GIB),
+        ("auto", 20 * GIB, 10 * GIB),
         ("cpu", None, None),
         ("cpu", GIB, None),
         ("cuda", None, 10 * GIB),
@@ -44,3 +45,11 @@ def test_everything_is_handed_on() -> None:
 )
 def test_memory_of_the_card(device: Device, vram: int | None, expected: int | None) -> None:
     assert asked(replace(CONFIG, device=device, vram=vram)).vram == expected
+
+
+def test_a_card_that_is_not_there_may_be_planned_for() -> None:
+    request = tier_request(
+        replace(CONFIG, vram=GIB), MACHINE,
+        context_size=99, batch_size=7, rounding="int16", num_threads=3,
+    )  # fmt: skip
+    assert request.vram == GIB

@@ -31,7 +31,7 @@ def test_bound_holds_and_is_near(
     )
     with load_engine(config) as engine:
         settings = engine.runner.settings
-        program: Program = engine.runner._program(num_outputs)
+        program: Program = engine.runner.parts[0]._program(num_outputs)
         bound = scratch_bytes(
             read_widths(engine.file, engine.model_config),
             batch_size=settings.batch_size,

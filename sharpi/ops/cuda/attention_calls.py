@@ -75,7 +75,10 @@ class _Attention:
         q, k, v = self.qkv
         if self.pending[0] is not None:
             yield self._heads(q, self.pending[0], s.num_heads, None, extent.tokens)
-        for value, pending, pages in ((k, self.pending[1], layer.keys), (v, self.pending[2], layer.values)):
+        for value, pending, pages in (
+            (k, self.pending[1], layer.keys),
+            (v, self.pending[2], layer.values),
+        ):
             yield self._heads(value, pending, s.num_kv_heads, self._target(pages), extent.tokens)
         for first in range(0, extent.tokens, self.at_once):
             count = min(self.at_once, extent.tokens - first)

@@ -138,7 +138,9 @@ class _Linear:
 
     def _products(self, rows: int, halves: Halves) -> Iterable[Call]:
         at = self.recording
-        x, scales, matrix, out = at.all_spans((halves.rows, halves.scales, halves.matrix, halves.out))
+        x, scales, matrix, out = at.all_spans(
+            (halves.rows, halves.scales, halves.matrix, halves.out)
+        )
         if any(not takes_floats(at, part.matrix.quant_type) for part in self.parts):
             yield half_rows.to_half(at.of(self.x), x, scales, tokens=rows, width=self.x.width)
         for part in self.parts:

@@ -41,10 +41,20 @@ class CardProgram:
         self._seen: set[Extent] = set()
 
     def run(
-        self, ids: IntArray, position: int, outputs: IntArray, pages: IntArray
+        self,
+        ids: IntArray,
+        position: int,
+        outputs: IntArray,
+        pages: IntArray,
+        incoming: npt.NDArray[np.float32] | None = None,
     ) -> npt.NDArray[np.float32]:
-        """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host."""
+        """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host.
+
+        `incoming` (tokens, hidden): what the layers before these left, where there are some.
+        """
         self._inputs.write(ids, position, outputs, pages)
+        if incoming is not None:
+            self._inputs.write_incoming(incoming)
         self.replay(self._extent(len(ids), len(outputs), position))
         return self._outputs.read(self._logits, len(outputs))
 
@@ -69,7 +79,8 @@ class CardProgram:
 
     def calls(self, extent: Extent) -> list[Call]:
         """What a step of these sizes starts, in order."""
-        return [call for operation in self._operations for call in operation(extent)]
+        calls = (call for operation in self._operations for call in operation(extent))
+        return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
 
     def _work(self, extent: Extent) -> list[Work]:
         return [self._bound(call) for call in self.calls(extent)]

@@ -1,0 +1,55 @@
+"""A device that has no memory and counts what is asked of it: what a plan is made from."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.device import HostArray, Work
+from sharpi.device.launch import Launch, Memory, Span
+
+_SOMEWHERE = 1 << 40
+
+
+class NoMemory(NamedTuple):
+    """A size and an address that nothing reads."""
+
+    address: int
+    num_bytes: int
+
+
+class CountingDevice:
+    """`num_bytes` allocated, `mapped_bytes` of the host's page-locked; nothing runs."""
+
+    name = "none"
+    free_bytes = _SOMEWHERE
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self.mapped_bytes = 0
+
+    def allocate(self, num_bytes: int) -> Memory:
+        self.num_bytes += num_bytes
+        return NoMemory(_SOMEWHERE, num_bytes)
+
+    def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
+        raise NotImplementedError("a counting device has no memory to map")
+
+    def upload(self, target: Span, source: HostArray) -> None:
+        """Nothing is kept."""
+
+    def download(self, source: Span, target: HostArray) -> None:
+        raise NotImplementedError("a counting device has nothing to read")
+
+    def launch(self, launch: Launch) -> None:
+        """Nothing runs."""
+
+    def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
+        """Nothing runs."""
+
+    def record(self, work: Sequence[Work]) -> Work:
+        return lambda: None
+
+    def synchronise(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,16 @@
+"""How much of the card's memory a step takes, found by recording it on a device that counts."""
+
+from sharpi.device.counting import CountingDevice
+from sharpi.engine.card_part import CardPart
+from sharpi.engine.runner import num_pages
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+
+
+def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
+    """Bytes of buffers, inputs and outputs with all layers on the card; fewer need no more."""
+    device = CountingDevice()
+    part = CardPart(device, config, weights, settings, num_pages(settings))
+    part.prepare()
+    return device.num_bytes - part.weight_bytes - part.kv_bytes

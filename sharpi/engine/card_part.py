@@ -1,0 +1,115 @@
+"""A model's layers on a card: the last ones, and the output."""
+
+from sharpi.device.device import Device
+from sharpi.engine.model_part import StepOfPart, Values
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cuda.card_banks import CardBanks, NumResident
+from sharpi.ops.cuda.card_weights import CardWeights
+from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.recorder import CardRecorder
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.step_inputs import StepInputs
+from sharpi.ops.cuda.step_outputs import StepOutputs
+from sharpi.ops.cuda.values import Value
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.program import IntArray, ProgramLimits
+
+
+class CardPart:
+    """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
+
+    `num_resident`: how many experts of a layer are in VRAM, None for all.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        num_pages: int,
+        *,
+        first_layer: int = 0,
+        embeds: bool = True,
+        num_resident: NumResident | None = None,
+        keeps_router_logits: bool = False,
+    ) -> None:
+        self._device, self._config, self._weights = device, config, weights
+        self._settings, self._num_pages = settings, num_pages
+        self._first_layer, self._embeds = first_layer, embeds
+        self._keeps_router_logits = keeps_router_logits
+        self._card_weights = CardWeights(device)
+        self._banks = CardBanks(device, self._card_weights, num_resident)
+        shapes = [shape for shape in config.attention if shape.layer >= first_layer]
+        self._cache = CardKvCache(device, shapes, num_pages)
+        self._programs: dict[int, CardProgram] = {}
+        self._latest: CardProgram | None = None
+
+    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        program = self._latest = self._program(max_outputs)
+        return program.run(step.ids, step.position, step.outputs, step.pages, step.incoming)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights on the card, as far as they are loaded."""
+        return self._card_weights.num_bytes
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache on the card."""
+        return self._cache.num_bytes
+
+    @property
+    def routes(self) -> list[IntArray]:
+        return [] if self._latest is None else self._latest.routes
+
+    @property
+    def router_logits(self) -> list[Values]:
+        return [] if self._latest is None else self._latest.router_logits
+
+    def prepare(self) -> None:
+        self._program(1)
+
+    def _program(self, max_outputs: int) -> CardProgram:
+        if max_outputs not in self._programs:
+            self._programs[max_outputs] = self._record(max_outputs)
+        return self._programs[max_outputs]
+
+    def _record(self, max_outputs: int) -> CardProgram:
+        limits = ProgramLimits(
+            max_tokens=self._settings.batch_size,
+            max_outputs=max_outputs,
+            max_positions=self._num_pages * PAGE_POSITIONS,
+            precision=self._settings.rounding,
+        )
+        recorder = self._recorder(limits)
+        keeps = self._keeps_router_logits
+        model: Transformer[Value] = Transformer(
+            self._config, self._weights, recorder, trims_last_layer=not keeps
+        )
+        x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
+        layers = range(self._first_layer, self._config.num_layers)
+        return recorder.finish(model.logits(model.layers(x, layers)))
+
+    def _recorder(self, limits: ProgramLimits) -> CardRecorder:
+        device, c = self._device, self._config
+        num_ids = (
+            c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
+        )
+        return CardRecorder(
+            Recording(device, limits, self._card_weights),
+            self._banks,
+            self._cache,
+            StepInputs(
+                device, limits.max_tokens, limits.max_outputs, self._num_pages, c.hidden_size
+            ),
+            StepOutputs(device, num_ids),
+            keeps_router_logits=self._keeps_router_logits,
+        )
+
+    def close(self) -> None:
+        self._programs.clear()

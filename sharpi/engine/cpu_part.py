@@ -1,0 +1,119 @@
+"""A model's layers on the CPU: recorded at the first use, replayed from then on.
+
+Prefill and decode are the same program with another number of tokens.
+"""
+
+import time
+
+import numpy as np
+
+from sharpi.engine.expert_tier import ExpertTier
+from sharpi.engine.model_part import StepOfPart, Values
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import ModelWeights
+from sharpi.ops import abi
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.library import ThreadPool
+from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.recorder import Recorder
+
+
+class CpuPart:
+    """The first `num_layers` layers, all of them with the output; embeds."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        num_pages: int,
+        *,
+        num_layers: int | None = None,
+        tier: ExpertTier | None = None,
+        keeps_router_logits: bool = False,
+    ) -> None:
+        self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
+        self._num_layers = config.num_layers if num_layers is None else num_layers
+        self._keeps_router_logits = keeps_router_logits
+        self._num_pages = num_pages
+        shapes = [shape for shape in config.attention if shape.layer < self._num_layers]
+        self._cache = KvCache(shapes, num_pages)
+        self._pool = ThreadPool(max(settings.num_threads, settings.num_batch_threads))
+        self._programs: dict[int, Program] = {}
+        self._latest: Program | None = None
+        self._ids, self._positions, self._sequences, self._outputs = (
+            np.zeros(settings.batch_size, np.int32) for _ in range(4)
+        )
+        pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
+        self._step = abi.Step(0, 0, *pointers)
+
+    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        program = self._latest = self._program(max_outputs)
+        count, native = len(step.ids), self._step
+        self._ids[:count] = step.ids
+        self._positions[:count] = range(step.position, step.position + count)
+        self._outputs[: len(step.outputs)] = step.outputs
+        native.num_tokens, native.num_outputs = count, len(step.outputs)
+        native.page_table, native.pages_per_sequence = int_pointer(step.pages), len(step.pages)
+        self._run(program, step.position, count)
+        return program.logits[: len(step.outputs) if self._is_whole else count]
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._num_layers == self._config.num_layers
+
+    def _run(self, program: Program, position: int, count: int) -> None:
+        if self._tier is None:
+            program.run(self._step, self._pool, self._threads(count))
+            return
+        guesses = self._tier.begin_step(position, count)
+        self._step.num_guessed = int(guesses and count == 1)
+        start = time.perf_counter()
+        program.run(self._step, self._pool, self._threads(count))
+        self._tier.end_step(count, time.perf_counter() - start)
+
+    def _threads(self, num_tokens: int) -> int:
+        s = self._settings
+        return s.num_threads if num_tokens == 1 else s.num_batch_threads
+
+    @property
+    def routes(self) -> list[IntArray]:
+        return [] if self._latest is None else self._latest.routes
+
+    @property
+    def router_logits(self) -> list[Values]:
+        return [] if self._latest is None else self._latest.router_logits
+
+    def prepare(self) -> None:
+        self._program(1)
+
+    def _program(self, max_outputs: int) -> Program:
+        if max_outputs not in self._programs:
+            self._programs[max_outputs] = self._record(max_outputs)
+        return self._programs[max_outputs]
+
+    def _record(self, max_outputs: int) -> Program:
+        limits = ProgramLimits(
+            max_tokens=self._settings.batch_size,
+            max_outputs=max_outputs,
+            max_positions=self._num_pages * PAGE_POSITIONS,
+            precision=self._settings.rounding,
+            instruction_set=self._settings.instruction_set,
+        )
+        feed = self._tier.feed if self._tier else None
+        keeps = self._keeps_router_logits
+        recorder = Recorder(limits, self._cache, feed, keeps_router_logits=keeps)
+        model: Transformer[Buffer] = Transformer(
+            self._config, self._weights, recorder, trims_last_layer=not keeps
+        )
+        if self._is_whole:
+            return recorder.finish(model.step())
+        return recorder.finish(model.layers(model.embed(), range(self._num_layers)))
+
+    def close(self) -> None:
+        self._pool.close()
+        for program in self._programs.values():
+            program.close()
