@@ -38,6 +38,9 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::SoftCap: return add(program, params, bytes, add_soft_cap);
     case OpKind::Lease: return add(program, params, bytes, add_lease);
     case OpKind::Foresee: return add(program, params, bytes, add_foresee);
+    case OpKind::LayerNorm: return add(program, params, bytes, add_layer_norm);
+    case OpKind::HeadLinear: return add(program, params, bytes, add_head_linear);
+    case OpKind::ScaleByPosition: return add(program, params, bytes, add_scale_by_position);
     case OpKind::Convolution: return add(program, params, bytes, add_convolution);
     case OpKind::DeltaNet: return add(program, params, bytes, add_delta_net);
     case OpKind::Mamba2: return add(program, params, bytes, add_mamba2);

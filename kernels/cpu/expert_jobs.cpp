@@ -15,7 +15,7 @@ ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(para
   max_jobs = std::min(p.num_experts, slots);
   batch_spares = p.feed ? p.feed->max_spares() : max_jobs;
   max_batches = (max_jobs + batch_spares - 1) / batch_spares;
-  input = program.request(Scratch::Activations, activation_bytes(max_rows, p.gate.columns, rounding()));
+  input = program.request(Scratch::Activations, activation_bytes(max_rows, p.up.columns, rounding()));
   hidden = program.request(Scratch::Hidden, size_t(slots) * width() * sizeof(float));
   hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
   grouping = program.request(Scratch::Jobs, grouping_bytes());

@@ -40,7 +40,8 @@ struct ExpertShape {
 
   ExpertShape(Program& program, const ExpertsParams& params);
 
-  int width() const { return p.gate.rows; }
+  int width() const { return p.up.rows; }
+  bool has_gate() const { return p.gate.data; }
   int blocks() const { return activation_blocks(width()); }
   int count_rows(const Step& step) const { return sharpi::count_rows(Rows(p.rows), step); }
   int jobs_of(const Step& step) const { return std::min(p.num_experts, count_rows(step) * p.k); }
@@ -48,7 +49,8 @@ struct ExpertShape {
   bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_spares; }
   Rounding rounding() const { return Rounding(p.precision); }
   bool floats_in() const {
-    return takes_floats(QuantType(p.gate.type), rounding()) && takes_floats(QuantType(p.up.type), rounding());
+    return (!has_gate() || takes_floats(QuantType(p.gate.type), rounding())) &&
+           takes_floats(QuantType(p.up.type), rounding());
   }
   bool floats_down() const { return takes_floats(QuantType(p.down.type), rounding()); }
   float* hidden_row(int slot) const { return reinterpret_cast<float*>(*hidden) + size_t(slot) * width(); }

@@ -110,7 +110,9 @@ class Attention : public Stage {
 
  private:
   int first_visible(const Step& step, int token) const {
-    return p_.window ? std::max(0, step.positions[token] - p_.window + 1) : 0;
+    const int position = step.positions[token];
+    if (!p_.window) return 0;
+    return p_.is_chunked ? position / p_.window * p_.window : std::max(0, position - p_.window + 1);
   }
 
   void split(const Step& step, int task) const {
@@ -202,7 +204,8 @@ class Attention : public Stage {
 
   void write(int token, int head, const Partial& total) const {
     float* out = p_.out + (size_t(token) * p_.num_heads + head) * p_.cache.value_dim;
-    isa_.vectors->add_scaled(nullptr, total.sums, 1.f / total.state->total, out, p_.cache.value_dim);
+    const float sink = p_.sinks ? std::exp(p_.sinks[head] - total.state->peak) : 0.f;
+    isa_.vectors->add_scaled(nullptr, total.sums, 1.f / (total.state->total + sink), out, p_.cache.value_dim);
   }
 
   const AttentionParams p_;

@@ -3,6 +3,7 @@
 // Every token's experts are summed in the order of their ids, whatever the batch, so the bits never depend on company, nor
 // on which experts were in memory. A thread owns 32 of the outputs in the last stage and walks all experts: no atomics, no
 // partial sums.
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -13,6 +14,13 @@ namespace sharpi {
 namespace {
 
 constexpr int kBlockTiles = 256 / kTileRows;  // tiles whose outputs make one activation block
+
+constexpr std::array<float, kTileRows> filled(float value) {
+  std::array<float, kTileRows> values{};
+  for (float& v : values) v = value;
+  return values;
+}
+constexpr auto kOnes = filled(1.f);
 
 enum class Part { There, Late };
 
@@ -33,12 +41,15 @@ class GateUp : public Stage {
     const Job job = g.jobs[job_index];
     if (part_ == Part::Late && !s_.p.feed->wait(s_.p.layer, job.expert)) return;
     const int row = task % tiles_ * kTileRows;
-    Product gate = tile(s_.p.gate, job.expert, row), up = tile(s_.p.up, job.expert, row);
-    gate.next = up.rows;
+    Product up = tile(s_.p.up, job.expert, row);
+    if (s_.has_gate()) {
+      Product gate = tile(s_.p.gate, job.expert, row);
+      gate.next = up.rows;
+      multiply(g, job, s_.p.gate, gate, worker, 0);
+    }
     up.next = next_rows(g, task, next);
-    multiply(g, job, s_.p.gate, gate, worker, 0);
     multiply(g, job, s_.p.up, up, worker, 1);
-    activate(job, row, gate.num_rows, worker);
+    activate(g, job, row, up.num_rows, worker);
     if (!s_.floats_down()) round_when_complete(g, job_index, job, row / 256);
   }
 
@@ -52,7 +63,8 @@ class GateUp : public Stage {
   const uint8_t* next_rows(const Grouping& g, int task, int next) const {
     const bool is_there = next >= 0 && (part_ == Part::There || next / tiles_ == task / tiles_);
     if (!is_there) return nullptr;
-    return tile(s_.p.gate, g.jobs[g.order[first(g) + next / tiles_]].expert, next % tiles_ * kTileRows).rows;
+    const Bank& first_read = s_.has_gate() ? s_.p.gate : s_.p.up;
+    return tile(first_read, g.jobs[g.order[first(g) + next / tiles_]].expert, next % tiles_ * kTileRows).rows;
   }
   void multiply(const Grouping& g, const Job& job, const Bank& bank, Product& product, Worker& worker,
                 int buffer) const {
@@ -65,15 +77,20 @@ class GateUp : public Stage {
     }
     run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[buffer]);
   }
-  void activate(const Job& job, int first, int rows, Worker& worker) const {
+  void activate(const Grouping& g, const Job& job, int first, int rows, Worker& worker) const {
     for (int i = 0; i < job.count; i++) {
       float *gate = worker.tiles[0] + i * kTileRows, *up = worker.tiles[1] + i * kTileRows;
-      add_bias(s_.p.gate, job.expert, first, rows, gate);
-      add_bias(s_.p.up, job.expert, first, rows, up);
-      s_.isa.vectors->gated(Activate(s_.p.activation), gate, up, s_.hidden_row(job.first + i) + first, rows);
+      const float weight = s_.p.weighs_input ? g.weights[job.first + i] : 1.f;
+      finish(s_.p.up, job.expert, first, rows, weight, up);
+      if (s_.has_gate()) finish(s_.p.gate, job.expert, first, rows, weight, gate);
+      s_.isa.vectors->gated(Activate(s_.p.activation), s_.has_gate() ? gate : up, s_.has_gate() ? up : kOnes.data(),
+                            s_.hidden_row(job.first + i) + first, rows);
     }
   }
-  static void add_bias(const Bank& bank, int expert, int first, int rows, float* values) {
+  // values = weight * values + bias: a weight of the input is one of the product
+  static void finish(const Bank& bank, int expert, int first, int rows, float weight, float* values) {
+    if (weight != 1.f)
+      for (int r = 0; r < rows; r++) values[r] *= weight;
     if (!bank.bias) return;
     const float* bias = bank.bias + size_t(expert) * bank.rows + first;
     for (int r = 0; r < rows; r++) values[r] += bias[r];
@@ -144,7 +161,7 @@ class Down : public Stage {
     const float* bias = s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
     for (int i = 0; i < job.count; i++) {
       float *y = sums + g.tokens[job.first + i] * kTileRows, *value = worker.tiles[0] + i * kTileRows;
-      const float weight = g.weights[job.first + i];
+      const float weight = s_.p.weighs_input ? 1.f : g.weights[job.first + i];
       for (int r = 0; r < product.num_rows; r++) y[r] += weight * (value[r] + (bias ? bias[r] : 0.f));
     }
   }
@@ -186,7 +203,7 @@ void add_experts(Program& program, const ExpertsParams& p) {
   const ExpertShape shape(program, p);
   program.add<Group>(shape);
   if (!shape.floats_in())
-    program.add<Quantise>(p.x, p.gate.columns, Rows(p.rows), shape.rounding(), program.isa, shape.input);
+    program.add<Quantise>(p.x, p.up.columns, Rows(p.rows), shape.rounding(), program.isa, shape.input);
   for (int batch = 0; batch < shape.max_batches; batch++) {
     program.add<GateUp>(shape, batch, Part::There);
     if (p.feed) program.add<GateUp>(shape, batch, Part::Late);

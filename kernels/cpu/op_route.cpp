@@ -30,6 +30,7 @@ class Route : public Stage {
   void run(const Step&, int row, int, Worker&) const override {
     thread_local std::vector<float> scores, choice;
     const float* logits = p_.logits + size_t(row) * p_.num_experts;
+    if (Scoring(p_.scoring) == Scoring::SparseMixer) return mix_sparsely(logits, row);
     score(logits, scores);
     choice = scores;
     if (p_.bias)
@@ -46,6 +47,24 @@ class Route : public Stage {
     if (Scoring(p_.scoring) == Scoring::Sigmoid)
       for (float& s : scores) s = 1.f / (1.f + std::exp(-s));
     if (Scoring(p_.scoring) == Scoring::Softmax) softmax(scores.data(), p_.num_experts);
+  }
+  // One expert after the other, weighed against those whose logits are within 2 % of its own (arXiv 2409.12136).
+  void mix_sparsely(const float* logits, int row) const {
+    constexpr float kNear = 0.02f;
+    thread_local std::vector<float> left;
+    left.assign(logits, logits + p_.num_experts);
+    for (int i = 0; i < p_.k; i++) {
+      int32_t& id = p_.ids[size_t(row) * p_.k + i];
+      id = int32_t(std::max_element(left.begin(), left.end()) - left.begin());
+      const float peak = left[id];
+      float total = 0;
+      for (int e = 0; e < p_.num_experts; e++) {
+        const bool is_near = (peak - logits[e]) / std::max(std::abs(logits[e]), peak) <= kNear;
+        if (is_near) total += std::exp(left[e] - peak);
+      }
+      p_.weights[size_t(row) * p_.k + i] = p_.scale / total;
+      left[id] = -INFINITY;
+    }
   }
   static void softmax(float* x, int n) {
     const float peak = *std::max_element(x, x + n);

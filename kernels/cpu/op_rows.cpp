@@ -42,6 +42,29 @@ struct RmsNorm : RowStage<RmsNormParams> {
   }
 };
 
+struct LayerNorm : RowStage<LayerNormParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const float* x = p_.x + size_t(row) * p_.width;
+    float* out = p_.out + size_t(row) * p_.width;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < p_.width; i++) sum += x[i];
+    const double mean = sum / p_.width;
+    for (int i = 0; i < p_.width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1.f / std::sqrt(float(squares / p_.width) + p_.epsilon);
+    for (int i = 0; i < p_.width; i++) out[i] = (x[i] - float(mean)) * scale * p_.weight[i] + p_.bias[i];
+  }
+};
+
+struct ScaleByPosition : RowStage<ScaleByPositionParams> {
+  using RowStage::RowStage;
+  void run(const Step& step, int row, int, Worker&) const override {
+    const size_t at = size_t(row) * p_.width;
+    const float passed = float((step.positions[row] + 1) / p_.interval);
+    isa_.vectors->add_scaled(nullptr, p_.x + at, 1.f + p_.rate * std::log1p(passed), p_.out + at, p_.width);
+  }
+};
+
 struct RopeAngles : RowStage<RopeAnglesParams> {
   using RowStage::RowStage;
   void run(const Step& step, int row, int, Worker&) const override {
@@ -120,6 +143,12 @@ struct SoftCap : RowStage<SoftCapParams> {
 
 void add_embed(Program& program, const EmbedParams& p) { program.add<Embed>(p, program.isa, Rows::Tokens); }
 void add_rms_norm(Program& program, const RmsNormParams& p) { program.add<RmsNorm>(p, program.isa, Rows(p.rows)); }
+void add_layer_norm(Program& program, const LayerNormParams& p) {
+  program.add<LayerNorm>(p, program.isa, Rows(p.rows));
+}
+void add_scale_by_position(Program& program, const ScaleByPositionParams& p) {
+  program.add<ScaleByPosition>(p, program.isa, Rows::Tokens);
+}
 void add_rope_angles(Program& program, const RopeAnglesParams& p) {
   program.add<RopeAngles>(p, program.isa, Rows::Tokens);
 }

@@ -13,7 +13,8 @@ namespace sharpi {
 
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
-  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14,
+  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14, LayerNorm = 15, HeadLinear = 16,
+  ScaleByPosition = 17,
   Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
 };
 
@@ -33,6 +34,17 @@ struct RmsNormParams {
   int32_t width, groups, weight_per_group;
   float epsilon;
   int32_t rows;  // Rows
+};
+
+// out = (x - mean) / deviation * weight + bias (T, width)
+struct LayerNormParams {
+  const float* x;
+  const float* weight;
+  const float* bias;
+  float* out;
+  int32_t width;
+  float epsilon;
+  int32_t rows, reserved;
 };
 
 struct Matrix {
@@ -83,7 +95,8 @@ struct KvStoreParams {
   KvLayer cache;
 };
 
-// out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own, at most `window` back.
+// out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own, at most `window` back,
+// or those of the token's own chunk of `window` positions.
 struct AttentionParams {
   const float* queries;  // (T, num_heads, key_dim)
   float* out;
@@ -91,9 +104,11 @@ struct AttentionParams {
   int32_t num_heads;
   int32_t window;  // 0: all
   float scale, soft_cap;
+  int32_t is_chunked, reserved;
+  const float* sinks;  // optional (num_heads): logits that take their share of the softmax and give nothing
 };
 
-enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2 };
+enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2, SparseMixer = 3 };
 
 // The k experts of each token with their weights, best first; ties go to the lower id.
 struct RouteParams {
@@ -132,20 +147,21 @@ struct Bank {
 };
 
 // out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the
-// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward. With a feed the experts were
-// leased before, and are waited for and released here.
+// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward. Without a gate it is
+// down_e(act(up_e x)). With a feed the experts were leased before, and are waited for and released here.
 struct ExpertsParams {
   const float* x;         // (T, hidden)
   const int32_t* ids;     // optional (T, k)
   const float* weights;   // optional (T, k): 1
   const float* residual;  // optional (T, hidden), may be `out`
   float* out;
-  Bank gate, up, down;
+  Bank gate, up, down;  // gate.data optional
   int32_t num_experts, k, activation, precision;
   float scale;
   int32_t rows;
   ExpertFeed* feed;  // optional
-  int32_t layer, reserved;
+  int32_t layer;
+  int32_t weighs_input;  // whether weights multiply x rather than what an expert gives
 };
 
 // out = a + scale * b (T, width); a optional
@@ -196,6 +212,23 @@ struct SplitParams {
   float* outs[kMaxParts];  // (T, groups * widths[i])
 };
 
+// out (T, heads, rows): each head's values (T, heads, columns) times the head's own matrix
+struct HeadLinearParams {
+  const float* x;
+  Bank bank;  // a matrix a head
+  float* out;
+  int32_t num_heads, precision;
+};
+
+// out = x * (1 + rate * ln(1 + floor((position + 1) / interval))) (T, width)
+struct ScaleByPositionParams {
+  const float* x;
+  float* out;
+  int32_t width, interval;
+  float rate;
+  int32_t reserved;
+};
+
 class Program;
 void add_embed(Program&, const EmbedParams&);
 void add_rms_norm(Program&, const RmsNormParams&);
@@ -212,6 +245,9 @@ void add_sigmoid(Program&, const SigmoidParams&);
 void add_soft_cap(Program&, const SoftCapParams&);
 void add_lease(Program&, const LeaseParams&);
 void add_foresee(Program&, const ForeseeParams&);
+void add_layer_norm(Program&, const LayerNormParams&);
+void add_head_linear(Program&, const HeadLinearParams&);
+void add_scale_by_position(Program&, const ScaleByPositionParams&);
 void add_gated(Program&, const GatedParams&);
 void add_split(Program&, const SplitParams&);
 

@@ -5,7 +5,7 @@
 
 namespace sharpi {
 
-enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3, Sigmoid = 4, Identity = 5 };
+enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3, Sigmoid = 4, Identity = 5, ClampedSwiglu = 6 };
 
 constexpr int kPage = 64;    // positions of a KV page, and of one step of the online softmax
 constexpr int kPanel = 16;   // positions that lie side by side in the keys

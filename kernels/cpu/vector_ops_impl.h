@@ -48,6 +48,12 @@ inline F32x16 erf_gelu(F32x16 x) {
   for (float& e : v) e = 0.5f * e * (1.f + std::erf(e * 0.70710678f));
   return load(v);
 }
+constexpr float kSwigluLimit = 7.f;  // gpt-oss
+// What an activation makes of the half that is not its own.
+inline F32x16 linear_half(Activate kind, F32x16 x) {
+  if (kind != Activate::ClampedSwiglu) return x;
+  return max(min(x, broadcast(kSwigluLimit)), broadcast(-kSwigluLimit)) + 1.f;
+}
 inline F32x16 activate(Activate kind, F32x16 x) {
   switch (kind) {
     case Activate::Silu: return x * sigmoid(x);
@@ -56,13 +62,18 @@ inline F32x16 activate(Activate kind, F32x16 x) {
     case Activate::Relu2: return max(x, F32x16{}) * max(x, F32x16{});
     case Activate::Sigmoid: return sigmoid(x);
     case Activate::Identity: return x;
+    case Activate::ClampedSwiglu: {
+      const F32x16 limited = min(x, broadcast(kSwigluLimit));
+      return limited * sigmoid(1.702f * limited);
+    }
   }
   return x;
 }
 
 void gated(Activate kind, const float* gate, const float* up, float* out, int n) {
   over_lanes(n, [&](int i, int count) {
-    store_part(out + i, activate(kind, load_part(gate + i, count)) * load_part(up + i, count), count);
+    const F32x16 linear = linear_half(kind, load_part(up + i, count));
+    store_part(out + i, activate(kind, load_part(gate + i, count)) * linear, count);
   });
 }
 

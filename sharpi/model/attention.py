@@ -1,16 +1,22 @@
 """Attention with a KV cache, whose heads share keys and values in groups."""
 
-import math
 from dataclasses import dataclass
 
-from sharpi.model.keys import Keys
-from sharpi.model.norm import Norm, optional_norm
-from sharpi.model.rope import Angles, Rope, RopeScaling, read_scaling
-from sharpi.model.spec import ArchitectureSpec
-from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
+import numpy as np
 
-MAX_HEAD_DIM = 1024
+from sharpi.model.norm import Norm, optional_norm
+from sharpi.model.rope import Angles, Rope
+from sharpi.model.spec import HeadNorms
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Activation, AttentionShape, FloatArray, Matrix, Ops, X
+
+
+@dataclass(frozen=True, slots=True)
+class Temperature:
+    """Queries grow with the logarithm of their position: see Ops.scale_by_position."""
+
+    interval: int
+    rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,8 @@ class AttentionSettings:
     rope: Rope | None
     hidden_size: int
     norm_epsilon: float
+    head_norms: HeadNorms = "before_rope"
+    temperature: Temperature | None = None
 
     @property
     def kv_shape(self) -> AttentionShape:
@@ -28,25 +36,48 @@ class AttentionSettings:
         return self.shape
 
     def load(self, tensors: TensorSource) -> "Attention":
-        """Projections with their biases, and norms of queries and keys where there are any."""
+        """Projections with their biases, and what else the file has for the layer."""
         shape, hidden = self.shape, self.hidden_size
         q_width, k_width = shape.num_heads * shape.key_dim, shape.num_kv_heads * shape.key_dim
-        v_width, columns = shape.num_kv_heads * shape.value_dim, shape.num_heads * shape.value_dim
+        heights = (q_width, k_width, shape.num_kv_heads * shape.value_dim)
+        columns = shape.num_heads * shape.value_dim
         epsilon = self.norm_epsilon
+        q, k, v = _projections(tensors, heights, hidden)
         return Attention(
             settings=self,
-            q=tensors.matrix("attn_q", (q_width, hidden)),
-            k=tensors.matrix("attn_k", (k_width, hidden)),
-            v=tensors.matrix("attn_v", (v_width, hidden)),
+            q=q,
+            k=k,
+            v=v,
             output=tensors.matrix("attn_output", (hidden, columns)),
-            q_norm=optional_norm(tensors, "attn_q_norm", epsilon, shape.key_dim, q_width),
-            k_norm=optional_norm(tensors, "attn_k_norm", epsilon, shape.key_dim, k_width),
+            q_norm=self._length()
+            or optional_norm(tensors, "attn_q_norm", epsilon, shape.key_dim, q_width),
+            k_norm=self._length()
+            or optional_norm(tensors, "attn_k_norm", epsilon, shape.key_dim, k_width),
+            sinks=tensors.optional_vector("attn_sinks.weight", shape.num_heads),
+            gate=tensors.optional_matrix("attn_gate", (columns, hidden)),
         )
+
+    def _length(self) -> Norm | None:
+        """The norm of heads by length alone, in the layers that rotate them."""
+        if self.head_norms != "length_after_rope" or self.rope is None:
+            return None
+        return Norm(np.ones(self.shape.key_dim, np.float32), self.norm_epsilon)
+
+
+def _projections(tensors: TensorSource, heights: tuple[int, int, int], hidden: int) -> list[Matrix]:
+    """Queries, keys and values: three matrices, or one above the other in a single one."""
+    if tensors.has("attn_qkv.weight"):
+        return tensors.rows("attn_qkv", heights, hidden)
+    names = ("attn_q", "attn_k", "attn_v")
+    return [tensors.matrix(name, (rows, hidden)) for name, rows in zip(names, heights, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The weights; `q_norm` and `k_norm` are per head or over the whole width."""
+    """The weights; `q_norm` and `k_norm` are per head or over the whole width.
+
+    `sinks` (num_heads,): see Ops.attention. `gate`: its sigmoid multiplies what was attended to.
+    """
 
     settings: AttentionSettings
     q: Matrix
@@ -55,97 +86,28 @@ class Attention:
     output: Matrix
     q_norm: Norm | None
     k_norm: Norm | None
+    sinks: FloatArray | None
+    gate: Matrix | None
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
         """Attends from h (hidden,): (num_heads * value_dim,)."""
-        shape, rope = self.settings.shape, self.settings.rope
-        q, k, v = ops.linear(h, [self.q, self.k, self.v])
-        if self.q_norm is not None:
-            q = self.q_norm.apply(ops, q, self.q.rows)
-        if self.k_norm is not None:
-            k = self.k_norm.apply(ops, k, self.k.rows)
-        q = angles.rotate(q, shape.num_heads, rope)
-        k = angles.rotate(k, shape.num_kv_heads, rope)
-        return ops.attention(q, k, v, shape)
-
-
-class AttentionReader:
-    """Reads the settings of every layer; raises ModelFileError naming the key at fault."""
-
-    def __init__(self, keys: Keys, spec: ArchitectureSpec, norm_epsilon: float) -> None:
-        self._keys, self._spec, self._epsilon = keys, spec, norm_epsilon
-        self._scaling = read_scaling(keys.metadata, keys.architecture)
-        self._base = keys.positive("rope.freq_base", 10000.0)
-        self._local_base = keys.positive("rope.freq_base_swa", spec.local_rope_base)
-        self._heads = keys.per_layer("attention.head_count", minimum=0)
-        self._kv_heads = self._heads
-        if keys.has("attention.head_count_kv"):
-            self._kv_heads = keys.per_layer("attention.head_count_kv", minimum=0)
-        self._rope_dims = self._read_rope_dims()
-
-    def layer(self, index: int) -> AttentionSettings:
-        """One layer's settings."""
-        shape = self._shape(index)
-        return AttentionSettings(
-            shape, self._rope(shape.window), self._keys.hidden_size, self._epsilon
+        settings, shape = self.settings, self.settings.shape
+        q, k, v, *gate = ops.linear(
+            h, [self.q, self.k, self.v, *([self.gate] if self.gate else [])]
         )
+        q = self._place(ops, q, self.q_norm, shape.num_heads, angles)
+        k = self._place(ops, k, self.k_norm, shape.num_kv_heads, angles)
+        if settings.temperature is not None:
+            tuned = settings.temperature
+            q = ops.scale_by_position(q, tuned.interval, tuned.rate)
+        mixed = ops.attention(q, k, v, shape, self.sinks)
+        return ops.gated(gate[0], mixed, Activation.SIGMOID) if gate else mixed
 
-    def _rope(self, window: int) -> Rope:
-        interleaved = self._spec.rope_pairing == "interleaved"
-        if window and self._local_base:
-            return Rope(self._rope_dims, self._local_base, RopeScaling(), interleaved, False)
-        return Rope(self._rope_dims, self._base, self._scaling, interleaved)
-
-    def _shape(self, layer: int) -> AttentionShape:
-        keys, num_heads, num_kv_heads = self._keys, self._heads[layer], self._kv_heads[layer]
-        for count, key in ((num_heads, "head_count"), (num_kv_heads, "head_count_kv")):
-            if count == 0:
-                raise keys.fault(f"{keys.name(f'attention.{key}')} is 0 in layer {layer}")
-        if num_heads % num_kv_heads:
-            raise keys.fault(
-                f"layer {layer}: {num_heads} heads cannot share {num_kv_heads} KV heads"
-            )
-        key_dim = self._key_dim(num_heads)
-        return AttentionShape(
-            layer=layer,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            key_dim=key_dim,
-            value_dim=keys.integer("attention.value_length", 0) or key_dim,
-            scale=self._scale(num_heads, key_dim),
-            window=self._window(layer),
-            soft_cap=keys.number("attn_logit_softcapping", 0.0),
-        )
-
-    def _key_dim(self, num_heads: int) -> int:
-        keys = self._keys
-        dim = keys.integer("attention.key_length", 0) or keys.hidden_size // num_heads
-        if not 0 < dim <= MAX_HEAD_DIM or dim % 2:
-            name = keys.name("attention.key_length")
-            raise keys.fault(f"{name} is {dim}; even sizes to {MAX_HEAD_DIM} work")
-        return dim
-
-    def _read_rope_dims(self) -> int:
-        key_dim = min((self._key_dim(heads) for heads in self._heads if heads), default=0)
-        if not key_dim:
-            raise self._keys.fault(f"{self._keys.name('attention.head_count')} is 0 in all layers")
-        dims = self._keys.integer("rope.dimension_count", 0) or key_dim
-        if not 0 < dims <= key_dim or dims % 2:
-            name = self._keys.name("rope.dimension_count")
-            raise self._keys.fault(
-                f"{name} is {dims}, not an even number up to {key_dim}, a head's size"
-            )
-        return dims
-
-    def _scale(self, num_heads: int, key_dim: int) -> float:
-        if self._keys.num_layers == self._spec.hidden_query_scale_layers:
-            return 1.0 / math.sqrt(self._keys.hidden_size // num_heads)
-        return self._keys.number("attention.scale", 0.0) or 1.0 / math.sqrt(key_dim)
-
-    def _window(self, layer: int) -> int:
-        """The layer's sliding window in positions, 0 where it sees everything."""
-        period = self._spec.window_period
-        if period and layer % period == period - 1:
-            return 0
-        name = self._keys.name("attention.sliding_window")
-        return self._keys.metadata.get_int(name, 0, minimum=0)
+    def _place(self, ops: Ops[X], x: X, norm: Norm | None, num_heads: int, angles: Angles[X]) -> X:
+        """Queries or keys, normed and rotated in the architecture's order."""
+        settings, width = self.settings, num_heads * self.settings.shape.key_dim
+        if norm is None:
+            return angles.rotate(x, num_heads, settings.rope)
+        if settings.head_norms == "before_rope":
+            return angles.rotate(norm.apply(ops, x, width), num_heads, settings.rope)
+        return norm.apply(ops, angles.rotate(x, num_heads, settings.rope), width)

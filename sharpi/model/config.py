@@ -91,6 +91,7 @@ def read_config(file: GgufFile) -> ModelConfig:
             residual_scale=keys.number("residual_scale", 1.0) or 1.0,
             activation=spec.activation_kind,
             router=read_router(keys, spec),
+            weighs_input=spec.weighs_expert_input,
         ),
         embedding_scale=_embedding_scale(keys, spec),
         logit_scale=_logit_scale(keys, spec),

@@ -32,6 +32,7 @@ class FeedForwardSettings:
     residual_scale: float
     activation: Activation
     router: Router
+    weighs_input: bool = False
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
         """The layer's weights: routed where the file has a router for it."""
@@ -44,7 +45,7 @@ class FeedForwardSettings:
         banks = tensors.banks("ffn_%s_exps", hidden, router.num_experts)
         return RoutedFeedForward(
             branch=branch,
-            experts=replace(banks, layer=layer),
+            experts=replace(banks, layer=layer, weighs_input=self.weighs_input),
             activation=self.activation,
             router=replace(router, bias=bias, layer=layer),
             router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),

@@ -65,6 +65,13 @@ class Keys:
             raise self.fault(f"{self.name(key)} is {value}, outside 1..{maximum}")
         return value
 
+    def flags(self, key: str) -> list[bool]:
+        """A truth value for each layer."""
+        values = self.metadata.get_array(self.name(key))
+        if len(values) < self.num_layers:
+            raise self.fault(f"{self.name(key)} has {len(values)} values, not {self.num_layers}")
+        return [bool(value) for value in values[: self.num_layers]]
+
     def per_layer(self, key: str, minimum: int = 1) -> list[int]:
         """One count for all layers, or one a layer; those of layers left out are dropped."""
         values = self.metadata.get_ints(self.name(key))

@@ -1,6 +1,6 @@
 """Which mixer each layer of a model has."""
 
-from sharpi.model.attention import AttentionReader
+from sharpi.model.attention_reader import AttentionReader
 from sharpi.model.keys import Keys
 from sharpi.model.mixer import MixerSettings
 from sharpi.model.spec import ArchitectureSpec

@@ -8,21 +8,24 @@ from sharpi.ops.interface import FloatArray, Ops, X
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """x / rms(x) * weight over runs as wide as the weight, or over one run a head where the weight
-    covers several."""
+    """x / rms(x) * weight; with a bias (x - mean) / deviation * weight + bias."""
 
     weight: FloatArray
     epsilon: float
+    bias: FloatArray | None = None
 
     def apply(self, ops: Ops[X], x: X, width: int | None = None) -> X:
         """The norm of x (width,); where `width` exceeds the weight's, of each part of that size."""
+        if self.bias is not None:
+            return ops.layer_norm(x, self.weight, self.bias, self.epsilon)
         groups = 1 if width is None else width // self.weight.size
         return ops.rms_norm(x, self.weight, self.epsilon, groups)
 
 
 def load_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm:
-    """The norm `<name>.weight` of one of these sizes."""
-    return Norm(tensors.vector(f"{name}.weight", *sizes), epsilon)
+    """The norm `<name>.weight` of one of these sizes, with its bias where it has one."""
+    weight = tensors.vector(f"{name}.weight", *sizes)
+    return Norm(weight, epsilon, tensors.optional_vector(f"{name}.bias", weight.size))
 
 
 def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm | None:

@@ -23,7 +23,8 @@ DoubleArray = npt.NDArray[np.float64]
 class RopeScaling:
     """`kind` is "none", "linear" or "yarn"; the rest as in the `rope.scaling.*` keys.
 
-    `attention_factor` 0 is the paper's own, 1 + ln(factor) / 10.
+    `attention_factor` 0 is the paper's own, 1 + ln(factor) / 10. `rounds_ramp`: whether YaRN's ramp
+    begins and ends at whole pairs.
     """
 
     kind: str = "none"
@@ -32,6 +33,7 @@ class RopeScaling:
     attention_factor: float = 0.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    rounds_ramp: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Angles(Generic[X]):
         return self._ops.rope(x, num_heads, self._known[rope], rope.is_interleaved)
 
 
-def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
+def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True) -> RopeScaling:
     """The file's scaling; raises UnsupportedModelError for a kind that is not known,
     ModelFileError for a factor below 0."""
     prefix = f"{architecture}.rope.scaling"
@@ -91,6 +93,7 @@ def read_scaling(metadata: Metadata, architecture: str) -> RopeScaling:
         attention_factor=metadata.get_float(f"{prefix}.yarn_attn_factor", 0.0),
         beta_fast=metadata.get_float(f"{prefix}.yarn_beta_fast", 32.0),
         beta_slow=metadata.get_float(f"{prefix}.yarn_beta_slow", 1.0),
+        rounds_ramp=rounds_ramp,
     )
 
 
@@ -118,8 +121,10 @@ def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling
         period = scaling.original_context / (rotations * 2 * math.pi)
         return dims * math.log(period) / (2 * math.log(base))
 
-    low = max(0.0, math.floor(dim_with_rotations(scaling.beta_fast)))
-    high = min(dims - 1.0, math.ceil(dim_with_rotations(scaling.beta_slow)))
+    low, high = map(dim_with_rotations, (scaling.beta_fast, scaling.beta_slow))
+    if scaling.rounds_ramp:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(0.0, low), min(dims - 1.0, high)
     ramp = (np.arange(dims // 2) - low) / max(0.001, high - low)
     interpolated = np.clip(ramp, 0.0, 1.0)
     mixed = frequencies * (1 - interpolated) + frequencies / scaling.factor * interpolated

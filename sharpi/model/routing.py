@@ -13,13 +13,30 @@ def read_router(keys: Keys, spec: ArchitectureSpec) -> Router:
     if experts and not 0 < used <= experts:
         name = keys.name("expert_used_count")
         raise keys.fault(f"{name} is {used}, outside 1..{experts}, the number of experts")
+    groups, used_groups = _groups(keys, experts)
     return Router(
         num_experts=experts,
         num_used=used,
         scoring=_scoring(keys, spec),
         normalise=keys.flag("expert_weights_norm", spec.router_normalises),
         scale=keys.number("expert_weights_scale", 0.0) or 1.0,
+        num_groups=groups,
+        groups_used=used_groups,
     )
+
+
+def _groups(keys: Keys, experts: int) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token chooses from; 0 for no groups."""
+    groups, used = keys.integer("expert_group_count", 0), keys.integer("expert_group_used_count", 0)
+    if groups <= 1:
+        return 0, 0
+    if experts % groups:
+        name = keys.name("expert_group_count")
+        raise keys.fault(f"{name} is {groups}, which does not divide {experts}, the experts")
+    if not 0 < used <= groups:
+        name = keys.name("expert_group_used_count")
+        raise keys.fault(f"{name} is {used}, outside 1..{groups}, the number of groups")
+    return groups, used
 
 
 def _scoring(keys: Keys, spec: ArchitectureSpec) -> Scoring:

@@ -6,36 +6,50 @@ Tensor names and sizes come from the file; a spec holds only what the file does 
 import tomllib
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.interface import Activation, Scoring
 from sharpi.resources import models_folder
 
 RopePairing = Literal["half", "interleaved"]
+HeadNorms = Literal["before_rope", "after_rope", "length_after_rope"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchitectureSpec:
     """One architecture's named behaviours.
 
-    `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1. `activation` and
-    `scoring`: names of the enums. `router_normalises`: whether the chosen weights are rescaled to
-    sum to one when the file has no key for it. `local_rope_base`: RoPE base of windowed layers when
-    the file has no key, 0 for that of the others. `window_period`: every so many layers one sees
-    everything, 0 for a window on all. `divides_logits`: whether the logit scale divides (Granite)
-    or multiplies. `hidden_query_scale_layers`: models of so many layers scale queries by
-    hidden / heads. `tensors`: a part's usual name -> its name in this architecture's files.
+    `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1. `no_rope_period`: every
+    so many layers one leaves positions out, 0 for none. `yarn_rounds_ramp`: see RopeScaling.
+    `local_rope_base`: RoPE base of windowed layers when the file has no key, 0 for that of the
+    others. `window_period`: every so many layers one sees everything, when the file has no pattern;
+    0 for a window on all. `chunk_size`: windows are chunks, and of so many positions where the
+    file does not say. `head_norms`: whether queries and keys are normed before or after they are
+    rotated, or after it and by length alone. `temperature_interval` and `temperature_rate`: layers
+    without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)).
+    `activation` and `scoring`: names of the enums. `router_normalises`: whether the chosen weights
+    are rescaled to sum to one when the file has no key for it. `weighs_expert_input`: see
+    ExpertBanks. `divides_logits`: whether the logit scale divides (Granite) or multiplies.
+    `hidden_query_scale_layers`: models of so many layers scale queries by hidden / heads.
+    `tensors`: a part's usual name -> its name in this architecture's files.
     """
 
     name: str
     rope_pairing: RopePairing = "half"
+    no_rope_period: int = 0
+    yarn_rounds_ramp: bool = True
+    local_rope_base: float = 0.0
+    window_period: int = 0
+    chunk_size: int = 0
+    head_norms: HeadNorms = "before_rope"
+    temperature_interval: int = 0
+    temperature_rate: float = 0.0
     activation: str = "silu"
     scoring: str = "softmax"
     router_normalises: bool = True
+    weighs_expert_input: bool = False
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"
-    local_rope_base: float = 0.0
-    window_period: int = 0
     divides_logits: bool = False
     hidden_query_scale_layers: int = 0
     tensors: dict[str, str] = field(default_factory=dict)
@@ -77,6 +91,7 @@ def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
     for enum, value in ((Activation, spec.activation), (Scoring, spec.scoring)):
         if value.upper() not in enum.__members__:
             raise ValueError(f"models/{architecture}.toml: {value!r} is no {enum.__name__}")
-    if spec.rope_pairing not in ("half", "interleaved"):
-        raise ValueError(f"models/{architecture}.toml: rope_pairing {spec.rope_pairing!r}")
+    for key, choices in (("rope_pairing", RopePairing), ("head_norms", HeadNorms)):
+        if (value := getattr(spec, key)) not in get_args(choices):
+            raise ValueError(f"models/{architecture}.toml: {key} {value!r}")
     return spec

@@ -71,6 +71,19 @@ class TensorSource:
         full_name = tensor.name.removesuffix(".weight")
         return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias)
 
+    def rows(self, name: str, heights: Sequence[int], columns: int) -> list[Matrix]:
+        """`<name>.weight` (sum of heights, columns) as matrices of so many rows each."""
+        whole = self.matrix(name, (sum(heights), columns))
+        row_bytes, parts, first = whole.data.nbytes // whole.rows, [], 0
+        data = whole.data.reshape(-1)
+        for height in heights:
+            end = first + height
+            part = data[first * row_bytes : end * row_bytes]
+            bias = None if whole.bias is None else whole.bias[first:end]
+            parts.append(replace(whole, rows=height, data=part, bias=bias))
+            first = end
+        return parts
+
     def optional_matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix | None:
         """None where the file has no such tensor."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None

@@ -7,6 +7,7 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_void_p
 from enum import IntEnum
 
 MAX_MATRICES = 4
+MAX_PARTS = 4
 
 
 class OpKind(IntEnum):
@@ -27,6 +28,14 @@ class OpKind(IntEnum):
     SOFT_CAP = 12
     LEASE = 13
     FORESEE = 14
+    LAYER_NORM = 15
+    HEAD_LINEAR = 16
+    SCALE_BY_POSITION = 17
+    CONVOLUTION = 32
+    DELTA_NET = 33
+    MAMBA2 = 34
+    GATED = 35
+    SPLIT = 36
 
 
 class Rows(IntEnum):
@@ -50,6 +59,7 @@ class Step(Structure):
         ("page_table", POINTER(c_int32)),
         ("pages_per_sequence", c_int32),
         ("num_guessed", c_int32),
+        ("states", POINTER(c_void_p)),
     )
 
 
@@ -74,6 +84,19 @@ class RmsNormParams(Structure):
         ("weight_per_group", c_int32),
         ("epsilon", c_float),
         ("rows", c_int32),
+    )
+
+
+class LayerNormParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("out", c_void_p),
+        ("width", c_int32),
+        ("epsilon", c_float),
+        ("rows", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -148,6 +171,9 @@ class AttentionParams(Structure):
         ("window", c_int32),
         ("scale", c_float),
         ("soft_cap", c_float),
+        ("is_chunked", c_int32),
+        ("reserved", c_int32),
+        ("sinks", c_void_p),
     )
 
 
@@ -220,6 +246,27 @@ class ExpertsParams(Structure):
         ("rows", c_int32),
         ("feed", c_void_p),
         ("layer", c_int32),
+        ("weighs_input", c_int32),
+    )
+
+
+class HeadLinearParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("bank", BankParams),
+        ("out", c_void_p),
+        ("num_heads", c_int32),
+        ("precision", c_int32),
+    )
+
+
+class ScaleByPositionParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("out", c_void_p),
+        ("width", c_int32),
+        ("interval", c_int32),
+        ("rate", c_float),
         ("reserved", c_int32),
     )
 
@@ -251,4 +298,28 @@ class SoftCapParams(Structure):
         ("rows", c_int32),
         ("cap", c_float),
         ("reserved", c_int32),
+    )
+
+
+class GatedParams(Structure):
+    _fields_ = (
+        ("gate", c_void_p),
+        ("x", c_void_p),
+        ("out", c_void_p),
+        ("width", c_int32),
+        ("activation", c_int32),
+        ("rows", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class SplitParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("groups", c_int32),
+        ("num_parts", c_int32),
+        ("rows", c_int32),
+        ("reserved", c_int32),
+        ("widths", c_int32 * MAX_PARTS),
+        ("outs", c_void_p * MAX_PARTS),
     )

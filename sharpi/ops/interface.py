@@ -14,26 +14,39 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
 FloatArray = npt.NDArray[np.float32]
 X = TypeVar("X")
 
 
 class Activation(IntEnum):
-    """What is applied to the gate half of a feed-forward; values are the ABI's."""
+    """What is applied to the gate half of a feed-forward; values are the ABI's.
+
+    CLAMPED_SWIGLU is x * sigmoid(1.702 x) of a gate of at most 7, and means (up + 1), up within
+    -7..7, for the other half (gpt-oss).
+    """
 
     SILU = 0
     GELU_TANH = 1
     GELU = 2
     RELU2 = 3
+    SIGMOID = 4
+    IDENTITY = 5
+    CLAMPED_SWIGLU = 6
 
 
 class Scoring(IntEnum):
-    """How router logits become scores; values are the ABI's."""
+    """How router logits become scores; values are the ABI's.
+
+    SPARSE_MIXER chooses one expert after the other: the weight of each is its softmax among the
+    experts left whose logits are near the best one's (Phi-3.5 MoE; arXiv 2409.12136).
+    """
 
     SOFTMAX = 0
     SIGMOID = 1
     SOFTMAX_OF_CHOSEN = 2
+    SPARSE_MIXER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +78,15 @@ class Bank:
 class ExpertBanks:
     """The matrices of a feed-forward; a dense one is a bank of a single expert.
 
-    `layer`: index of the layer of routed experts.
+    Without a gate the activation is that of `up`. `layer`: index of the layer of routed experts.
+    `weighs_input`: a route's weight multiplies what an expert takes, not what it gives (Llama 4).
     """
 
-    gate: Bank
+    gate: Bank | None
     up: Bank
     down: Bank
     layer: int | None = None
+    weighs_input: bool = False
 
 
 class ExpertSource(Protocol):
@@ -109,7 +124,11 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """One layer's attention: `window` 0 sees everything, `soft_cap` 0 is none."""
+    """One layer's attention: `window` 0 sees everything, `soft_cap` 0 is none.
+
+    `is_chunked`: a token sees what its chunk of `window` positions has so far, rather than as many
+    positions back. `layer`: index of the layer whose part of the KV cache is used.
+    """
 
     layer: int
     num_heads: int
@@ -119,6 +138,7 @@ class AttentionShape:
     scale: float
     window: int = 0
     soft_cap: float = 0.0
+    is_chunked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +170,19 @@ class Ops(Protocol[X]):
     def rope(self, x: X, num_heads: int, angles: X, interleaved: bool) -> X:
         """Rotates each head's leading values: pairs (i, i + half), or (2i, 2i + 1)."""
 
-    def attention(self, q: X, k: X, v: X, shape: AttentionShape) -> X:
-        """Stores k and v in the KV cache, then attends causally: (num_heads * value_dim,)."""
+    def attention(
+        self,
+        q: X,
+        k: X | None,
+        v: X | None,
+        shape: AttentionShape,
+        sinks: FloatArray | None = None,
+    ) -> X:
+        """Stores k and v in the KV cache, then attends causally: (num_heads * value_dim,).
+
+        Without k and v nothing is stored: the layer reads what an earlier one stored. `sinks`
+        (num_heads,): a logit of each head that takes its share of the softmax and gives nothing.
+        """
 
     def route(self, logits: X, router: Router) -> tuple[X, X]:
         """Chosen expert ids, best first, and their weights: (num_used,) each."""
@@ -170,7 +201,10 @@ class Ops(Protocol[X]):
         residual: X | None,
         scale: float = 1.0,
     ) -> X:
-        """residual + scale * sum of weight * down(act(gate x) * up x); no route: expert 0."""
+        """residual + scale * sum of weight * down(act(gate x) * up x); no route: expert 0.
+
+        Without a gate it is down(act(up x)).
+        """
 
     def gated_expert(
         self, x: X, banks: ExpertBanks, activation: Activation, weight: X, residual: X
@@ -191,3 +225,47 @@ class Ops(Protocol[X]):
 
     def select_outputs(self, x: X) -> X:
         """The rows whose logits are wanted."""
+
+    def split(self, x: X, widths: Sequence[int], groups: int = 1) -> list[X]:
+        """x, `groups` runs of sum(widths) values, cut: (groups * widths[i],) each."""
+
+    def gated(self, gate: X, x: X, activation: Activation) -> X:
+        """activation(gate) * x."""
+
+    def convolve(
+        self,
+        x: X,
+        weight: FloatArray,
+        bias: FloatArray | None,
+        shape: ConvolutionShape,
+        *,
+        silu: bool,
+    ) -> X:
+        """act(bias + sum over j of weight[j] * x of kernel - 1 - j tokens before): (channels,).
+
+        weight (kernel, channels). The tokens before are those of the sequence, zeros at its start.
+        """
+
+    def delta_net(self, qkv: X, beta: X, alpha: X, rates: DecayRates, shape: DeltaNetShape) -> X:
+        """The gated delta rule, head by head: (num_value_heads * value_dim,).
+
+        qkv (2 * num_key_heads * key_dim + num_value_heads * value_dim,); q and k are brought to
+        unit length, q then divided by sqrt(key_dim). beta and alpha (num_value_heads,), before
+        their sigmoid and softplus. S = decay S, S += k sigmoid(beta) (v - k S), out = q S.
+        """
+
+    def mamba2(self, xbc: X, dt: X, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape) -> X:
+        """The state space step, head by head: (num_heads * head_dim,).
+
+        xbc (num_heads * head_dim + 2 * num_groups * state_size,); dt (num_heads,), before its
+        softplus; skip (num_heads,). S = decay S + B dt x, out = C S + skip x.
+        """
+
+    def layer_norm(self, x: X, weight: FloatArray, bias: FloatArray, epsilon: float) -> X:
+        """(x - mean) / deviation * weight + bias."""
+
+    def scale_by_position(self, x: X, interval: int, rate: float) -> X:
+        """x * (1 + rate * ln(1 + floor((position + 1) / interval))): Llama 4's temperature."""
+
+    def head_linear(self, x: X, bank: Bank) -> X:
+        """Each head's own matrix: x (heads * columns,) to (heads * rows,), head h by bank[h]."""

@@ -3,7 +3,7 @@
 from sharpi.ops import abi
 from sharpi.ops.abi import OpKind
 from sharpi.ops.buffers import Buffer
-from sharpi.ops.interface import AttentionShape
+from sharpi.ops.interface import AttentionShape, FloatArray
 from sharpi.ops.kv_cache import KvCache, value_stride
 from sharpi.ops.recorder_tape import Tape
 
@@ -13,7 +13,14 @@ class AttentionRecorder(Tape):
 
     _cache: KvCache
 
-    def attention(self, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Buffer:
+    def attention(
+        self,
+        q: Buffer,
+        k: Buffer | None,
+        v: Buffer | None,
+        shape: AttentionShape,
+        sinks: FloatArray | None = None,
+    ) -> Buffer:
         layer = abi.KvLayerParams(
             self._data(self._cache.layers[shape.layer]),
             shape.num_kv_heads,
@@ -21,9 +28,9 @@ class AttentionRecorder(Tape):
             shape.value_dim,
             value_stride(shape),
         )
-        self._add(
-            OpKind.KV_STORE, [k, v], lambda: abi.KvStoreParams(self._at(k), self._at(v), layer)
-        )
+        if k is not None and v is not None:
+            store = abi.KvStoreParams
+            self._add(OpKind.KV_STORE, [k, v], lambda: store(self._at(k), self._at(v), layer))
         out = self._buffer(shape.num_heads * shape.value_dim)
         return self._add(
             OpKind.ATTENTION,
@@ -36,5 +43,8 @@ class AttentionRecorder(Tape):
                 shape.window,
                 shape.scale,
                 shape.soft_cap,
+                shape.is_chunked,
+                0,
+                self._data(sinks),
             ),
         )

@@ -112,17 +112,35 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             lambda: abi.ExpertsParams(
                 self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
                 self._bank(banks, 0), self._bank(banks, 1), self._bank(banks, 2),
-                banks.gate.num_experts, 1 if ids is None else ids.width, activation,
+                banks.up.num_experts, 1 if ids is None else ids.width, activation,
                 self._limits.precision_code, scale, x.rows, feed, banks.layer or 0,
+                banks.weighs_input,
             ),
         )  # fmt: skip
 
     def _bank(self, banks: ExpertBanks, piece: int) -> abi.BankParams:
         bank = (banks.gate, banks.up, banks.down)[piece]
+        if bank is None:
+            return abi.BankParams()
         if banks.layer is None or self._source is None:
-            table = self._data(_addresses(bank))
-        else:
-            table = self._source.table(banks.layer, piece)
+            return self._in_memory(bank)
+        return self._bank_at(self._source.table(banks.layer, piece), bank)
+
+    def head_linear(self, x: Buffer, bank: Bank) -> Buffer:
+        out = self._buffer(bank.num_experts * bank.rows)
+        return self._add(
+            OpKind.HEAD_LINEAR,
+            [out, x],
+            lambda: abi.HeadLinearParams(
+                self._at(x), self._in_memory(bank), self._at(out),
+                bank.num_experts, self._limits.precision_code,
+            ),
+        )  # fmt: skip
+
+    def _in_memory(self, bank: Bank) -> abi.BankParams:
+        return self._bank_at(self._data(_addresses(bank)), bank)
+
+    def _bank_at(self, table: int | None, bank: Bank) -> abi.BankParams:
         return abi.BankParams(
             table, self._data(bank.bias), bank.quant_type, bank.rows, bank.columns
         )

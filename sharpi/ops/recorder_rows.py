@@ -48,6 +48,25 @@ class RowRecorder(Tape):
             ),
         )
 
+    def layer_norm(self, x: Buffer, weight: FloatArray, bias: FloatArray, epsilon: float) -> Buffer:
+        out = self._buffer(x.width, x.rows)
+        return self._add(
+            OpKind.LAYER_NORM,
+            [out, x],
+            lambda: abi.LayerNormParams(
+                self._at(x), self._data(weight), self._data(bias), self._at(out),
+                x.width, epsilon, x.rows,
+            ),
+        )  # fmt: skip
+
+    def scale_by_position(self, x: Buffer, interval: int, rate: float) -> Buffer:
+        out = self._buffer(x.width)
+        return self._add(
+            OpKind.SCALE_BY_POSITION,
+            [out, x],
+            lambda: abi.ScaleByPositionParams(self._at(x), self._at(out), x.width, interval, rate),
+        )
+
     def rope_angles(self, table: RopeTable) -> Buffer:
         half = len(table.frequencies)
         out = self._buffer(2 * half)

@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.interface import FloatArray, Matrix, RopeTable
+from sharpi.ops.interface import Bank, FloatArray, Matrix, RopeTable
+from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference_attention import ReferenceAttention
 from sharpi.ops.reference_experts import ReferenceExperts
 from sharpi.ops.reference_numbers import dequantise, sigmoid
+from sharpi.ops.reference_recurrent import ReferenceRecurrent
 
 Array = npt.NDArray[Any]
 
 
 @dataclass
-class ReferenceOps(ReferenceAttention, ReferenceExperts):
+class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     """One sequence, evaluated eagerly; `begin` a step, then run the model over this object."""
 
     ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -28,6 +30,7 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts):
     output_rows: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     kv: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
     routes: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    states: dict[RecurrentShape, FloatArray] = field(default_factory=dict)
 
     def begin(self, ids: Sequence[int], position: int, outputs: Sequence[int]) -> None:
         """The next step: `ids` at positions from `position` on, logits for rows `outputs`."""
@@ -80,3 +83,17 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts):
 
     def select_outputs(self, x: Array) -> Array:
         return x[self.output_rows]
+
+    def layer_norm(self, x: Array, weight: FloatArray, bias: FloatArray, epsilon: float) -> Array:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        deviation = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + np.float32(epsilon))
+        return np.asarray(centred / deviation * weight + bias, dtype=np.float32)
+
+    def scale_by_position(self, x: Array, interval: int, rate: float) -> Array:
+        factor = 1 + rate * np.log1p((self.positions + 1) // interval)
+        return np.asarray(x * factor[:, None].astype(np.float32), dtype=np.float32)
+
+    def head_linear(self, x: Array, bank: Bank) -> Array:
+        heads = x.reshape(len(x), bank.num_experts, bank.columns)
+        out = np.einsum("thc,hrc->thr", heads, dequantise(bank))
+        return np.asarray(out.reshape(len(x), -1), dtype=np.float32)

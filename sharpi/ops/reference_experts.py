@@ -14,13 +14,17 @@ from sharpi.ops.interface import (
     Router,
     Scoring,
 )
-from sharpi.ops.reference_numbers import activate, dequantise, sigmoid, softmax
+from sharpi.ops.reference_numbers import dequantise, gated, sigmoid, softmax
 
 Array = npt.NDArray[Any]
+SPARSE_MIXER_NEAR = 0.01
 
 
 def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Expert ids (tokens, used), best first with ties to the lower id, and their weights."""
+    if router.scoring is Scoring.SPARSE_MIXER:
+        chosen, shares = _mix_sparsely(logits, router.num_used)
+        return chosen, (shares * router.scale).astype(np.float32)
     scores = logits
     if router.scoring is Scoring.SOFTMAX:
         scores = softmax(logits)
@@ -41,6 +45,21 @@ def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.i
     if router.normalise:
         weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 2**-14)
     return ids.astype(np.int32), (weights * router.scale).astype(np.float32)
+
+
+def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """One expert after the other, weighed against those that come near it."""
+    rows, left = np.arange(len(logits)), logits.copy()
+    ids, weights = [], []
+    for _ in range(num_used):
+        best = left.argmax(axis=-1)
+        peak = left[rows, best][:, None]
+        distance = (peak - logits) / np.maximum(np.abs(logits), peak)
+        near = np.where(distance > 2 * SPARSE_MIXER_NEAR, -np.inf, left)
+        weights.append(softmax(near)[rows, best])
+        ids.append(best)
+        left[rows, best] = -np.inf
+    return np.stack(ids, axis=1).astype(np.int32), np.stack(weights, axis=1)
 
 
 class ReferenceExperts:
@@ -71,8 +90,11 @@ class ReferenceExperts:
         out = np.zeros((len(x), banks.down.rows), np.float32)
         for expert in np.unique(ids):
             tokens, ranks = np.nonzero(ids == expert)
-            hidden = self._expert(x[tokens], banks, activation, int(expert))
-            out[tokens] += weights[tokens, ranks][:, None] * hidden
+            weight = weights[tokens, ranks][:, None]
+            inputs, factor = x[tokens], weight
+            if banks.weighs_input:
+                inputs, factor = weight * inputs, np.ones_like(weight)
+            out[tokens] += factor * self._expert(inputs, banks, activation, int(expert))
         base = 0 if residual is None else residual
         return np.asarray(base + np.float32(scale) * out, dtype=np.float32)
 
@@ -81,8 +103,10 @@ class ReferenceExperts:
             bias = 0 if bank.bias is None else bank.bias[e]
             return np.asarray(values @ dequantise(bank)[e].T + bias, dtype=np.float32)
 
-        gate = activate(activation, product(banks.gate, x))
-        return product(banks.down, gate * product(banks.up, x))
+        up = product(banks.up, x)
+        if banks.gate is None:
+            return product(banks.down, gated(activation, up, np.ones_like(up)))
+        return product(banks.down, gated(activation, product(banks.gate, x), up))
 
     def gated_expert(
         self, x: Array, banks: ExpertBanks, activation: Activation, weight: Array, residual: Array

@@ -34,6 +34,13 @@ def sigmoid(x: FloatArray) -> FloatArray:
     return np.asarray(1 / (1 + np.exp(-x)), dtype=np.float32)
 
 
+def gated(kind: Activation, gate: FloatArray, x: FloatArray) -> FloatArray:
+    """activation(gate) * x, with what the activation makes of x."""
+    if kind is Activation.CLAMPED_SWIGLU:
+        x = np.clip(x, -7, 7) + 1
+    return np.asarray(activate(kind, gate) * x, dtype=np.float32)
+
+
 def activate(kind: Activation, x: FloatArray) -> FloatArray:
     """The activation, elementwise."""
     if kind is Activation.SILU:
@@ -42,6 +49,13 @@ def activate(kind: Activation, x: FloatArray) -> FloatArray:
         y = x * sigmoid(np.float32(1.5957691) * (x + np.float32(0.044715) * x**3))
     elif kind is Activation.RELU2:
         y = np.maximum(x, 0) ** 2
+    elif kind is Activation.SIGMOID:
+        y = sigmoid(x)
+    elif kind is Activation.IDENTITY:
+        y = x
+    elif kind is Activation.CLAMPED_SWIGLU:
+        limited = np.minimum(x, 7)
+        y = limited * sigmoid(np.float32(1.702) * limited)
     else:
         y = 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5))
     return np.asarray(y, dtype=np.float32)

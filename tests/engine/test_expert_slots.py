@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 from streamed_models import (
     DEMO,
     NUM_EXPERTS,
@@ -27,7 +28,11 @@ pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 SLOTS = (1, 2, NUM_EXPERTS // 2, NUM_EXPERTS)
 IDS = np.random.default_rng(2).integers(3, 1000, 90).astype(np.int32)
-MOE_CASES = ("granitemoe", "granitemoe-shared", "mixtral", "olmoe", "qwen2moe", "qwen3moe")
+MOE_CASES = sorted(
+    path.stem
+    for path in REFERENCES.glob("*.gguf")
+    if any("_exps.weight" in tensor.name for tensor in GGUFReader(path).tensors)
+)
 
 
 @pytest.fixture(scope="module")

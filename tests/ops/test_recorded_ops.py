@@ -1,6 +1,7 @@
 """Each native operation against the NumPy reference; then batches, threads and windows."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,22 @@ SQUARE = matrix(RNG, HIDDEN, HIDDEN)
 BANKS = ExpertBanks(bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, HIDDEN, 40))
 SHARED = ExpertBanks(bank(RNG, 1, 72, HIDDEN), bank(RNG, 1, 72, HIDDEN), bank(RNG, 1, HIDDEN, 72))
 ROUTER, GATE = matrix(RNG, 8, HIDDEN), matrix(RNG, 1, HIDDEN)
+HEADS = bank(RNG, 4, 40, HIDDEN // 4)
+BIASED = ExpertBanks(
+    *(replace(b, bias=RNG.standard_normal((8, b.rows)).astype(np.float32)) for b in (
+        bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, HIDDEN, 40)
+    ))
+)  # fmt: skip
 
 
-def moe(**options: Any) -> Callable[[Any], Any]:
+def moe(
+    banks: ExpertBanks = BANKS, activation: Activation = Activation.SILU, **options: Any
+) -> Callable[[Any], Any]:
     def model(ops: Any) -> Any:
         x = ops.embed(TABLE, 3.0)
         (logits,) = ops.linear(x, [ROUTER])
         route = ops.route(logits, Router(8, 3, **options))
-        return ops.select_outputs(ops.experts(x, BANKS, Activation.SILU, route, x, 0.5))
+        return ops.select_outputs(ops.experts(x, banks, activation, route, x, 0.5))
 
     return model
 
@@ -95,6 +104,17 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
     "experts": moe(),
     "experts, sigmoid": moe(scoring=Scoring.SIGMOID, scale=2.5, bias=norm_weight(8)),
     "experts, softmax of chosen": moe(scoring=Scoring.SOFTMAX_OF_CHOSEN, normalise=False),
+    "experts, sparse mixer": moe(scoring=Scoring.SPARSE_MIXER),
+    "experts, biases": moe(BIASED, Activation.CLAMPED_SWIGLU),
+    "experts without gates": moe(replace(BIASED, gate=None), Activation.RELU2),
+    "experts with weighed inputs": moe(replace(BIASED, weighs_input=True)),
+    "layer_norm": lambda ops: ops.layer_norm(
+        ops.select_outputs(ops.embed(TABLE, 1.0)), norm_weight(HIDDEN), norm_weight(HIDDEN), 1e-5
+    ),
+    "head_linear": lambda ops: ops.select_outputs(ops.head_linear(ops.embed(TABLE, 1.0), HEADS)),
+    "scale_by_position": lambda ops: ops.select_outputs(
+        ops.scale_by_position(ops.embed(TABLE, 1.0), 3, 0.7)
+    ),
     "experts, groups": moe(scoring=Scoring.SIGMOID, num_groups=4, groups_used=2),
     "soft_cap": lambda ops: ops.soft_cap(ops.select_outputs(ops.embed(TABLE, 40.0)), 2.0),
     "scale": lambda ops: ops.scale(ops.select_outputs(ops.embed(TABLE, 1.0)), 0.25),
@@ -108,7 +128,7 @@ def test_operation_matches_the_reference(name: str, instruction_set: str) -> Non
     assert error(native.run([IDS]), reference(ONE_OP[name], [IDS])) < 1e-5
 
 
-def attention_model(shape: AttentionShape) -> Callable[[Any], Any]:
+def attention_model(shape: AttentionShape, sinks: np.ndarray | None = None) -> Callable[[Any], Any]:
     rng = np.random.default_rng(2)
     q = matrix(rng, shape.num_heads * shape.key_dim, HIDDEN)
     k = matrix(rng, shape.num_kv_heads * shape.key_dim, HIDDEN)
@@ -121,7 +141,11 @@ def attention_model(shape: AttentionShape) -> Callable[[Any], Any]:
         angles = ops.rope_angles(table)
         queries = ops.rope(queries, shape.num_heads, angles, False)
         keys = ops.rope(keys, shape.num_kv_heads, angles, False)
-        return ops.select_outputs(ops.attention(queries, keys, values, shape))
+        attended = ops.attention(queries, keys, values, shape, sinks)
+        if sinks is None:
+            return ops.select_outputs(attended)
+        again = ops.attention(queries, None, None, shape)
+        return ops.select_outputs(ops.add(attended, again, 1.0))
 
     return model
 
@@ -133,6 +157,8 @@ SHAPES = {
     "odd head sizes": AttentionShape(0, 4, 2, 22, 24, 0.2),
     "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
     "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
+    "chunks": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37, is_chunked=True),
+    "one KV head": AttentionShape(0, 20, 1, 80, 64, 0.1),
 }
 
 
@@ -143,6 +169,13 @@ def test_attention_matches_the_reference(name: str, length: int) -> None:
     model = attention_model(SHAPES[name])
     # f16 keys and values: 2^-11 each, a little more after the softmax.
     assert error(Native(model, [SHAPES[name]]).run([ids]), reference(model, [ids])) < 2e-3
+
+
+@pytest.mark.parametrize("length", [1, 600])
+def test_sinks_and_keys_stored_before(length: int) -> None:
+    shape, ids = SHAPES["window"], np.random.default_rng(length).integers(0, VOCAB, length).tolist()
+    model = attention_model(shape, np.array([-3, 0, 1, 200], np.float32))
+    assert error(Native(model, [shape]).run([ids]), reference(model, [ids])) < 2e-3
 
 
 @pytest.mark.parametrize("name", SHAPES)

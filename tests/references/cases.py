@@ -48,8 +48,8 @@ SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
 class Case:
     """One reference: `model_class` and the `overrides` of its configuration over `SHARED`.
 
-    `llama_cpp_agrees` is False where llama.cpp does not read what its converter writes, so that
-    only transformers can tell.
+    `llama_cpp_agrees` is False where llama.cpp does not read what its converter writes, or computes
+    something else, so that only transformers can tell.
     """
 
     name: str
@@ -61,6 +61,19 @@ class Case:
     def settings(self) -> dict[str, Any]:
         """The keyword arguments of the configuration."""
         return SHARED | self.overrides
+
+    @property
+    def num_experts(self) -> int:
+        """Routed experts of a layer, 0 in a dense model."""
+        return self._first("num_local_experts", "num_experts", "n_routed_experts")
+
+    @property
+    def num_used(self) -> int:
+        """Of them, those that a token uses."""
+        return self._first("num_experts_per_tok", "moe_k", "moe_topk")
+
+    def _first(self, *names: str) -> int:
+        return next((self.settings[name] for name in names if name in self.settings), 0)
 
 
 SHARED: dict[str, Any] = {
@@ -228,5 +241,19 @@ CASES = (
             "rope_parameters": GEMMA_ROPE,
             "tie_word_embeddings": True,
         },
+    ),
+    Case(
+        "gpt-oss",
+        "GptOssForCausalLM",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "sliding_window": 8,
+            "rope_parameters": YARN_ROPE | {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
+        },
+        llama_cpp_agrees=False,
     ),
 )

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import mxfp4
 import numpy as np
 from cases import CASES, Case
 from converter import convert, load_converter
@@ -34,6 +35,8 @@ def make_case(case: Case, converter: Any, output: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         reference.model.save_pretrained(folder)
+        if reference.model.config.model_type == "gpt_oss":
+            mxfp4.pack(folder)
         save_tokenizer(folder)
         convert(converter, folder, output / f"{case.name}.gguf")
     np.savez_compressed(

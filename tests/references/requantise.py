@@ -12,7 +12,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, Keys
 from gguf.gguf_reader import ReaderField, ReaderTensor
 from gguf.quants import dequantize, quantize
 
-KEPT_PARTS = ("_norm.", "ffn_gate_inp", "rope_freqs")
+KEPT_PARTS = ("_norm.", "ffn_gate_inp", "rope_freqs", ".bias")
 WRITABLE_TYPES = (
     GGMLQuantizationType.F32,
     GGMLQuantizationType.F16,

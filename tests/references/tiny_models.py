@@ -5,6 +5,7 @@ Matrices hold values that F16 represents exactly, so an F16 file stores the mode
 
 from dataclasses import dataclass
 
+import mxfp4
 import numpy as np
 import torch
 import transformers
@@ -31,7 +32,7 @@ def make_reference(case: Case) -> Reference:
 
     A route that hangs on the last digit would turn rounding into another answer.
     """
-    if "num_experts_per_tok" not in case.settings:
+    if not case.num_experts:
         return _make(case, seed=0)
     return max((_make(case, seed) for seed in range(NUM_SEEDS)), key=lambda each: each.margin)
 
@@ -59,9 +60,14 @@ def _build(case: Case) -> transformers.PreTrainedModel:
 
 
 def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> None:
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if name.endswith("norm.weight"):
+        if model.config.model_type == "gpt_oss" and parameter.ndim == 3:
+            value = mxfp4.nearest(_gain(name) * parameter.shape[-2] ** -0.5 * noise)
+        elif name.endswith("norm.weight"):
             value = _norm_mean(name, model.config.model_type) + 0.2 * noise
         elif parameter.ndim == 1:
             value = 0.3 * noise
@@ -84,22 +90,32 @@ def _gain(name: str) -> float:
 
 
 def _routers(model: transformers.PreTrainedModel, case: Case) -> list[torch.nn.Module]:
-    num_experts = case.settings.get("num_local_experts", case.settings.get("num_experts"))
     weights = {name: getattr(each, "weight", None) for name, each in model.named_modules()}
     return [
         model.get_submodule(name)
         for name, weight in weights.items()
-        if weight is not None and weight.ndim == 2 and weight.shape[0] == num_experts
+        if weight is not None and weight.ndim == 2 and weight.shape[0] == case.num_experts
     ]
+
+
+def _choice(module: torch.nn.Module, logits: torch.Tensor) -> torch.Tensor:
+    """What experts are ranked by: logits with their bias, or corrected scores."""
+    bias, correction = getattr(module, "bias", None), _correction(module)
+    logits = logits if bias is None else logits + bias
+    return logits if correction is None else logits.sigmoid() + correction
+
+
+def _correction(module: torch.nn.Module) -> torch.Tensor | None:
+    return getattr(module, "e_score_correction_bias", None)
 
 
 def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-def]
     """A hook that notes how far the last chosen expert leads the first that was not."""
-    chosen = case.settings["num_experts_per_tok"]
+    chosen = case.num_used
 
     def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
-        ranked = (hidden @ module.weight.T).sort(dim=-1, descending=True).values
+        ranked = _choice(module, hidden @ module.weight.T).sort(dim=-1, descending=True).values
         margins.append(float((ranked[:, chosen - 1] - ranked[:, chosen]).min()))
 
     return note

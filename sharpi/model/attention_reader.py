@@ -1,0 +1,114 @@
+"""Reads how every layer of a model attends: heads, windows, scale and rotation."""
+
+import math
+
+import numpy as np
+
+from sharpi.model.attention import AttentionSettings, Temperature
+from sharpi.model.keys import Keys
+from sharpi.model.rope import Rope, RopeScaling, read_scaling
+from sharpi.model.spec import ArchitectureSpec
+from sharpi.ops.interface import AttentionShape
+
+MAX_HEAD_DIM = 1024
+
+
+class AttentionReader:
+    """The settings of every layer; raises ModelFileError naming the key at fault."""
+
+    def __init__(self, keys: Keys, spec: ArchitectureSpec, norm_epsilon: float) -> None:
+        self._keys, self._spec, self._epsilon = keys, spec, norm_epsilon
+        self._scaling = read_scaling(keys.metadata, keys.architecture, spec.yarn_rounds_ramp)
+        self._base = keys.positive("rope.freq_base", 10000.0)
+        self._local_base = keys.positive("rope.freq_base_swa", spec.local_rope_base)
+        self._heads = keys.per_layer("attention.head_count", minimum=0)
+        self._kv_heads = self._heads
+        if keys.has("attention.head_count_kv"):
+            self._kv_heads = keys.per_layer("attention.head_count_kv", minimum=0)
+        self._rope_dims = self._read_rope_dims()
+        self._window = self._read_window()
+        self._is_windowed = self._read_pattern()
+
+    def layer(self, index: int) -> AttentionSettings:
+        """One layer's settings."""
+        shape, spec = self._shape(index), self._spec
+        rope = None if _is_last(index, spec.no_rope_period) else self._rope(shape.window)
+        temperature = None
+        if rope is None and spec.temperature_interval:
+            temperature = Temperature(spec.temperature_interval, spec.temperature_rate)
+        return AttentionSettings(
+            shape, rope, self._keys.hidden_size, self._epsilon, spec.head_norms, temperature
+        )
+
+    def _rope(self, window: int) -> Rope:
+        interleaved = self._spec.rope_pairing == "interleaved"
+        if window and self._local_base:
+            return Rope(self._rope_dims, self._local_base, RopeScaling(), interleaved, False)
+        return Rope(self._rope_dims, self._base, self._scaling, interleaved)
+
+    def _shape(self, layer: int) -> AttentionShape:
+        keys, num_heads, num_kv_heads = self._keys, self._heads[layer], self._kv_heads[layer]
+        for count, key in ((num_heads, "head_count"), (num_kv_heads, "head_count_kv")):
+            if count == 0:
+                raise keys.fault(f"{keys.name(f'attention.{key}')} is 0 in layer {layer}")
+        if num_heads % num_kv_heads:
+            raise keys.fault(
+                f"layer {layer}: {num_heads} heads cannot share {num_kv_heads} KV heads"
+            )
+        key_dim = self._key_dim(num_heads)
+        return AttentionShape(
+            layer=layer,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            key_dim=key_dim,
+            value_dim=keys.integer("attention.value_length", 0) or key_dim,
+            scale=self._scale(num_heads, key_dim),
+            window=self._window if self._is_windowed[layer] else 0,
+            soft_cap=keys.number("attn_logit_softcapping", 0.0),
+            is_chunked=bool(self._spec.chunk_size),
+        )
+
+    def _key_dim(self, num_heads: int) -> int:
+        keys = self._keys
+        dim = keys.integer("attention.key_length", 0) or keys.hidden_size // num_heads
+        if not 0 < dim <= MAX_HEAD_DIM or dim % 2:
+            name = keys.name("attention.key_length")
+            raise keys.fault(f"{name} is {dim}; even sizes to {MAX_HEAD_DIM} work")
+        return dim
+
+    def _read_rope_dims(self) -> int:
+        key_dim = min((self._key_dim(heads) for heads in self._heads if heads), default=0)
+        if not key_dim:
+            raise self._keys.fault(f"{self._keys.name('attention.head_count')} is 0 in all layers")
+        dims = self._keys.integer("rope.dimension_count", 0) or key_dim
+        if not 0 < dims <= key_dim or dims % 2:
+            name = self._keys.name("rope.dimension_count")
+            raise self._keys.fault(
+                f"{name} is {dims}, not an even number up to {key_dim}, a head's size"
+            )
+        return dims
+
+    def _scale(self, num_heads: int, key_dim: int) -> float:
+        if self._keys.num_layers == self._spec.hidden_query_scale_layers:
+            return 1.0 / math.sqrt(self._keys.hidden_size // num_heads)
+        return self._keys.number("attention.scale", 0.0) or 1.0 / math.sqrt(key_dim)
+
+    def _read_window(self) -> int:
+        """Positions of a sliding window or a chunk, 0 where there are none."""
+        name = self._keys.name("attention.sliding_window")
+        return self._keys.metadata.get_int(name, self._spec.chunk_size, minimum=0)
+
+    def _read_pattern(self) -> list[bool]:
+        """Which layers have a window: the file's flags or period, else the architecture's."""
+        keys, key, period = self._keys, "attention.sliding_window_pattern", self._spec.window_period
+        value = keys.metadata.get(keys.name(key))
+        if isinstance(value, np.ndarray):
+            return keys.flags(key)
+        if value is not None:
+            period = keys.integer(key)
+        return [not _is_last(layer, period) for layer in range(keys.num_layers)]
+
+
+def _is_last(layer: int, period: int) -> bool:
+    """Whether the layer is the last of a period; there is none with a period of 0."""
+    return period > 0 and layer % period == period - 1
