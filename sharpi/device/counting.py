@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import HostArray, Work
+from sharpi.device.device import AttendShape, HostArray, Work
 from sharpi.device.launch import Launch, Memory, Span
 
 _SOMEWHERE = 1 << 40
@@ -46,6 +46,11 @@ class CountingDevice:
         """Nothing runs."""
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
+        """Nothing runs."""
+
+    def attend(
+        self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
+    ) -> None:
         """Nothing runs."""
 
     def record(self, work: Sequence[Work]) -> Work:

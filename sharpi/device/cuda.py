@@ -4,6 +4,8 @@ CuPy and torch are imported when a card is opened, and nowhere else.
 """
 
 import ctypes
+import importlib
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import HostArray, Work
+from sharpi.device.device import AttendShape, HostArray, Work
+from sharpi.device.fused_attention import PAGE_POSITIONS, fused_attention
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.errors import DeviceError
@@ -36,6 +39,7 @@ class CudaDevice:
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
         self._cupy, self._torch, self._index = cupy, torch, index
+        importlib.import_module("torch.nn.attention.bias")  # torch alone does not bring it
         cupy.cuda.Device(index).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
@@ -114,8 +118,28 @@ class CudaDevice:
             b = self._halves(weights, rows, columns)
             torch.mm(a, b.t(), out=self._halves(out, tokens, rows))
 
+    def attend(
+        self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
+    ) -> None:
+        s, torch = shape, self._torch
+        pages = -(-s.positions // PAGE_POSITIONS)
+        with torch.cuda.stream(self._torch_stream):
+            fused_attention(
+                torch,
+                self._tensor(q, "<f4", (s.tokens, s.num_heads, s.key_dim)),
+                self._tensor(keys, "<f2", (-1, s.num_kv_heads, PAGE_POSITIONS, s.key_dim)),
+                self._tensor(values, "<f2", (-1, s.num_kv_heads, PAGE_POSITIONS, s.value_dim)),
+                self._tensor(page_table, "<i4", (-1,))[:pages],
+                self._tensor(out, "<f4", (s.tokens, s.num_heads, s.value_dim)),
+                s.positions,
+                s.scale,
+            )
+
     def _halves(self, span: Span, rows: int, columns: int) -> Any:
-        return self._torch.as_tensor(_HalfArray(span, (rows, columns)), device="cuda")
+        return self._tensor(span, "<f2", (rows, columns))
+
+    def _tensor(self, span: Span, kind: str, shape: tuple[int, ...]) -> Any:
+        return self._torch.as_tensor(_ForeignArray(span, kind, shape), device="cuda")
 
     def record(self, work: Sequence[Work]) -> Work:
         """The kernels must have run before: loading one inside a capture is not allowed."""
@@ -131,14 +155,19 @@ class CudaDevice:
         self._stream.synchronize()
 
 
-class _HalfArray:
-    """A span as torch takes arrays of others: by the CUDA array interface, without a stream."""
+class _ForeignArray:
+    """A span as torch takes arrays of others: by the CUDA array interface, without a stream.
 
-    def __init__(self, span: Span, shape: tuple[int, int]) -> None:
+    A first size of -1 is as many as there are.
+    """
+
+    def __init__(self, span: Span, kind: str, shape: tuple[int, ...]) -> None:
         self.owner = span.memory
+        if shape[0] < 0:
+            shape = (span.num_bytes // (int(kind[2]) * math.prod(shape[1:])), *shape[1:])
         self.__cuda_array_interface__ = {
             "shape": shape,
-            "typestr": "<f2",
+            "typestr": kind,
             "data": (span.address, False),
             "strides": None,
             "version": 2,

@@ -4,12 +4,25 @@ Two implementations: a card (`cuda.py`), and the tests' execution of the same ke
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.launch import Launch, Memory, Span
+
+
+class AttendShape(NamedTuple):
+    """Sizes of `Device.attend`."""
+
+    tokens: int
+    positions: int
+    num_heads: int
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+
 
 HostArray = npt.NDArray[Any]
 Work = Callable[[], None]
@@ -43,6 +56,15 @@ class Device(Protocol):
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         """out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16; T, rows, columns."""
+
+    def attend(
+        self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
+    ) -> None:
+        """Causal attention of many tokens over a paged f16 KV cache, by the device's library.
+
+        q (tokens, heads, key_dim) and out (tokens, heads, value_dim) floats; keys and values
+        (pages, KV heads, 64, dim) f16; the tokens are the last of `shape.positions`.
+        """
 
     def record(self, work: Sequence[Work]) -> Work:
         """One call that does what these calls do: a CUDA graph, where the device has such."""

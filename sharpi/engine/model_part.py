@@ -13,7 +13,7 @@ Values = npt.NDArray[np.float32]
 class StepOfPart(NamedTuple):
     """`ids` (tokens,) at positions from `position` on; `pages` (pages,) of the KV cache cover them.
 
-    `outputs`: rows whose logits are wanted. `incoming`: what the part before left, (tokens, hidden).
+    `outputs`: rows whose logits are wanted. `incoming` (tokens, hidden): what the part before left.
     """
 
     ids: IntArray

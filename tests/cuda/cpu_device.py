@@ -8,7 +8,7 @@ import numpy.typing as npt
 from cpu_kernel import REACHED, CpuKernel, LaunchError, Region, Shape
 from kernel_build import build_kernels
 
-from sharpi.device.device import HostArray, Work
+from sharpi.device.device import AttendShape, HostArray, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 
@@ -92,6 +92,25 @@ class CpuDevice:
         with np.errstate(over="ignore"):
             _halves(out, tokens, rows)[:] = left @ right.T
 
+    def attend(
+        self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
+    ) -> None:
+        s = shape
+        table = host_bytes(page_table).view(np.int32)[: -(-s.positions // 64)]
+        k, v = (
+            _in_order(host_bytes(pages), table, s.num_kv_heads, dim)[:, : s.positions]
+            for pages, dim in ((keys, s.key_dim), (values, s.value_dim))
+        )
+        heads = host_bytes(q).view(np.float32)[: s.tokens * s.num_heads * s.key_dim]
+        heads = heads.reshape(s.tokens, s.num_kv_heads, -1, s.key_dim).astype(np.float16)
+        scores = np.einsum("tkgd,kpd->kgtp", heads.astype(np.float32), k) * s.scale
+        late = np.arange(s.positions) > np.arange(s.positions - s.tokens, s.positions)[:, None]
+        scores[..., late] = -np.inf
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed = np.einsum("kgtp,kpd->tkgd", weights, v)
+        self.upload(out, np.ascontiguousarray(mixed, np.float32))
+
     def record(self, work: Sequence[Work]) -> Work:
         calls = tuple(work)
 
@@ -103,6 +122,14 @@ class CpuDevice:
 
     def synchronise(self) -> None:
         """Everything is done when its call returns."""
+
+
+def _in_order(
+    pages: npt.NDArray[np.uint8], table: npt.NDArray[np.int32], num_heads: int, dim: int
+) -> npt.NDArray[np.float32]:
+    """A sequence's keys or values, (KV heads, positions, dim)."""
+    halves = pages.view(np.float16).reshape(-1, num_heads, 64, dim)[table]
+    return halves.transpose(1, 0, 2, 3).reshape(num_heads, -1, dim).astype(np.float32)
 
 
 def host_bytes(span: Span) -> npt.NDArray[np.uint8]:

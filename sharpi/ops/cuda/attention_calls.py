@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import attention, heads
 from sharpi.ops.cuda.heads import CacheTarget
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.cuda.linear_calls import rounded_rows_of, rows_of
+from sharpi.ops.cuda.linear_calls import PRODUCT_TOKENS, rounded_rows_of, rows_of
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
-from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
+from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
 from sharpi.ops.interface import AttentionShape, FloatArray
 
+FUSED_BYTES = 256 << 20  # of keys and values that the library's attention may gather
+_FUSED_DIM = 256
 _SCRATCH_BYTES = 32 << 20  # of partial results: more tokens go in turns
 _INT_BYTES = 4
 
@@ -80,9 +83,30 @@ class _Attention:
             (v, self.pending[2], layer.values),
         ):
             yield self._heads(value, pending, s.num_kv_heads, self._target(pages), extent.tokens)
+        if self._is_fused(extent):
+            yield self._fused(extent)
+            yield from self.recording.round(self.out, extent)
+            return
         for first in range(0, extent.tokens, self.at_once):
             count = min(self.at_once, extent.tokens - first)
             yield from self._attend(first, count, extent.positions)
+
+    def _is_fused(self, extent: Extent) -> bool:
+        """Whether the device's library knows this kind of attention, and there is enough of it."""
+        s = self.shape
+        is_plain = self.sinks is None and not s.soft_cap
+        sees_all = not s.window or extent.end <= s.window
+        fits = extent.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
+        is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
+        return extent.tokens >= PRODUCT_TOKENS and is_plain and sees_all and fits and is_known
+
+    def _fused(self, extent: Extent) -> Call:
+        s, layer = self.shape, self.cache.layers[self.shape.layer]
+        shape = AttendShape(
+            extent.tokens, extent.end, s.num_heads, s.num_kv_heads, s.key_dim, s.value_dim, s.scale
+        )
+        q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
+        return Attend(q, layer.keys, layer.values, self.inputs.page_table, out, shape)
 
     def _target(self, pages: Span) -> CacheTarget:
         inputs = self.inputs

@@ -11,7 +11,7 @@ from sharpi.device.launch import Launch
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import Rows4, StepOutputs
-from sharpi.ops.cuda.values import Call, Calls, Extent, Value
+from sharpi.ops.cuda.values import Attend, Call, Calls, Extent, Value
 from sharpi.ops.program import IntArray
 
 _LEAST_POSITIONS = 256
@@ -63,7 +63,8 @@ class CardProgram:
         bound = _LEAST_POSITIONS
         while bound < position + tokens:
             bound *= 2
-        return Extent(tokens, outputs, min(bound, self._limits.max_positions))
+        end = position + tokens if tokens > 1 else 0
+        return Extent(tokens, outputs, min(bound, self._limits.max_positions), end)
 
     def replay(self, extent: Extent) -> None:
         """Starts the step's work."""
@@ -88,6 +89,8 @@ class CardProgram:
     def _bound(self, call: Call) -> Work:
         if isinstance(call, Launch):
             return partial(self._device.launch, call)
+        if isinstance(call, Attend):
+            return partial(self._device.attend, *call)
         return partial(self._device.matmul, *call)
 
     @property

@@ -1,9 +1,9 @@
 """A step being recorded for the card: its calls, as functions of the sizes, and their buffers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sharpi.device.device import Device
-from sharpi.device.launch import Memory, Span
+from sharpi.device.launch import Launch, Memory, Span
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.abi import Rows
 from sharpi.ops.buffers import Buffer, place
@@ -66,20 +66,21 @@ class Recording:
         elif value.rounded is None:
             self.floats(value)
             value.rounded = self.buffer(size)
-            self.append(lambda extent: [self._round(value, extent)])
+            self.append(lambda extent: self.round(value, extent))
         self._touch(value.rounded)
         return value
 
-    def _round(self, value: Value, extent: Extent) -> quantise.Launch:
+    def round(self, value: Value, extent: Extent) -> Iterator[Launch]:
+        """Rounds the floats of a value, where anybody wants that."""
         target = self.at(value.rounded)
-        assert target is not None
-        return quantise.quantise(
-            self.of(value),
-            target,
-            tokens=extent.rows(value.rows),
-            columns=value.width,
-            planes=self.planes,
-        )
+        if target is not None:
+            yield quantise.quantise(
+                self.of(value),
+                target,
+                tokens=extent.rows(value.rows),
+                columns=value.width,
+                planes=self.planes,
+            )
 
     def _settle(self, value: Value) -> None:
         """Does what is pending to the heads in place."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from sharpi.device.device import AttendShape
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.abi import Rows
 from sharpi.ops.buffers import Buffer
@@ -11,11 +12,16 @@ from sharpi.ops.cuda.heads import HeadNorm, HeadRope
 
 
 class Extent(NamedTuple):
-    """The sizes of one step. `positions`: those that attention may look at, an upper bound."""
+    """The sizes of one step.
+
+    `positions`: those that attention may look at, an upper bound. `end`: the position after the
+    last token, where more tokens than one make the step.
+    """
 
     tokens: int
     outputs: int
     positions: int
+    end: int = 0
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""
@@ -31,7 +37,18 @@ class Product(NamedTuple):
     shape: tuple[int, int, int]
 
 
-Call: TypeAlias = Launch | Product
+class Attend(NamedTuple):
+    """Attention of many tokens that the device's library computes; see `Device.attend`."""
+
+    q: Span
+    keys: Span
+    values: Span
+    page_table: Span
+    out: Span
+    shape: AttendShape
+
+
+Call: TypeAlias = Launch | Product | Attend
 Calls: TypeAlias = Callable[[Extent], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]
 
