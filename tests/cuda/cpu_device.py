@@ -29,7 +29,7 @@ class CpuMemory:
         room = np.full(num_bytes + ALIGNMENT, 0xFF, np.uint8)
         start = -room.ctypes.data % ALIGNMENT
         self.array: npt.NDArray[np.uint8] = room[start : start + num_bytes]
-        self._address = self.array.ctypes.data
+        self._address = room.ctypes.data + start
         self._cells: npt.NDArray[np.uint8] | None = None
 
     @property

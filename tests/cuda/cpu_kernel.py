@@ -90,7 +90,7 @@ class CpuKernel:
         self.signature = described.value.decode().split()
 
     def run(self, shape: Shape, arguments: Sequence[Argument], regions: Sequence[Region]) -> None:
-        """Raises LaunchError for arguments of the wrong kind and for whatever the kernel does wrong."""
+        """Raises LaunchError for arguments of another kind and for what the kernel does wrong."""
         values = self._packed(arguments)
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         fault = Fault()

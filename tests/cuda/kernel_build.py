@@ -15,7 +15,16 @@ from pathlib import Path
 
 SHIM = Path(__file__).parent / "shim"
 CHECKS = ("-fsanitize=thread", "-fsanitize=alignment")
-FLAGS = ("-g1", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+FLAGS = (
+    "-g1",
+    "-gdwarf-4",
+    "-std=c++17",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
 KERNEL_FLAGS = (*FLAGS, "-O1", "-Wno-unknown-pragmas", "-Wno-unused-parameter", f"-I{SHIM}")
 # The engine answers the sanitizers' calls itself, so their libraries stay out.
 NO_SANITIZER_LIBRARIES = ("-nostdlib", "-lstdc++", "-lm", "-lc", "-lgcc")

@@ -1,5 +1,7 @@
-// Loads and stores with a hint for the caches: plain ones here.
+// Loads and stores with a hint for the caches: plain ones here. And memcpy, which NVRTC has built in.
 #pragma once
+#include <cstring>
+
 #include "keywords.h"
 
 template <class T>

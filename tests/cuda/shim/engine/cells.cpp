@@ -9,7 +9,7 @@
 namespace emulator {
 namespace {
 
-// A reader or writer is a thread's number, or one of these. An atomic write keeps its thread too.
+// A reader or writer is a thread's number, or one of these; a plain write has one thread.
 constexpr uint16_t kLanes = 0x1000;       // + warp: several lanes of it
 constexpr uint16_t kWarps = 0x2000;       // several warps
 constexpr uint16_t kOtherBlocks = 0x3000;  // another block of this launch, perhaps among others
@@ -40,19 +40,20 @@ const char* name(Access access) {
   fail_access(place.argument, place.instruction, format, place.offset, name(now), before, whose);
 }
 
-uint16_t merged_reader(const Cell& cell, uint32_t floor) {
+// Who is to be named for an access of `who` at `stamp` and for the running thread's, both to be kept as one.
+uint16_t merged(uint32_t stamp, uint16_t who, uint32_t floor) {
   const Thread& self = *block.running;
-  if (cell.read > floor && (cell.reader == kOtherBlocks || cell.read <= block.began)) return kOtherBlocks;
-  if (cell.read <= block.synced || cell.reader == self.number) return uint16_t(self.number);
-  if (!of_running_warp(cell.reader)) return kWarps;
-  const bool before = cell.read <= block.warps[self.warp()].synced;
+  if (stamp > floor && (who == kOtherBlocks || stamp <= block.began)) return kOtherBlocks;
+  if (stamp <= block.synced || who == self.number) return uint16_t(self.number);
+  if (!of_running_warp(who)) return kWarps;
+  const bool before = stamp <= block.warps[self.warp()].synced;
   return uint16_t(before ? self.number : kLanes + self.warp());
 }
 
 void check_last_write(const Cell& cell, Access access, const Place& place) {
   const uint16_t who = cell.writer & ~kAtomically;
   if (cell.writer & kAtomically && access == Access::kAtomic) return;
-  if (cell.written > block.began && ordered(cell.written, who)) return;
+  if (cell.written > block.began && who != kOtherBlocks && ordered(cell.written, who)) return;
   race("write", who, cell.written, access, place);
 }
 
@@ -73,13 +74,17 @@ void note_access(Cell& cell, Access access, bool shared, const Place& place) {
     fail_access(place.argument, place.instruction, format, place.offset);
   }
   if (access == Access::kRead) {
-    cell.reader = merged_reader(cell, floor);
+    cell.reader = merged(cell.read, cell.reader, floor);
     cell.read = block.clock;
     return;
   }
   if (cell.read > floor) check_last_read(cell, access, place);
-  const uint16_t self = uint16_t(block.running->number);
-  cell = {block.clock, 0, uint16_t(access == Access::kAtomic ? self | kAtomically : self), 0};
+  uint16_t writer = uint16_t(block.running->number);
+  if (access == Access::kAtomic) {
+    const bool again = cell.writer & kAtomically;
+    writer = kAtomically | (again ? merged(cell.written, cell.writer & ~kAtomically, floor) : writer);
+  }
+  cell = {block.clock, 0, writer, 0};
 }
 
 }  // namespace emulator

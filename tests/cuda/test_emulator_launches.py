@@ -1,0 +1,98 @@
+"""What a launch and the device around it take and refuse."""
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+from cpu_kernel import LaunchError
+from small_kernels import SmallKernels, integers
+
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+
+KERNELS = SmallKernels("memory")
+GOOD: tuple[Argument, ...] = (None, np.int32(1), np.float32(2), np.int64(3))
+
+
+def test_arguments() -> None:
+    KERNELS.run("takes", *GOOD, writes=[])
+    KERNELS.run("takes", integers([1]), *GOOD[1:], writes=[])
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "says"),
+    [
+        (0, np.int64(0), "argument 0 is i8, the kernel takes p8"),
+        (1, 1, "argument 1 is int, the kernel takes i4"),
+        (1, np.int64(1), "argument 1 is i8, the kernel takes i4"),
+        (1, np.float32(1), "argument 1 is f4, the kernel takes i4"),
+        (1, None, "argument 1 is p8, the kernel takes i4"),
+        (2, 2.0, "argument 2 is float, the kernel takes f4"),
+        (3, np.int32(3), "argument 3 is i4, the kernel takes i8"),
+    ],
+)
+def test_an_argument_of_another_kind(index: int, value: Argument, says: str) -> None:
+    with pytest.raises(LaunchError, match=says):
+        KERNELS.run("takes", *GOOD[:index], value, *GOOD[index + 1 :], writes=[])
+
+
+def test_the_wrong_number_of_arguments() -> None:
+    with pytest.raises(LaunchError, match="3 arguments, the kernel takes 4"):
+        KERNELS.run("takes", *GOOD[:3], writes=[])
+
+
+def test_no_such_entry_point() -> None:
+    with pytest.raises(LaunchError, match="none: no such entry point"):
+        KERNELS.run("none")
+
+
+def test_memory_is_aligned_and_unset() -> None:
+    for num_bytes in (0, 1, 1000):
+        memory = CpuDevice().allocate(num_bytes)
+        assert (memory.address % 256, memory.num_bytes) == (0, num_bytes)
+        assert (memory.array == 0xFF).all()
+
+
+def test_upload_and_download() -> None:
+    device = CpuDevice()
+    span = Span(device.allocate(64), 16, 24)
+    device.upload(span, np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2])
+    out = np.empty((3, 2), np.float32)
+    device.download(span, out)
+    np.testing.assert_array_equal(out, [[0, 2], [4, 6], [8, 10]])
+
+
+def test_mapped_memory_is_the_hosts() -> None:
+    memory, host = CpuDevice().mapped(8)
+    host[:4] = [1, 2, 3, 4]
+    out = np.empty(4, np.uint8)
+    CpuDevice().download(Span(memory, 0, 4), out)
+    np.testing.assert_array_equal(out, [1, 2, 3, 4])
+
+
+def test_matmul() -> None:
+    device, random = CpuDevice(), np.random.default_rng(0)
+    x, weights = (random.normal(size=(n, 5)).astype(np.float16) for n in (3, 4))
+    spans = [Span(device.allocate(n), 0, n) for n in (x.nbytes, weights.nbytes, 24)]
+    device.upload(spans[0], x)
+    device.upload(spans[1], weights)
+    device.matmul(spans[0], spans[1], spans[2], (3, 4, 5))
+    out = np.empty((3, 4), np.float16)
+    device.download(spans[2], out)
+    want = x.astype(np.float64) @ weights.astype(np.float64).T
+    np.testing.assert_allclose(out, want, rtol=2**-10, atol=1e-6)
+
+
+def test_recorded_work_runs_when_it_is_called() -> None:
+    calls: list[int] = []
+    replay = CpuDevice().record([lambda: calls.append(1), lambda: calls.append(2)])
+    assert calls == []
+    replay()
+    replay()
+    assert calls == [1, 2, 1, 2]
+
+
+def test_without_checks() -> None:
+    text = 'extern "C" __global__ void race(int* y) { y[0] = threadIdx.x; }'
+    launch = Launch(Kernel("race", "race"), (1, 1, 1), 32, (integers([0]),), frozenset({0}))
+    CpuDevice(check=False, texts={"race": text}).launch(launch)
+    with pytest.raises(LaunchError, match="race"):
+        CpuDevice(check=True, texts={"race": text}).launch(launch)
