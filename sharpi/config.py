@@ -9,7 +9,7 @@ from typing import Literal
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
-KvType = Literal["f16"]
+KvType = Literal["f16", "q8_0"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 
@@ -69,11 +69,10 @@ class RunConfig:
     the physical cores; `num_batch_threads` None follows `num_threads`. `instruction_set` None takes
     the best the machine has. `precision` is that of activations: "auto" takes "int16" for small
     models, which rounding hurts most, and "int8" for the others. `kv_type` is that of keys and
-    values in the cache: f16 is what there is.
+    values in the cache; the CPU's are f16 in any case.
 
     `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
-    file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free, of
-    a card only when `device` is "cuda". `gpu_layers`: layers on the card at most. `moe_slots`:
+    file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free. `gpu_layers`: layers on the card at most. `moe_slots`:
     slots of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off
     the card, `num_cpu_moe` those of the first so many layers. `experts`: what happens in the slots.
     """

@@ -51,14 +51,14 @@ class TierOptions:
         int | None,
         option(
             "--vram",
-            "Use a card with so much memory.",
+            "Memory of the card to use at most.",
             "SIZE",
             parser=_size,
-            show_default="with --device cuda, what is free",
+            show_default="what is free",
         ),
     ] = None
     device: Annotated[
-        Device, option("--device", "auto: the card if --vram is given, else the CPU.")
+        Device, option("--device", "auto: a card where one can be used, else the CPU.")
     ] = _RUN_DEVICE
     gpu_layers: Annotated[
         int | None,

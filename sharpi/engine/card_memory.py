@@ -6,6 +6,16 @@ from sharpi.engine.runner import num_pages
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
+from sharpi.ops.cuda.attention_calls import FUSED_BYTES
+from sharpi.ops.cuda.kv_cache import layer_bytes
+
+
+def card_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
+    """Bytes of each layer's KV cache as it is on a card."""
+    counts = [0] * config.num_layers
+    for shape in config.attention:
+        counts[shape.layer] = layer_bytes(shape, num_pages(settings), settings.kv_type)
+    return tuple(counts)
 
 
 def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
@@ -13,4 +23,4 @@ def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Eng
     device = CountingDevice()
     part = CardPart(device, config, weights, settings, num_pages(settings))
     part.prepare()
-    return device.num_bytes - part.weight_bytes - part.kv_bytes
+    return device.num_bytes - part.weight_bytes - part.kv_bytes + FUSED_BYTES

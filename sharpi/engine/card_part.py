@@ -45,7 +45,7 @@ class CardPart:
         self._card_weights = CardWeights(device)
         self._banks = CardBanks(device, self._card_weights, num_resident)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
-        self._cache = CardKvCache(device, shapes, num_pages)
+        self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
         self._programs: dict[int, CardProgram] = {}
         self._latest: CardProgram | None = None
 

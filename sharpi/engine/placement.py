@@ -40,11 +40,11 @@ class Placement:
             num_threads=max(settings.num_threads, settings.num_batch_threads),
         )
         if request.vram:
-            from sharpi.engine.card_memory import card_scratch_bytes
+            from sharpi.engine.card_memory import card_kv_bytes, card_scratch_bytes
 
-            weights = load_weights(file, model)
-            scratch = card_scratch_bytes(model, weights, settings)
-            request = replace(request, card_scratch=scratch)
+            scratch = card_scratch_bytes(model, load_weights(file, model), settings)
+            kv = card_kv_bytes(model, settings)
+            request = replace(request, card_scratch=scratch, card_kv=kv)
         self.request: TierRequest = request
 
     def plan(self, rates: Rates | None = None) -> TierPlan:

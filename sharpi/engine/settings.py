@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sharpi.config import RunConfig
+from sharpi.config import KvType, RunConfig
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
@@ -20,7 +20,10 @@ BYTES_WORTH_A_THREAD = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`rounding` is that of activations, `batch_size` the most tokens of one pass."""
+    """`rounding` is that of activations, `batch_size` the most tokens of one pass.
+
+    `kv_type` is that of a card's KV cache; the CPU's is f16.
+    """
 
     context_size: int
     batch_size: int
@@ -29,6 +32,7 @@ class EngineSettings:
     num_threads: int
     num_batch_threads: int
     notes: tuple[str, ...] = ()
+    kv_type: KvType = "f16"
 
 
 def decide(
@@ -45,6 +49,7 @@ def decide(
         num_threads=config.num_threads or _decode_threads(file, model, hardware),
         num_batch_threads=batch_threads,
         notes=_threads_note(config, hardware),
+        kv_type=config.kv_type,
     )
 
 

@@ -40,6 +40,7 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     """
     ledger = Ledger(Tier.VRAM, request.vram or 0)
     scratch = scratch if request.card_scratch is None else request.card_scratch
+    kv = kv if request.card_kv is None else list(request.card_kv)
     wanted = _wanted_layers(model, request)
     room = ledger.left - RESERVE_BYTES - scratch
     beside = kv

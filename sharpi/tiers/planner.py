@@ -25,6 +25,8 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     kv = [pages * layer.kv_page_bytes for layer in model.layers]
     card = plan_card(model, request, kv, scratch)
     host = plan_host(model, request, card, budget, kv, scratch)
+    if request.card_kv is not None:
+        kv = [request.card_kv[i] if i in card.layers else size for i, size in enumerate(kv)]
     layers = tuple(_layer(model, i, kv[i], card, host) for i in range(len(model.layers)))
     return TierPlan(
         context_size=request.context_size,

@@ -14,7 +14,8 @@ class TierRequest:
     `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no card is used.
     `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
     has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
-    all do. `card_scratch`: buffers on the card, where somebody counted them.
+    all do. `card_scratch` and `card_kv`: the card's buffers and each layer's KV cache there, where
+    somebody counted them.
     """
 
     context_size: int
@@ -29,6 +30,7 @@ class TierRequest:
     cpu_moe: bool = False
     num_cpu_moe: int = 0
     card_scratch: int | None = None
+    card_kv: tuple[int, ...] | None = None
 
 
 def tier_request(
@@ -40,7 +42,6 @@ def tier_request(
     rounding: Rounding,
     num_threads: int,
     num_outputs: int = 1,
-    card_scratch: int | None = None,
 ) -> TierRequest:
     """The user's wishes beside what the engine decided.
 
@@ -58,7 +59,6 @@ def tier_request(
         moe_slots=config.moe_slots,
         cpu_moe=config.cpu_moe,
         num_cpu_moe=config.num_cpu_moe,
-        card_scratch=card_scratch,
     )
 
 
