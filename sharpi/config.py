@@ -72,9 +72,10 @@ class RunConfig:
     values in the cache; the CPU's are f16 in any case.
 
     `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
-    file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free. `gpu_layers`: layers on the card at most. `moe_slots`:
-    slots of experts per layer in the fastest tier that has some. `cpu_moe` keeps all experts off
-    the card, `num_cpu_moe` those of the first so many layers. `experts`: what happens in the slots.
+    file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free.
+    `gpu_layers`: layers on the card at most. `moe_slots`: slots of experts per layer in the fastest
+    tier that has some. `cpu_moe` keeps all experts off the card, `num_cpu_moe` those of the first
+    so many layers. `experts`: what happens in the slots.
     """
 
     model: Path
