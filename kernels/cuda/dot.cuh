@@ -39,10 +39,8 @@ struct UnitPlace {
   }
   static __device__ __forceinline__ int units(int columns) { return columns / kValues; }
 
-  // Rows of a group of lanes: as many as keep enough bytes on their way. For one token, so many
-  // blocks of 256 threads have registers enough.
+  // Rows of a group of lanes: as many as keep enough bytes on their way.
   static constexpr int kRowsAtOnce = kValues == 64 ? 1 : 2;
-  static constexpr int kBlocks = kValues == 64 ? 4 : 3;
 };
 
 // Quantised weights, activations rounded to 8 bits.
@@ -50,6 +48,7 @@ template <class Type>
 struct RoundedDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
+  static constexpr int kBlocks = 3, kManyBlocks = 2;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
     Place::load(row, unit, out);
@@ -130,7 +129,7 @@ template <class Type>
 struct ExactDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
-  static constexpr int kBlocks = 3;
+  static constexpr int kBlocks = Place::kValues == 64 ? 2 : 3, kManyBlocks = 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
     Place::load(row, unit, out);
@@ -162,7 +161,7 @@ struct FloatDot {
   }
   static __device__ __forceinline__ int units(int columns) { return (columns + 7) / 8; }
   static constexpr int kRowsAtOnce = 2;
-  static constexpr int kBlocks = 4;
+  static constexpr int kBlocks = 4, kManyBlocks = 2;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int columns,
                                               Unit& out) {

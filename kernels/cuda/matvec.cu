@@ -66,7 +66,7 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
 }  // namespace sharpi
 
 #define MATVEC(entry, Dot, kTokens)                                                               \
-  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : 2)                                  \
+  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : Dot::kManyBlocks)                   \
       entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,        \
             int rows_a, const uint8_t* weights_b, const float* bias_b, float* out_b, int rows_b,  \
             const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,              \

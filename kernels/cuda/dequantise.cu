@@ -1,0 +1,44 @@
+// A matrix as f16, for products with many tokens: a thread for a unit of a row.
+#include "weight_values.cuh"
+
+namespace sharpi {
+
+struct Halves {
+  __half* out;
+
+  __device__ __forceinline__ void take(int column, float4 v) const {
+    *(uint2*)(out + column) = make_uint2(two(make_float2(v.x, v.y)), two(make_float2(v.z, v.w)));
+  }
+  __device__ __forceinline__ void take(int column, float2 v) const {
+    *(uint32_t*)(out + column) = two(v);
+  }
+  static __device__ __forceinline__ uint32_t two(float2 v) {
+    return __half_as_ushort(__float2half_rn(v.x)) | uint32_t(__half_as_ushort(__float2half_rn(v.y)))
+                                                        << 16;
+  }
+};
+
+template <class Values>
+__device__ __forceinline__ void dequantise(const uint8_t* weights, __half* out, int rows,
+                                           int columns) {
+  const int units = Values::units(columns);
+  const int64_t index = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= int64_t(rows) * units) return;
+  const int row = int(index / units), unit = int(index % units);
+  typename Values::Unit values;
+  Values::load(weights + size_t(row) * Values::row_bytes(columns), unit, columns, values);
+  Values::each(values, unit, columns, Halves{out + size_t(row) * columns});
+}
+
+}  // namespace sharpi
+
+#define DEQUANTISE(type, Values)                                                      \
+  KERNEL __launch_bounds__(256)                                                       \
+      dequantise_##type(const uint8_t* weights, __half* out, int rows, int columns) { \
+    sharpi::dequantise<sharpi::Values>(weights, out, rows, columns);                  \
+  }
+#define DEQUANTISE_QUANTISED(Type, type) DEQUANTISE(type, QuantisedValues<sharpi::Type>)
+#define DEQUANTISE_FLOAT(Type, type) DEQUANTISE(type, FloatValues<sharpi::Type>)
+
+QUANTISED_TYPES(DEQUANTISE_QUANTISED)
+FLOAT_TYPES(DEQUANTISE_FLOAT)

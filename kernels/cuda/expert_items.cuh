@@ -1,0 +1,81 @@
+// The experts of a feed-forward, and the items that they compute: item t * used + r is what token t
+// has of its r-th expert.
+#pragma once
+#include "dot.cuh"
+
+namespace sharpi {
+
+// Equal matrices wherever they are: `addresses` of each expert's; bias (experts, rows), or null.
+struct Bank {
+  const uint64_t* addresses;
+  const float* bias;
+};
+
+// One expert's matrix of a bank.
+struct ExpertMatrix {
+  const uint8_t* weights;
+  const float* bias;  // (rows,), or null
+  int rows;
+};
+
+__device__ __forceinline__ ExpertMatrix matrix_of(const Bank& bank, int expert, int rows) {
+  const float* bias = bank.bias ? bank.bias + size_t(expert) * rows : nullptr;
+  return {(const uint8_t*)bank.addresses[expert], bias, rows};
+}
+
+// Without ids, expert 0 computes everything.
+__device__ __forceinline__ int expert_of(const int* ids, int item) { return ids ? ids[item] : 0; }
+
+// Some items of one expert: list[first], list[first + 1], ..., or without a list first itself, and
+// so on. The activations of an item are row item / share: used, or 1 where each has its own.
+struct Items {
+  const int* list;
+  int first;
+  int count;
+  int share;
+
+  __device__ __forceinline__ int item(int i) const { return list ? list[first + i] : first + i; }
+  __device__ __forceinline__ int row(int i) const { return item(i) / share; }
+};
+
+// The rows of activations of kMany items; those from count on repeat the first.
+template <int kMany>
+__device__ __forceinline__ void rows_of_items(const Items& items, int (&rows)[kMany]) {
+#pragma unroll
+  for (int i = 0; i < kMany; i++) rows[i] = items.row(i < items.count ? i : 0);
+}
+
+// weight * product + bias; a weight of 1 where inputs are not weighed.
+__device__ __forceinline__ float item_value(const ExpertMatrix& matrix, const float* weights,
+                                            int item, int row, float product) {
+  const float weight = weights ? weights[item] : 1.f;
+  return __fmaf_rn(weight, product, matrix.bias ? matrix.bias[row] : 0.f);
+}
+
+// order[i]: which of a token's experts (ids, or null where there is one) has the i-th lowest id.
+// For all threads of a block, followed by a barrier; each order is of at most kMaxUsed.
+constexpr int kMaxUsed = 32;
+__device__ __forceinline__ void order_experts(const int* ids, int used, int* order) {
+  for (int rank = int(threadIdx.x); rank < used; rank += int(blockDim.x)) {
+    const int id = ids ? ids[rank] : 0;
+    int place = 0;
+    for (int other = 0; other < used; other++) {
+      const int other_id = ids ? ids[other] : 0;
+      place += other_id < id || (other_id == id && other < rank);
+    }
+    order[place] = rank;
+  }
+}
+
+// What a token's sum over its experts becomes.
+struct Merged {
+  const float* residual;  // (tokens, rows), or null
+  float scale;
+  float* out;  // (tokens, rows)
+
+  __device__ __forceinline__ void store(size_t at, float sum) const {
+    out[at] = residual ? __fmaf_rn(scale, sum, residual[at]) : __fmul_rn(scale, sum);
+  }
+};
+
+}  // namespace sharpi

@@ -1,0 +1,76 @@
+// residual + scale * sum over a token's experts of weight * (down h + bias), in ascending order of
+// expert: a block has some rows of a token, of all its experts.
+#include "expert_items.cuh"
+
+namespace sharpi {
+
+constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
+
+// partials[rank * tile + row of the tile]: each expert's product.
+template <class Dot>
+__device__ __forceinline__ void down_products(const Activations& hidden, const int* ids,
+                                              const Bank& bank, int used, int rows, int tile,
+                                              int lanes, float* partials) {
+  constexpr int kRows = Dot::kRowsAtOnce;
+  const LaneGroup at = lane_group(lanes);
+  const int steps = tile / kRows, total = steps * used;
+  for (int base = 0; base < total; base += at.groups) {
+    const int index = min(base + at.group, total - 1);  // lanes of a warp stay together
+    const int rank = index / steps, first = index % steps * kRows;
+    const int item = int(blockIdx.y) * used + rank;
+    const ExpertMatrix matrix = matrix_of(bank, expert_of(ids, item), rows);
+    const int row = int(blockIdx.x) * tile + first;
+    const uint8_t* pointers[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+      pointers[r] = matrix.weights + min(row + r, rows - 1) * Dot::row_bytes(hidden.columns);
+    const int token[1] = {item};
+    float sum[1][kRows];
+    dot_rows<Dot>(at, pointers, hidden, token, 1, sum);
+    if (at.lane != 0 || base + at.group >= total) continue;
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+      partials[rank * tile + first + r] =
+          item_value(matrix, nullptr, item, min(row + r, rows - 1), sum[0][r]);
+  }
+}
+
+template <class Dot>
+__device__ __forceinline__ void experts_down(const Activations& hidden, const int* ids,
+                                             const float* weights, const Bank& bank,
+                                             const Merged& merged, int used, int rows, int tile,
+                                             int lanes) {
+  __shared__ float partials[kMaxPartials];
+  __shared__ int order[kMaxUsed];
+  const int token = int(blockIdx.y);
+  order_experts(ids ? ids + token * used : nullptr, used, order);
+  down_products<Dot>(hidden, ids, bank, used, rows, tile, lanes, partials);
+  __syncthreads();
+  const int row = int(blockIdx.x) * tile + int(threadIdx.x);
+  if (int(threadIdx.x) >= tile || row >= rows) return;
+  float sum = 0.f;
+  for (int i = 0; i < used; i++) {
+    const int rank = order[i];
+    const float weight = weights ? weights[token * used + rank] : 1.f;
+    sum = __fmaf_rn(weight, partials[rank * tile + threadIdx.x], sum);
+  }
+  merged.store(size_t(token) * rows + row, sum);
+}
+
+}  // namespace sharpi
+
+#define DOWN(entry, Dot)                                                                          \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks)                                             \
+      entry(const uint8_t* hidden, const int* ids, const float* weights,                          \
+            const uint64_t* addresses, const float* bias, const float* residual, float* out,      \
+            float scale, int used, int columns, int rows, int planes, int tile, int lanes) {      \
+    sharpi::experts_down<sharpi::Dot>({hidden, columns, planes}, ids, weights, {addresses, bias}, \
+                                      {residual, scale, out}, used, rows, tile, lanes);           \
+  }
+#define DOWN_QUANTISED(Type, type)                    \
+  DOWN(experts_down_##type, RoundedDot<sharpi::Type>) \
+  DOWN(experts_down_exact_##type, ExactDot<sharpi::Type>)
+#define DOWN_FLOAT(Type, type) DOWN(experts_down_exact_##type, FloatDot<sharpi::Type>)
+
+QUANTISED_TYPES(DOWN_QUANTISED)
+FLOAT_TYPES(DOWN_FLOAT)

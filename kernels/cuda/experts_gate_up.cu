@@ -1,0 +1,34 @@
+// act(gate x + bias) * (up x + bias) of each item by its expert: a block for 32 rows of an item.
+#include "expert_gate_up.cuh"
+
+namespace sharpi {
+
+template <class Dot>
+__device__ __forceinline__ void experts_gate_up(const Activations& x, const int* ids,
+                                                const Bank& gate, const Bank& up,
+                                                const float* weights, const Hidden& hidden,
+                                                int used, int lanes) {
+  const int item = int(blockIdx.y), expert = expert_of(ids, item);
+  const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
+                         weights};
+  gate_up<Dot, 1>(halves, x, {nullptr, item, 1, used}, lanes, hidden);
+}
+
+}  // namespace sharpi
+
+#define GATE_UP(entry, Dot)                                                                      \
+  KERNEL __launch_bounds__(256, 2) entry(                                                        \
+      const uint8_t* x, const int* ids, const uint64_t* gate, const float* gate_bias,            \
+      const uint64_t* up, const float* up_bias, const float* weights, uint8_t* hidden, int used, \
+      int columns, int rows, int planes, int hidden_planes, int activation, int lanes) {         \
+    sharpi::experts_gate_up<sharpi::Dot>(                                                        \
+        {x, columns, planes}, ids, {gate, gate_bias}, {up, up_bias}, weights,                    \
+        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lanes);               \
+  }
+#define GATE_UP_QUANTISED(Type, type)                       \
+  GATE_UP(experts_gate_up_##type, RoundedDot<sharpi::Type>) \
+  GATE_UP(experts_gate_up_exact_##type, ExactDot<sharpi::Type>)
+#define GATE_UP_FLOAT(Type, type) GATE_UP(experts_gate_up_exact_##type, FloatDot<sharpi::Type>)
+
+QUANTISED_TYPES(GATE_UP_QUANTISED)
+FLOAT_TYPES(GATE_UP_FLOAT)

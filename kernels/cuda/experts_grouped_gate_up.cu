@@ -1,0 +1,44 @@
+// act(gate x + bias) * (up x + bias) of many items: a block has 32 rows of an expert, and goes
+// through that expert's items eight at a time.
+#include "expert_gate_up.cuh"
+
+namespace sharpi {
+
+constexpr int kAtOnce = 8;
+
+// `offsets`, `list`: of group_routes.
+template <class Dot>
+__device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, const int* offsets,
+                                                        const int* list, const Bank& gate,
+                                                        const Bank& up, const float* weights,
+                                                        const Hidden& hidden, int used, int lanes) {
+  const int expert = int(blockIdx.y), end = offsets[expert + 1];
+  const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
+                         weights};
+  for (int first = offsets[expert]; first < end; first += kAtOnce) {
+    const Items items = {list, first, min(kAtOnce, end - first), used};
+    gate_up<Dot, kAtOnce>(halves, x, items, lanes, hidden);
+    __syncthreads();
+  }
+}
+
+}  // namespace sharpi
+
+#define GATE_UP(entry, Dot)                                                                     \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                       \
+      entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* gate,       \
+            const float* gate_bias, const uint64_t* up, const float* up_bias,                   \
+            const float* weights, uint8_t* hidden, int used, int columns, int rows, int planes, \
+            int hidden_planes, int activation, int lanes) {                                     \
+    sharpi::experts_grouped_gate_up<sharpi::Dot>(                                               \
+        {x, columns, planes}, offsets, items, {gate, gate_bias}, {up, up_bias}, weights,        \
+        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lanes);              \
+  }
+#define GATE_UP_QUANTISED(Type, type)                               \
+  GATE_UP(experts_grouped_gate_up_##type, RoundedDot<sharpi::Type>) \
+  GATE_UP(experts_grouped_gate_up_exact_##type, ExactDot<sharpi::Type>)
+#define GATE_UP_FLOAT(Type, type) \
+  GATE_UP(experts_grouped_gate_up_exact_##type, FloatDot<sharpi::Type>)
+
+QUANTISED_TYPES(GATE_UP_QUANTISED)
+FLOAT_TYPES(GATE_UP_FLOAT)

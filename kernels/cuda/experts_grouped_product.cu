@@ -1,0 +1,41 @@
+// W x + bias of many items: a block has some rows of an expert's matrix, and goes through that
+// expert's items eight at a time. Gate or up with `share` = used, down with 1.
+#include "expert_product.cuh"
+
+namespace sharpi {
+
+constexpr int kAtOnce = 8;
+
+// `offsets`, `list`: of group_routes.
+template <class Dot>
+__device__ __forceinline__ void experts_grouped_product(const Activations& x, const int* offsets,
+                                                        const int* list, const Bank& bank,
+                                                        const float* weights, float* out, int share,
+                                                        int rows, int lanes) {
+  const int expert = int(blockIdx.y), end = offsets[expert + 1];
+  const ExpertMatrix matrix = matrix_of(bank, expert, rows);
+  for (int first = offsets[expert]; first < end; first += kAtOnce) {
+    const Items items = {list, first, min(kAtOnce, end - first), share};
+    expert_product<Dot, kAtOnce>(matrix, weights, x, items, lanes, out);
+  }
+}
+
+}  // namespace sharpi
+
+#define PRODUCT(entry, Dot)                                                                        \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                          \
+      entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* addresses,     \
+            const float* bias, const float* weights, float* out, int share, int columns, int rows, \
+            int planes, int lanes) {                                                               \
+    sharpi::experts_grouped_product<sharpi::Dot>({x, columns, planes}, offsets, items,             \
+                                                 {addresses, bias}, weights, out, share, rows,     \
+                                                 lanes);                                           \
+  }
+#define PRODUCT_QUANTISED(Type, type)                               \
+  PRODUCT(experts_grouped_product_##type, RoundedDot<sharpi::Type>) \
+  PRODUCT(experts_grouped_product_exact_##type, ExactDot<sharpi::Type>)
+#define PRODUCT_FLOAT(Type, type) \
+  PRODUCT(experts_grouped_product_exact_##type, FloatDot<sharpi::Type>)
+
+QUANTISED_TYPES(PRODUCT_QUANTISED)
+FLOAT_TYPES(PRODUCT_FLOAT)

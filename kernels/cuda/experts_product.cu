@@ -1,0 +1,30 @@
+// W x + bias of each item by its expert's matrix: where gate and up are of two types, or up alone.
+#include "expert_product.cuh"
+
+namespace sharpi {
+
+template <class Dot>
+__device__ __forceinline__ void experts_product(const Activations& x, const int* ids,
+                                                const Bank& bank, const float* weights, float* out,
+                                                int used, int rows, int lanes) {
+  const int item = int(blockIdx.y);
+  const ExpertMatrix matrix = matrix_of(bank, expert_of(ids, item), rows);
+  expert_product<Dot, 1>(matrix, weights, x, {nullptr, item, 1, used}, lanes, out);
+}
+
+}  // namespace sharpi
+
+#define PRODUCT(entry, Dot)                                                                       \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks) entry(                                      \
+      const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,             \
+      const float* weights, float* out, int used, int columns, int rows, int planes, int lanes) { \
+    sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias}, weights,   \
+                                         out, used, rows, lanes);                                 \
+  }
+#define PRODUCT_QUANTISED(Type, type)                       \
+  PRODUCT(experts_product_##type, RoundedDot<sharpi::Type>) \
+  PRODUCT(experts_product_exact_##type, ExactDot<sharpi::Type>)
+#define PRODUCT_FLOAT(Type, type) PRODUCT(experts_product_exact_##type, FloatDot<sharpi::Type>)
+
+QUANTISED_TYPES(PRODUCT_QUANTISED)
+FLOAT_TYPES(PRODUCT_FLOAT)

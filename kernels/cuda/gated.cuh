@@ -1,0 +1,67 @@
+// What a gated feed-forward does to the gate's value and the up value of a row.
+//
+// Multiplications that are added to are written out, so that every kernel gives the same bits. NaN
+// stays NaN throughout.
+#pragma once
+#include "types.cuh"
+
+namespace sharpi {
+
+// Values are sharpi.ops.interface.Activation's.
+enum class GateKind : int {
+  Silu = 0,
+  GeluTanh = 1,
+  Gelu = 2,
+  Relu2 = 3,
+  Sigmoid = 4,
+  Identity = 5,
+  ClampedSwiglu = 6
+};
+
+constexpr float kSwigluLimit = 7.f;
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+
+// x * sigmoid(slope * x)
+__device__ __forceinline__ float swish(float x, float slope) {
+  return __fmul_rn(x, sigmoid(__fmul_rn(slope, x)));
+}
+
+// x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x^3))
+__device__ __forceinline__ float gelu_tanh(float x) {
+  const float cubic = __fmaf_rn(__fmul_rn(0.044715f, x), __fmul_rn(x, x), x);
+  return __fmul_rn(x, sigmoid(__fmul_rn(1.5957691f, cubic)));
+}
+
+__device__ __forceinline__ float activated(GateKind kind, float x) {
+  switch (kind) {
+    case GateKind::Silu:
+      return swish(x, 1.f);
+    case GateKind::GeluTanh:
+      return gelu_tanh(x);
+    case GateKind::Gelu:
+      return __fmul_rn(__fmul_rn(0.5f, x), 1.f + erff(x * 0.70710678f));
+    case GateKind::Relu2:
+      return x < 0.f ? 0.f : __fmul_rn(x, x);
+    case GateKind::Sigmoid:
+      return sigmoid(x);
+    case GateKind::Identity:
+      return x;
+    case GateKind::ClampedSwiglu:
+      return swish(x > kSwigluLimit ? kSwigluLimit : x, 1.702f);
+  }
+  return x;
+}
+
+// What an activation makes of the half that is not its own.
+__device__ __forceinline__ float other_half(GateKind kind, float x) {
+  if (kind != GateKind::ClampedSwiglu) return x;
+  const float below = x > kSwigluLimit ? kSwigluLimit : x;
+  return (below < -kSwigluLimit ? -kSwigluLimit : below) + 1.f;
+}
+
+__device__ __forceinline__ float gated(GateKind kind, float gate, float up) {
+  return __fmul_rn(activated(kind, gate), other_half(kind, up));
+}
+
+}  // namespace sharpi

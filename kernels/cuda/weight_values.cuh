@@ -1,0 +1,39 @@
+// The weights of a unit as floats, to where a kernel wants them: a Sink takes a column and the
+// float4, or float2, that begins there. Rows of floats that are no multiple of eight come in twos.
+#pragma once
+#include "dot.cuh"
+
+namespace sharpi {
+
+template <class Type>
+struct QuantisedValues : ExactDot<Type> {
+  template <class Sink>
+  static __device__ __forceinline__ void each(const typename Type::Unit& weights, int unit, int,
+                                              const Sink& sink) {
+#pragma unroll
+    for (int g = 0; g < Type::kGroups; g++)
+#pragma unroll
+      for (int w = 0; w < Type::kWords; w++)
+        sink.take(UnitPlace<Type>::column(unit, g) + 4 * w, four_weights<Type>(weights, g, w));
+  }
+};
+
+template <class Type>
+struct FloatValues : FloatDot<Type> {
+  template <class Sink>
+  static __device__ __forceinline__ void each(const FloatUnit& weights, int unit, int columns,
+                                              const Sink& sink) {
+    const float(&v)[8] = weights.values;
+    if (columns % 8 == 0) {
+      sink.take(8 * unit, make_float4(v[0], v[1], v[2], v[3]));
+      sink.take(8 * unit + 4, make_float4(v[4], v[5], v[6], v[7]));
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (8 * unit + 2 * i < columns)
+        sink.take(8 * unit + 2 * i, make_float2(v[2 * i], v[2 * i + 1]));
+  }
+};
+
+}  // namespace sharpi

@@ -1,0 +1,72 @@
+"""Banks of random experts on a device, and a feed-forward over them in float64."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from device_arrays import upload
+from quant_weights import as_floats, random_weights
+
+from sharpi.device.device import Device
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.experts import BankPart
+from sharpi.ops.interface import Activation
+from sharpi.ops.reference_numbers import gated
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ExpertBank:
+    """`dense` (experts, rows, columns), `bias` (experts, rows)."""
+
+    part: BankPart
+    dense: Array = field(repr=False)
+    bias: Array = field(repr=False)
+
+
+def expert_bank(
+    device: Device,
+    quant_type: QuantType,
+    shape: tuple[int, int, int],
+    seed: int = 0,
+    has_bias: bool = True,
+) -> ExpertBank:
+    """Random experts of `shape` (experts, rows, columns), in two memories, the last one first."""
+    experts, rows, columns = shape
+    rng = np.random.default_rng([seed, *shape])
+    data = random_weights(quant_type, experts * rows, columns, seed).reshape(experts, -1)
+    bias = rng.standard_normal((experts, rows)).astype(np.float32) * has_bias
+    cut = experts // 2
+    pieces = [upload(device, data[cut:]), upload(device, data[:cut])]
+    table = [pieces[1].address + e * data.shape[1] for e in range(cut)]
+    table += [pieces[0].address + e * data.shape[1] for e in range(experts - cut)]
+    part = BankPart(
+        upload(device, np.array(table, np.uint64)),
+        upload(device, bias) if has_bias else None,
+        tuple(piece for piece in pieces if piece.num_bytes),
+    )
+    dense = as_floats(quant_type, data.reshape(experts * rows, -1)).reshape(shape)
+    return ExpertBank(part, dense, bias.astype(np.float64))
+
+
+def random_routes(tokens: int, experts: int, used: int) -> tuple[Array, Array]:
+    """ids int32 and weights float32, (tokens, used)."""
+    rng = np.random.default_rng([tokens, experts, used])
+    ids = np.stack([rng.permutation(experts)[:used] for _ in range(tokens)]).astype(np.int32)
+    return ids, rng.uniform(0.1, 1, (tokens, used)).astype(np.float32)
+
+
+def products(bank: ExpertBank, ids: Array, x: Array) -> Array:
+    """W x + bias of each item, (tokens * used, rows); x has a row a token, or a row an item."""
+    rows = np.repeat(x, ids.size // len(x), axis=0)
+    pairs = zip(ids.reshape(-1), rows, strict=True)
+    return np.stack([bank.dense[e] @ row + bank.bias[e] for e, row in pairs])
+
+
+def hidden_values(
+    activation: Activation, gate: ExpertBank, up: ExpertBank, ids: Array, x: Array
+) -> Array:
+    """act(gate x + bias) * (up x + bias) of each item, (tokens * used, rows)."""
+    return np.asarray(gated(activation, products(gate, ids, x), products(up, ids, x)), np.float64)

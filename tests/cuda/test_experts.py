@@ -1,0 +1,228 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+from expert_banks import Array, ExpertBank, expert_bank, hidden_values, products, random_routes
+from products import EXACT_ERROR, ROUNDED_ERROR, operand, random_tokens, rounded_values
+from quant_weights import FLOAT_TYPES, TYPES
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda import experts
+from sharpi.ops.cuda.activations import activation_bytes
+from sharpi.ops.interface import Activation
+
+EXPERTS, USED, TOKENS, ROWS = 4, 3, 2, 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """A launch's sizes, and what it is launched with."""
+
+    quant_type: QuantType
+    planes: int
+    columns: int
+    ids: Array
+    gate: ExpertBank
+    up: ExpertBank
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        tokens, used = self.ids.shape
+        rows = self.gate.dense.shape[1]
+        return {
+            "tokens": tokens,
+            "used": used,
+            "columns": self.columns,
+            "rows": rows,
+            "planes": self.planes,
+        }
+
+
+def _case(
+    device: Device, quant_type: QuantType, planes: int, rows: int = ROWS, tokens: int = TOKENS
+) -> Case:
+    columns = 256 if quant_type.block_values == 256 else 96
+    shape = EXPERTS, rows, columns
+    banks = (expert_bank(device, quant_type, shape, seed) for seed in (1, 2))
+    return Case(quant_type, planes, columns, random_routes(tokens, EXPERTS, USED)[0], *banks)
+
+
+def _planes(quant_type: QuantType) -> tuple[int, ...]:
+    return (0,) if quant_type in FLOAT_TYPES else (0, 1, 2)
+
+
+def _close(out: Array, expected: Array, planes: int) -> None:
+    """Products of products: an error in one factor is one in the result."""
+    error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
+    assert error < (ROUNDED_ERROR if planes else 4 * EXACT_ERROR), error
+
+
+def _gate_up(device: Device, case: Case, x: Span, activation: Activation) -> Array:
+    items = case.ids.size
+    rows = case.gate.dense.shape[1]
+    hidden = empty(device, 4 * items * rows)
+    launch = experts.gate_up(
+        *(x, upload(device, case.ids), case.gate.part, case.up.part, hidden),
+        quant_type=case.quant_type,
+        activation=activation,
+        hidden_planes=0,
+        **case.sizes,
+    )
+    device.launch(launch)
+    return read(device, hidden, np.float32, (items, rows))
+
+
+@pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
+def test_gate_up(device: Device, quant_type: QuantType) -> None:
+    for planes in _planes(quant_type):
+        case = _case(device, quant_type, planes)
+        x = operand(device, random_tokens(TOKENS, case.columns), planes)
+        out = _gate_up(device, case, x.span, Activation.IDENTITY)
+        expected = hidden_values(Activation.IDENTITY, case.gate, case.up, case.ids, x.seen)
+        _close(out, expected, planes)
+
+
+@pytest.mark.parametrize("activation", list(Activation))
+def test_activations(device: Device, activation: Activation) -> None:
+    """33 rows: a tile that is not whole."""
+    case = _case(device, QuantType.Q8_0, 0, rows=33)
+    x = operand(device, 0.02 * random_tokens(TOKENS, case.columns), 0)
+    out = _gate_up(device, case, x.span, activation)
+    expected = hidden_values(activation, case.gate, case.up, case.ids, x.seen)
+    np.testing.assert_allclose(out, expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("hidden_planes", [1, 2])
+def test_hidden_values_are_rounded(device: Device, hidden_planes: int) -> None:
+    case = _case(device, QuantType.Q4_K, 1)
+    x = operand(device, random_tokens(TOKENS, case.columns), 1).span
+    floats = _gate_up(device, case, x, Activation.SILU)
+    rounded = empty(device, case.ids.size * activation_bytes(ROWS, hidden_planes))
+    launch = experts.gate_up(
+        *(x, upload(device, case.ids), case.gate.part, case.up.part, rounded),
+        quant_type=case.quant_type,
+        activation=Activation.SILU,
+        hidden_planes=hidden_planes,
+        **case.sizes,
+    )
+    device.launch(launch)
+    seen = rounded_values(device, rounded, case.ids.size, ROWS, hidden_planes)
+    np.testing.assert_array_equal(seen, operand(device, floats, hidden_planes).seen)
+
+
+@pytest.mark.parametrize(
+    ("quant_type", "planes"), [(QuantType.Q4_K, 1), (QuantType.Q8_0, 2), (QuantType.BF16, 0)]
+)
+def test_products_and_activation_apart(device: Device, quant_type: QuantType, planes: int) -> None:
+    case = _case(device, quant_type, planes, rows=33)
+    x = operand(device, random_tokens(TOKENS, case.columns), planes)
+    fused = _gate_up(device, case, x.span, Activation.GELU_TANH)
+    halves = []
+    for bank in (case.gate, case.up):
+        out = empty(device, fused.nbytes)
+        spans = x.span, upload(device, case.ids), bank.part, out
+        device.launch(experts.product(*spans, quant_type=quant_type, **case.sizes))
+        halves.append(out)
+    hidden = empty(device, fused.nbytes)
+    sizes = {"items": case.ids.size, "rows": 33, "hidden_planes": 0}
+    device.launch(experts.activate(*halves, hidden, activation=Activation.GELU_TANH, **sizes))
+    np.testing.assert_array_equal(read(device, hidden, np.float32, fused.shape), fused)
+
+
+def test_up_alone(device: Device) -> None:
+    up = random_tokens(3, 40)
+    hidden = empty(device, up.nbytes)
+    sizes = {"items": 3, "rows": 40, "hidden_planes": 0}
+    device.launch(
+        experts.activate(upload(device, up), None, hidden, activation=Activation.RELU2, **sizes)
+    )
+    out = read(device, hidden, np.float32, up.shape)
+    np.testing.assert_array_equal(out, np.maximum(up, 0) ** 2)
+
+
+def test_weighed_inputs(device: Device) -> None:
+    case = _case(device, QuantType.Q6_K, 0, rows=33)
+    x = operand(device, random_tokens(TOKENS, case.columns), 0)
+    weights = random_routes(TOKENS, EXPERTS, USED)[1]
+    out = empty(device, 4 * case.ids.size * 33)
+    launch = experts.product(
+        *(x.span, upload(device, case.ids), case.up.part, out),
+        quant_type=case.quant_type,
+        input_weights=upload(device, weights),
+        **case.sizes,
+    )
+    device.launch(launch)
+    weighed = np.repeat(x.seen, USED, axis=0) * weights.reshape(-1, 1)
+    expected = products(case.up, case.ids, weighed)
+    _close(read(device, out, np.float32, expected.shape), expected, 0)
+
+
+@pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
+def test_down(device: Device, quant_type: QuantType) -> None:
+    rows = 37
+    for planes in _planes(quant_type):
+        case = _case(device, quant_type, planes, rows=rows)
+        ids, weights = random_routes(TOKENS, EXPERTS, USED)
+        hidden = operand(device, random_tokens(TOKENS * USED, case.columns), planes)
+        residual = random_tokens(TOKENS, rows)
+        out = upload(device, residual)
+        launch = experts.down(
+            *(hidden.span, upload(device, ids), upload(device, weights), case.up.part, out),
+            quant_type=quant_type,
+            residual=out,
+            scale=0.5,
+            **case.sizes,
+        )
+        device.launch(launch)
+        values = products(case.up, ids, hidden.seen).reshape(TOKENS, USED, rows)
+        expected = residual + 0.5 * np.einsum("tu,tur->tr", weights, values)
+        _close(read(device, out, np.float32, (TOKENS, rows)), expected, planes)
+
+
+def test_experts_are_summed_in_ascending_order(device: Device) -> None:
+    """The order in which the router names them makes no difference to a bit."""
+    case = _case(device, QuantType.Q4_0, 1)
+    hidden = operand(device, random_tokens(TOKENS * USED, case.columns), 1).seen
+    ids, weights = random_routes(TOKENS, EXPERTS, USED)
+    outs = []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        rows = hidden.reshape(TOKENS, USED, -1)[:, order].reshape(TOKENS * USED, -1)
+        named = operand(device, rows.astype(np.float32), 1).span
+        spans = (upload(device, np.ascontiguousarray(v[:, order])) for v in (ids, weights))
+        out = empty(device, 4 * TOKENS * ROWS)
+        launch = experts.down(
+            named, *spans, case.up.part, out, quant_type=case.quant_type, **case.sizes
+        )
+        device.launch(launch)
+        outs.append(read(device, out, np.float32, (TOKENS, ROWS)))
+    np.testing.assert_array_equal(*outs)
+
+
+@pytest.mark.parametrize("quant_type", [QuantType.Q4_K, QuantType.Q8_0, QuantType.F16])
+def test_a_dense_feed_forward_is_expert_0(device: Device, quant_type: QuantType) -> None:
+    planes = 0 if quant_type in FLOAT_TYPES else 1
+    bank = expert_bank(device, quant_type, (1, 70, 256), has_bias=False)
+    hidden = operand(device, random_tokens(3, 256), planes)
+    out = empty(device, 4 * 3 * 70)
+    sizes = {"tokens": 3, "used": 1, "columns": 256, "rows": 70, "planes": planes}
+    device.launch(
+        experts.down(hidden.span, None, None, bank.part, out, quant_type=quant_type, **sizes)
+    )
+    expected = products(bank, np.zeros((3, 1), int), hidden.seen)
+    _close(read(device, out, np.float32, (3, 70)), expected, planes)
+
+
+@pytest.mark.parametrize("used", [1, 4, 6, 32])
+def test_every_number_of_experts(device: Device, used: int) -> None:
+    bank = expert_bank(device, QuantType.Q4_0, (32, 9, 64))
+    ids, weights = random_routes(1, 32, used)
+    hidden = operand(device, random_tokens(used, 64), 1)
+    out = empty(device, 4 * 9)
+    sizes = {"tokens": 1, "used": used, "columns": 64, "rows": 9, "planes": 1}
+    spans = hidden.span, upload(device, ids), upload(device, weights), bank.part, out
+    device.launch(experts.down(*spans, quant_type=QuantType.Q4_0, **sizes))
+    expected = weights.astype(np.float64) @ products(bank, ids, hidden.seen)
+    _close(read(device, out, np.float32, (1, 9)), expected, 1)
