@@ -7,9 +7,10 @@ from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import attention, heads
+from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
 from sharpi.ops.cuda.heads import CacheTarget
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.cuda.linear_calls import PRODUCT_TOKENS, rounded_rows_of, rows_of
+from sharpi.ops.cuda.linear_calls import rounded_rows_of, rows_of
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
@@ -25,21 +26,23 @@ def attend(
     recording: Recording,
     cache: CardKvCache,
     inputs: StepInputs,
-    q: Value,
-    k: Value,
-    v: Value,
+    qkv: tuple[Value, Value | None, Value | None],
     shape: AttentionShape,
     sinks: FloatArray | None = None,
 ) -> Value:
-    """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,)."""
+    """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,).
+
+    Without k and v the layer reads what an earlier one stored.
+    """
     if sinks is not None:
         recording.weights.want(sinks)
-    pending = [recording.take_pending(each) for each in (q, k, v)]
-    out = recording.value(shape.num_heads * shape.value_dim, q.rows, rounds=True)
+    pending = [None if each is None else recording.take_pending(each) for each in qkv]
+    rounds = recording.planes > 0
+    out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, rounds=rounds)
     at_once = _tokens_at_once(shape, recording)
     scratch = recording.buffer(_scratch_bytes(shape, at_once, recording.limits.max_positions))
     operation = _Attention(
-        recording, cache, inputs, (q, k, v), (pending[0], pending[1], pending[2]),
+        recording, cache, inputs, qkv, (pending[0], pending[1], pending[2]),
         shape, out, scratch, at_once, sinks,
     )  # fmt: skip
     recording.append(operation.calls)
@@ -65,7 +68,7 @@ class _Attention:
     recording: Recording
     cache: CardKvCache
     inputs: StepInputs
-    qkv: tuple[Value, Value, Value]
+    qkv: tuple[Value, Value | None, Value | None]
     pending: tuple[PendingHeads | None, PendingHeads | None, PendingHeads | None]
     shape: AttentionShape
     out: Value
@@ -78,11 +81,11 @@ class _Attention:
         q, k, v = self.qkv
         if self.pending[0] is not None:
             yield self._heads(q, self.pending[0], s.num_heads, None, extent.tokens)
-        for value, pending, pages in (
-            (k, self.pending[1], layer.keys),
-            (v, self.pending[2], layer.values),
-        ):
-            yield self._heads(value, pending, s.num_kv_heads, self._target(pages), extent.tokens)
+        stored = ((k, self.pending[1], layer.keys), (v, self.pending[2], layer.values))
+        for value, pending, pages in stored:
+            if value is not None:
+                target = self._target(pages)
+                yield self._heads(value, pending, s.num_kv_heads, target, extent.tokens)
         if self._is_fused(extent):
             yield self._fused(extent)
             yield from self.recording.round(self.out, extent)

@@ -1,25 +1,19 @@
 """Matrix products of a recording: few tokens on the quant blocks, many through f16 matrices."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from sharpi.device.launch import Span
-from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.abi import Rows
-from sharpi.ops.buffers import Buffer
-from sharpi.ops.cuda import dequantise, half_rows
 from sharpi.ops.cuda.activations import activation_bytes
-from sharpi.ops.cuda.matvec import MatvecPart, matvec
+from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard, half_products
+from sharpi.ops.cuda.lanes import MAX_TOKENS, takes_floats
+from sharpi.ops.cuda.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.values import Call, Extent, Product, Value
+from sharpi.ops.cuda.unsupported import check_type
+from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Matrix
-
-FLOAT_TYPES = frozenset({QuantType.F32, QuantType.F16, QuantType.BF16})
-MATVEC_TOKENS = 8  # of one launch
-MATVEC_PARTS = 3
-PRODUCT_TOKENS = 32  # from here on a matrix is dequantised for the device's library
-_HALF_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +22,6 @@ class Part:
 
     matrix: Matrix
     out: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """Buffers of a product in f16: rows with their scales, the largest matrix, its result."""
-
-    rows: Buffer
-    scales: Buffer
-    matrix: Buffer
-    out: Buffer
-
-
-def takes_floats(recording: Recording, quant_type: QuantType) -> bool:
-    """Whether a matrix is multiplied with activations as they are."""
-    return recording.planes == 0 or quant_type in FLOAT_TYPES
 
 
 def linear(
@@ -54,30 +33,36 @@ def linear(
 ) -> None:
     """Appends out = residual + scale * (W x + bias) for each part; a residual has one part."""
     for part in parts:
-        recording.weights.want(part.matrix.data)
-        if part.matrix.bias is not None:
-            recording.weights.want(part.matrix.bias)
+        want_matrix(recording, part.matrix)
     if residual is not None:
         recording.floats(residual)
-    for kind in {takes_floats(recording, part.matrix.quant_type) for part in parts}:
-        recording.floats(x) if kind else recording.rounded(x)
-    operation = _Linear(recording, x, tuple(parts), residual, scale, _halves(recording, x, parts))
-    recording.append(operation.calls)
+    want_source(recording, x, [part.matrix for part in parts])
+    halves = None
+    if x.rows is Rows.TOKENS:
+        quantised = [
+            p.matrix for p in parts if not takes_floats(p.matrix.quant_type, recording.planes)
+        ]
+        halves = half_products(recording, recording.capacity(x.rows), quantised)
+    if halves is not None:
+        recording.floats(x)
+    recording.append(_Linear(recording, x, tuple(parts), residual, scale, halves).calls)
 
 
-def _halves(recording: Recording, x: Value, parts: Sequence[Part]) -> Halves | None:
-    """Room for products in f16, where some may be computed so."""
-    most = recording.limits.max_tokens
-    matrices = [p.matrix for p in parts if not takes_floats(recording, p.matrix.quant_type)]
-    if x.rows is not Rows.TOKENS or most < PRODUCT_TOKENS or not matrices:
-        return None
-    recording.floats(x)
-    return Halves(
-        recording.buffer(most * x.width * _HALF_BYTES),
-        recording.buffer(most * FLOAT_BYTES),
-        recording.buffer(max(m.rows * m.columns for m in matrices) * _HALF_BYTES),
-        recording.buffer(most * max(m.rows for m in matrices) * _HALF_BYTES),
-    )
+def want_matrix(recording: Recording, matrix: Matrix) -> None:
+    """Remembers what a product with this matrix needs on the card."""
+    check_type(matrix.quant_type)
+    recording.weights.want(matrix.data)
+    if matrix.bias is not None:
+        recording.weights.want(matrix.bias)
+
+
+def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix]) -> None:
+    """Says in which forms x is read."""
+    for matrix in matrices:
+        if takes_floats(matrix.quant_type, recording.planes):
+            recording.floats(x)
+        else:
+            recording.rounded(x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,45 +72,42 @@ class _Linear:
     parts: tuple[Part, ...]
     residual: Value | None
     scale: float
-    halves: Halves | None
+    halves: HalfProducts | None
 
     def calls(self, extent: Extent) -> Iterator[Call]:
         rows = extent.rows(self.x.rows)
+        quick: list[Part] = []
         if self.halves is not None and rows >= PRODUCT_TOKENS:
-            yield from self._products(rows, self.halves)
-            return
-        for first in range(0, rows, MATVEC_TOKENS):
-            count = min(MATVEC_TOKENS, rows - first)
-            for group in self._groups():
-                yield self._matvec(group, first, count)
+            planes = self.recording.planes
+            quick = [p for p in self.parts if not takes_floats(p.matrix.quant_type, planes)]
+            yield from self._products(quick, rows, self.halves)
+        rest = [part for part in self.parts if part not in quick]
+        for first in range(0, rows, MAX_TOKENS):
+            for group in _groups(rest):
+                yield self._matvec(group, first, min(MAX_TOKENS, rows - first))
 
-    def _groups(self) -> Iterator[list[Part]]:
-        """Parts that one launch computes: of one quant type, few, next to each other."""
-        for _, same in groupby(self.parts, key=lambda part: part.matrix.quant_type):
-            parts = list(same)
-            for start in range(0, len(parts), MATVEC_PARTS):
-                yield parts[start : start + MATVEC_PARTS]
+    def _products(self, parts: Sequence[Part], rows: int, halves: HalfProducts) -> Iterator[Call]:
+        at = self.recording
+        residual = None if self.residual is None else at.of(self.residual)
+        yield from halves.source(at.of(self.x), rows, self.x.width)
+        for part in parts:
+            m = part.matrix
+            data, bias = at.weights.span(m.data), at.weights.optional(m.bias)
+            on_card = OnCard(data, bias, m.quant_type, m.rows, m.columns)
+            yield from halves.product(on_card, at.of(part.out), rows, residual, self.scale)
 
     def _matvec(self, parts: Sequence[Part], first: int, count: int) -> Call:
         matrix, at = parts[0].matrix, self.recording
-        residual = None
-        if self.residual is not None:
-            residual = rows_of(at, self.residual, first, count)
         return matvec(
-            self._source(matrix, first, count),
+            source_rows(at, self.x, matrix, first, count),
             [self._matvec_part(part, first, count) for part in parts],
             quant_type=matrix.quant_type,
             tokens=count,
             columns=matrix.columns,
             planes=at.planes,
-            residual=residual,
+            residual=None if self.residual is None else rows_of(at, self.residual, first, count),
             scale=self.scale,
         )
-
-    def _source(self, matrix: Matrix, first: int, count: int) -> Span:
-        if takes_floats(self.recording, matrix.quant_type):
-            return rows_of(self.recording, self.x, first, count)
-        return rounded_rows_of(self.recording, self.x, first, count)
 
     def _matvec_part(self, part: Part, first: int, count: int) -> MatvecPart:
         weights = self.recording.weights
@@ -136,34 +118,20 @@ class _Linear:
             part.matrix.rows,
         )
 
-    def _products(self, rows: int, halves: Halves) -> Iterable[Call]:
-        at = self.recording
-        x, scales, matrix, out = at.all_spans(
-            (halves.rows, halves.scales, halves.matrix, halves.out)
-        )
-        if any(not takes_floats(at, part.matrix.quant_type) for part in self.parts):
-            yield half_rows.to_half(at.of(self.x), x, scales, tokens=rows, width=self.x.width)
-        for part in self.parts:
-            m = part.matrix
-            if takes_floats(at, m.quant_type):
-                for first in range(0, rows, MATVEC_TOKENS):
-                    yield self._matvec([part], first, min(MATVEC_TOKENS, rows - first))
-                continue
-            yield dequantise.dequantise(
-                at.weights.span(m.data), matrix,
-                quant_type=m.quant_type, rows=m.rows, columns=m.columns,
-            )  # fmt: skip
-            yield Product(x, matrix, out, (rows, m.rows, m.columns))
-            yield half_rows.from_half(
-                out,
-                scales,
-                at.weights.optional(m.bias),
-                None if self.residual is None else at.of(self.residual),
-                at.of(part.out),
-                tokens=rows,
-                width=m.rows,
-                scale=self.scale,
-            )
+
+def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Parts that one launch computes: of one quant type, few, next to each other."""
+    for _, same in groupby(parts, key=lambda part: part.matrix.quant_type):
+        group = list(same)
+        for start in range(0, len(group), MAX_PARTS):
+            yield group[start : start + MAX_PARTS]
+
+
+def source_rows(recording: Recording, x: Value, matrix: Matrix, first: int, count: int) -> Span:
+    """Some rows of x in the form that a matrix takes."""
+    if takes_floats(matrix.quant_type, recording.planes):
+        return rows_of(recording, x, first, count)
+    return rounded_rows_of(recording, x, first, count)
 
 
 def rows_of(recording: Recording, value: Value, first: int, count: int) -> Span:

@@ -1,4 +1,4 @@
-"""A step recorded for the card, ready to run: batches as launches, single tokens as a CUDA graph."""
+"""A step recorded for the card, ready to run: batches as launches, a token as a CUDA graph."""
 
 from collections.abc import Sequence
 from functools import partial

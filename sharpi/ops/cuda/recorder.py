@@ -10,7 +10,8 @@ from sharpi.ops.abi import Rows
 from sharpi.ops.cuda import elementwise, embed, rms_norm, rope_angles, route
 from sharpi.ops.cuda.attention_calls import attend
 from sharpi.ops.cuda.card_banks import CardBanks
-from sharpi.ops.cuda.expert_calls import FeedForward, feed_forward
+from sharpi.ops.cuda.feed_forward import FeedForward
+from sharpi.ops.cuda.feed_forward_calls import feed_forward
 from sharpi.ops.cuda.heads import HeadNorm, HeadRope
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.linear_calls import Part, linear
@@ -18,6 +19,7 @@ from sharpi.ops.cuda.program import CardProgram
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
+from sharpi.ops.cuda.unsupported import UnsupportedOnCard, check_type, refuse
 from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
 from sharpi.ops.interface import (
     Activation,
@@ -27,10 +29,11 @@ from sharpi.ops.interface import (
     Matrix,
     RopeTable,
     Router,
+    Scoring,
 )
 
 
-class CardRecorder:
+class CardRecorder(UnsupportedOnCard):
     """Implements `Ops[Value]`; call `finish` with the logits to get the program."""
 
     def __init__(
@@ -54,6 +57,7 @@ class CardRecorder:
 
     def embed(self, table: Matrix, scale: float) -> Value:
         rec, inputs = self._recording, self._inputs
+        check_type(table.quant_type)
         rec.weights.want(table.data)
         out = rec.value(table.columns)
 
@@ -64,7 +68,6 @@ class CardRecorder:
                 rec.of(out),
                 quant_type=table.quant_type,
                 tokens=extent.tokens,
-                rows=table.rows,
                 columns=table.columns,
                 scale=scale,
             )
@@ -141,11 +144,22 @@ class CardRecorder:
         x.pending = pending
         return x
 
-    def attention(self, q: Value, k: Value, v: Value, shape: AttentionShape) -> Value:
-        return attend(self._recording, self._cache, self._inputs, q, k, v, shape)
+    def attention(
+        self,
+        q: Value,
+        k: Value | None,
+        v: Value | None,
+        shape: AttentionShape,
+        sinks: FloatArray | None = None,
+    ) -> Value:
+        if shape.is_chunked:
+            refuse("attention in chunks")
+        return attend(self._recording, self._cache, self._inputs, (q, k, v), shape, sinks)
 
     def route(self, logits: Value, router: Router) -> tuple[Value, Value]:
         rec = self._recording
+        if router.scoring is Scoring.SPARSE_MIXER:
+            refuse("the sparse mixer's choice of experts")
         rec.floats(logits)
         if router.bias is not None:
             rec.weights.want(router.bias)

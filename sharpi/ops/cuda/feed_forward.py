@@ -1,0 +1,82 @@
+"""A feed-forward of a recording: what is computed, and the buffers between its halves."""
+
+from dataclasses import dataclass
+
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.cuda.activations import activation_bytes
+from sharpi.ops.cuda.half_products import HalfProducts, half_products
+from sharpi.ops.cuda.lanes import takes_floats
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.values import Value
+from sharpi.ops.interface import Activation, Bank, ExpertBanks
+
+GROUPED_TOKENS = 9  # from here on tokens that share an expert read it together
+_INT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """What is computed: without `ids` expert 0 for every token, without `weights` they are 1."""
+
+    banks: ExpertBanks
+    activation: Activation
+    ids: Value | None
+    weights: Value | None
+    residual: Value | None
+    scale: float
+
+    @property
+    def used(self) -> int:
+        """Experts of a token."""
+        return 1 if self.ids is None else self.ids.width
+
+    @property
+    def first_half(self) -> tuple[Bank, ...]:
+        """The banks that read x: gate and up, or up alone."""
+        b = self.banks
+        return (b.up,) if b.gate is None else (b.gate, b.up)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one launch computes gate, up and what becomes of them."""
+        gate = self.banks.gate
+        return gate is not None and gate.quant_type is self.banks.up.quant_type
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """`pair`: products of the first half apart. `parts`: what items give, before their sum."""
+
+    hidden: Buffer
+    pair: tuple[Buffer, ...]
+    offsets: Buffer
+    items: Buffer
+    parts: Buffer
+    halves: HalfProducts | None
+
+
+def make_scratch(recording: Recording, x: Value, what: FeedForward) -> Scratch:
+    """Room for the most rows that x may have."""
+    up, down, most = what.banks.up, what.banks.down, recording.capacity(x.rows)
+    items, is_routed = most * what.used, what.ids is not None
+    halves = None
+    banks = (*what.first_half, down)
+    if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in banks)):
+        halves = half_products(recording, most, banks)
+    floats = items * up.rows * FLOAT_BYTES
+    in_pairs = halves is not None or not what.is_fused
+    rounded = items * activation_bytes(down.columns, hidden_planes(recording, what))
+    return Scratch(
+        hidden=recording.buffer(max(floats, rounded)),
+        pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
+        offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
+        items=recording.buffer(items * _INT_BYTES if is_routed else 0),
+        parts=recording.buffer(items * down.rows * FLOAT_BYTES if most >= GROUPED_TOKENS else 0),
+        halves=halves,
+    )
+
+
+def hidden_planes(recording: Recording, what: FeedForward) -> int:
+    """Planes of what the second half takes."""
+    is_float = takes_floats(what.banks.down.quant_type, recording.planes)
+    return 0 if is_float else recording.planes
