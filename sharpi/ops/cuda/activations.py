@@ -8,5 +8,5 @@ PLANES: Final[dict[Rounding, int]] = {"int8": 1, "int16": 2, "f32": 0}
 
 
 def activation_bytes(columns: int, planes: int) -> int:
-    """Bytes of a token's row of `columns`, a multiple of 32; 0 where floats are taken as they are."""
+    """Bytes of a token's row of `columns`, a multiple of 32; none without planes."""
     return planes * ((columns * 5 // 4 + 15) // 16 * 16)
