@@ -55,6 +55,9 @@ class CpuDevice:
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
     """
 
+    name = "kernels on the CPU"
+    free_bytes = 16 << 30
+
     def __init__(
         self, check: bool = True, order: int = FORWARD, texts: Mapping[str, str] | None = None
     ) -> None:

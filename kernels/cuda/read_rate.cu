@@ -1,0 +1,31 @@
+// Reads memory and does nothing else: what a card's products are held against.
+//
+// Each warp leaves the exclusive or of what it read, so that no load can be left out.
+#include "types.cuh"
+
+namespace sharpi {
+constexpr int kReadThreads = 256, kReadAtOnce = 8, kReadTurns = 4;  // of a block: 128 KiB
+}
+
+// data: `count` times 16 bytes; sums (blocks, 8).
+KERNEL __launch_bounds__(256) read_rate(const uint4* data, uint32_t* sums, int64_t count) {
+  using namespace sharpi;
+  const size_t first = size_t(blockIdx.x) * (kReadThreads * kReadAtOnce * kReadTurns);
+  uint32_t sum = 0;
+#pragma unroll
+  for (int turn = 0; turn < kReadTurns; turn++) {
+    uint4 words[kReadAtOnce];
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++) {
+      const size_t at = first + (turn * kReadAtOnce + i) * kReadThreads + threadIdx.x;
+      words[i] = at < size_t(count) ? data[at] : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kReadAtOnce; i++)
+      sum ^= words[i].x ^ words[i].y ^ words[i].z ^ words[i].w;
+  }
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    sum ^= __shfl_xor_sync(kFullWarp, sum, offset);
+  const int warps = kReadThreads / kWarp;
+  if (threadIdx.x % kWarp == 0) sums[blockIdx.x * warps + threadIdx.x / kWarp] = sum;
+}
