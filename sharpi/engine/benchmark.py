@@ -52,6 +52,7 @@ class Benchmark:
     def _fill(self, depth: int) -> None:
         if depth:
             self._sequence.extend(self._random_ids(depth))
+            self._sequence.remember()
 
     def _threads(self, test: BenchmarkTest) -> int:
         s = self._settings

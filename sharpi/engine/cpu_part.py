@@ -4,6 +4,7 @@ Prefill and decode are the same program with another number of tokens.
 """
 
 import time
+from ctypes import c_void_p
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
 from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
 from sharpi.ops.recorder import Recorder
+from sharpi.ops.state_layout import StateLayout
 
 
 class CpuPart:
@@ -48,7 +50,9 @@ class CpuPart:
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
         pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
-        self._step = abi.Step(0, 0, *pointers)
+        self._states = StateLayout(config.states)
+        self._state_address = (c_void_p * 1)()
+        self._step = abi.Step(0, 0, *pointers, states=self._state_address)
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         program = self._latest = self._program(max_outputs)
@@ -58,6 +62,8 @@ class CpuPart:
         self._outputs[: len(step.outputs)] = step.outputs
         native.num_tokens, native.num_outputs = count, len(step.outputs)
         native.page_table, native.pages_per_sequence = int_pointer(step.pages), len(step.pages)
+        if step.state is not None:
+            self._state_address[0] = step.state.ctypes.data
         self._run(program, step.position, count)
         return program.logits[: len(step.outputs) if self._is_whole else count]
 
@@ -105,7 +111,9 @@ class CpuPart:
         )
         feed = self._tier.feed if self._tier else None
         keeps = self._keeps_router_logits
-        recorder = Recorder(limits, self._cache, feed, keeps_router_logits=keeps)
+        recorder = Recorder(
+            limits, self._cache, feed, keeps_router_logits=keeps, states=self._states
+        )
         model: Transformer[Buffer] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not keeps
         )

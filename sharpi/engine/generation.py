@@ -106,9 +106,10 @@ class Generation:
         prompt = self._fitted_prompt()
         kept = min(self._sequence.shared_prefix(prompt), len(prompt) - 1)
         self._sequence.truncate(kept)
-        self.timings.num_cached_tokens = kept
-        self.timings.num_prompt_tokens = len(prompt) - kept
-        return self._sequence.extend(prompt[kept:])
+        ready = self._sequence.num_ready
+        self.timings.num_cached_tokens = ready
+        self.timings.num_prompt_tokens = len(prompt) - ready
+        return self._sequence.prefill(prompt[kept:])
 
     def _fitted_prompt(self) -> list[int]:
         size = self._sequence.capacity

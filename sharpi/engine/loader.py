@@ -20,6 +20,7 @@ from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.ops.state_layout import StateLayout
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import chat_format
@@ -49,6 +50,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     model_config = read_config(file)
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
+    model_config = model_config.for_context(settings.context_size)
     weights = load_weights(file, model_config)
     card = CardChoice(config, open_device)
     placement, plan, warning = card.place(file, model_config, settings, hardware)
@@ -71,7 +73,8 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     parts = make_parts(
         card.device, plan, model_config, weights, settings, tier, keeps_router_logits=keeps
     )
-    runner = Runner(settings, weights.output.rows, parts, records)
+    floats = StateLayout(model_config.states).num_floats
+    runner = Runner(settings, weights.output.rows, parts, records, state_floats=floats)
     report("ready", 1.0)
     return Engine(
         config=config,

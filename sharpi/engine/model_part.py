@@ -13,13 +13,16 @@ Values = npt.NDArray[np.float32]
 class StepOfPart(NamedTuple):
     """`ids` (tokens,) at positions from `position` on; `pages` (pages,) of the KV cache cover them.
 
-    `outputs`: rows whose logits are wanted. `incoming` (tokens, hidden): what the part before left.
+    `outputs`: rows whose logits are wanted. `state`: what the recurrent layers carry of the
+    sequence, changed by the step; None where there are none. `incoming` (tokens, hidden): what the
+    part before left.
     """
 
     ids: IntArray
     position: int
     outputs: IntArray
     pages: IntArray
+    state: Values | None = None
     incoming: Values | None = None
 
 

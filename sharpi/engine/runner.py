@@ -9,8 +9,10 @@ from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.model_part import ModelPart, StepOfPart, Values
 from sharpi.engine.page_pool import PagePool
 from sharpi.engine.settings import EngineSettings
+from sharpi.engine.state_pool import StatePool
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import IntArray
+from sharpi.ops.state_layout import MAX_STATES
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 
@@ -29,10 +31,13 @@ class Runner:
         vocab_size: int,
         parts: Sequence[ModelPart],
         records: ExpertRecords | None = None,
+        *,
+        state_floats: int = 0,
     ) -> None:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
         self.pages = PagePool(num_pages(settings))
+        self.states = StatePool(state_floats, MAX_STATES)
 
     @property
     def context_size(self) -> int:
@@ -51,16 +56,22 @@ class Runner:
         return max(1, min(self.batch_size, fit))
 
     def forward(
-        self, ids: IntArray, position: int, pages: IntArray, outputs: IntArray
+        self,
+        ids: IntArray,
+        position: int,
+        pages: IntArray,
+        outputs: IntArray,
+        state: Values | None = None,
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs` of one sequence's next tokens.
 
-        `ids` (tokens,) at positions from `position` on; `pages` (pages,) covers them. The result
-        is a view that the next call overwrites. Raises ModelFileError where an expert could not be
-        read; the tokens are not in the cache then.
+        `ids` (tokens,) at positions from `position` on; `pages` (pages,) covers them; `state`: of
+        the recurrent layers, after the tokens before. The result is a view that the next call
+        overwrites. Raises ModelFileError where an expert could not be read; the tokens are not in
+        the cache then, and the state is of no use.
         """
         max_outputs = 1 if len(outputs) <= 1 else self.scoring_batch
-        step = StepOfPart(ids, position, outputs, pages)
+        step = StepOfPart(ids, position, outputs, pages, state)
         for part in self.parts:
             step = step._replace(incoming=part.run(step, max_outputs))
         if self._records is not None:

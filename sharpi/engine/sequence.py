@@ -1,4 +1,4 @@
-"""One sequence's tokens and its pages in the KV cache."""
+"""One sequence's tokens, its pages in the KV cache, and what its recurrent layers carry."""
 
 from collections.abc import Sequence as Ids
 
@@ -6,10 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.runner import Runner
+from sharpi.engine.sequence_state import SequenceState
 from sharpi.errors import ContextFullError
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 
 _NO_OUTPUTS = np.zeros(0, np.int32)
+# A template often writes the end of a prompt anew once it is history; what comes before stays.
+_REWRITTEN_TOKENS = 16
+_LONG_PROMPT = 256  # tokens that are worth a pass more, so as never to be computed twice
 
 
 class Sequence:
@@ -19,6 +23,7 @@ class Sequence:
         self._runner = runner
         self._pages = np.zeros(-(-runner.context_size // PAGE_POSITIONS), np.int32)
         self._num_pages = 0
+        self._state = SequenceState(runner.states)
         self.tokens: list[int] = []
 
     @property
@@ -31,6 +36,11 @@ class Sequence:
         """Tokens that still fit."""
         return self._runner.context_size - len(self.tokens)
 
+    @property
+    def num_ready(self) -> int:
+        """Leading tokens that the next `extend` need not compute again."""
+        return len(self.tokens) if self._state.is_empty else self._state.position or 0
+
     def shared_prefix(self, ids: Ids[int]) -> int:
         """How many leading tokens of `ids` are cached already."""
         count = 0
@@ -41,12 +51,30 @@ class Sequence:
         return count
 
     def truncate(self, length: int) -> None:
-        """Forgets all tokens from `length` on and returns their pages."""
+        """Forgets all tokens from `length` on and returns their pages.
+
+        Recurrent layers go back to the last snapshot before; see `num_ready`.
+        """
         del self.tokens[length:]
+        self._state.rewind(len(self.tokens))
         kept = -(-length // PAGE_POSITIONS)
         if kept < self._num_pages:
             self._runner.pages.give_back(self._pages[kept : self._num_pages].tolist())
             self._num_pages = kept
+
+    def remember(self) -> None:
+        """Makes it cheap to truncate to this length later, where the model has recurrent layers."""
+        self._state.remember()
+
+    def prefill(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
+        """`extend` by a prompt; its beginning and shortly before its end are remembered."""
+        self._catch_up()
+        self.remember()
+        if not self._state.is_empty and len(ids) >= _LONG_PROMPT:
+            self.extend(ids[:-_REWRITTEN_TOKENS])
+            self.remember()
+            ids = ids[-_REWRITTEN_TOKENS:]
+        return self.extend(ids)
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens, batch by batch; logits (vocabulary,) after the last, a passing view.
@@ -54,6 +82,7 @@ class Sequence:
         Raises ContextFullError when they do not fit, before anything is computed.
         """
         self._reserve(len(ids))
+        self._catch_up()
         batch = self._runner.batch_size
         for start in range(0, len(ids), batch):
             part = ids[start : start + batch]
@@ -66,15 +95,26 @@ class Sequence:
     def extend_scored(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens and gives the logits (tokens, vocabulary) after each of them."""
         self._reserve(len(ids))
+        self._catch_up()
         batch = self._runner.scoring_batch
         parts = [ids[i : i + batch] for i in range(0, len(ids), batch)]
         scored = (self._forward(p, np.arange(len(p), dtype=np.int32)) for p in parts)
         return np.concatenate([logits.copy() for logits in scored])
 
+    def _catch_up(self) -> None:
+        """Computes again what the recurrent layers have lost of the tokens that are there."""
+        ready = self._state.rewind(len(self.tokens))
+        missing = self.tokens[ready:]
+        del self.tokens[ready:]
+        for start in range(0, len(missing), self._runner.batch_size):
+            self._forward(missing[start : start + self._runner.batch_size], _NO_OUTPUTS)
+
     def _forward(self, ids: Ids[int], outputs: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         array = np.asarray(ids, np.int32)
-        logits = self._runner.forward(array, len(self.tokens), self._pages, outputs)
+        state = self._state.begin()
+        logits = self._runner.forward(array, len(self.tokens), self._pages, outputs, state)
         self.tokens.extend(int(i) for i in array)
+        self._state.finish(len(self.tokens))
         return logits
 
     def _reserve(self, count: int) -> None:

@@ -9,6 +9,7 @@ from sharpi.model.rope import Angles, Rope
 from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, AttentionShape, FloatArray, Matrix, Ops, X
+from sharpi.ops.recurrent import RecurrentShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class AttentionSettings:
     def kv_shape(self) -> AttentionShape:
         """Every such layer stores keys and values."""
         return self.shape
+
+    @property
+    def state_shapes(self) -> tuple[RecurrentShape, ...]:
+        """Nothing else is carried."""
+        return ()
 
     def load(self, tensors: TensorSource) -> "Attention":
         """Projections with their biases, and what else the file has for the layer."""

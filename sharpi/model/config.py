@@ -17,6 +17,7 @@ from sharpi.model.mixers import read_mixers
 from sharpi.model.routing import read_router
 from sharpi.model.spec import ArchitectureSpec, load_spec
 from sharpi.ops.interface import AttentionShape, Scoring
+from sharpi.ops.recurrent import RecurrentShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class ModelConfig:
     def attention(self) -> tuple[AttentionShape, ...]:
         """The parts of the KV cache, of the layers that have one."""
         return tuple(mixer.kv_shape for mixer in self.mixers if mixer.kv_shape is not None)
+
+    @property
+    def states(self) -> tuple[RecurrentShape, ...]:
+        """What recurrent layers carry from token to token, layer by layer."""
+        return tuple(shape for mixer in self.mixers for shape in mixer.state_shapes)
 
     @property
     def num_experts(self) -> int:

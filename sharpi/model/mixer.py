@@ -9,6 +9,7 @@ from typing import Protocol
 from sharpi.model.rope import Angles, Rope
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
+from sharpi.ops.recurrent import RecurrentShape
 
 
 class Mixer(Protocol):
@@ -28,6 +29,10 @@ class MixerSettings(Protocol):
     @property
     def kv_shape(self) -> AttentionShape | None:
         """The layer's own part of the KV cache, None where it has none."""
+
+    @property
+    def state_shapes(self) -> tuple[RecurrentShape, ...]:
+        """What the layer carries from token to token beside the KV cache."""
 
     @property
     def rope(self) -> Rope | None:

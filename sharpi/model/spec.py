@@ -10,9 +10,11 @@ from typing import Any, Literal, get_args
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.interface import Activation, Scoring
+from sharpi.ops.recurrent import HeadOrder
 from sharpi.resources import models_folder
 
 RopePairing = Literal["half", "interleaved"]
+RecurrentKind = Literal["none", "short_convolution", "delta_net", "mamba2"]
 HeadNorms = Literal["before_rope", "after_rope", "length_after_rope"]
 
 
@@ -28,7 +30,9 @@ class ArchitectureSpec:
     file does not say. `head_norms`: whether queries and keys are normed before or after they are
     rotated, or after it and by length alone. `temperature_interval` and `temperature_rate`: layers
     without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)).
-    `activation` and `scoring`: names of the enums. `router_normalises`: whether the chosen weights
+    `recurrent`: what the layers without attention have in its place; which these are the file
+    tells by flags, by a period for which `attention_period` stands in, or by KV heads of 0.
+    `delta_net_heads`: see DeltaNetShape. `activation` and `scoring`: names of the enums. `router_normalises`: whether the chosen weights
     are rescaled to sum to one when the file has no key for it. `weighs_expert_input`: see
     ExpertBanks. `divides_logits`: whether the logit scale divides (Granite) or multiplies.
     `hidden_query_scale_layers`: models of so many layers scale queries by hidden / heads.
@@ -45,6 +49,9 @@ class ArchitectureSpec:
     head_norms: HeadNorms = "before_rope"
     temperature_interval: int = 0
     temperature_rate: float = 0.0
+    recurrent: RecurrentKind = "none"
+    attention_period: int = 0
+    delta_net_heads: HeadOrder = "grouped"
     activation: str = "silu"
     scoring: str = "softmax"
     router_normalises: bool = True
@@ -91,7 +98,12 @@ def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
     for enum, value in ((Activation, spec.activation), (Scoring, spec.scoring)):
         if value.upper() not in enum.__members__:
             raise ValueError(f"models/{architecture}.toml: {value!r} is no {enum.__name__}")
-    for key, choices in (("rope_pairing", RopePairing), ("head_norms", HeadNorms)):
+    for key, choices in (
+        ("rope_pairing", RopePairing),
+        ("head_norms", HeadNorms),
+        ("recurrent", RecurrentKind),
+        ("delta_net_heads", HeadOrder),
+    ):
         if (value := getattr(spec, key)) not in get_args(choices):
             raise ValueError(f"models/{architecture}.toml: {key} {value!r}")
     return spec

@@ -59,6 +59,12 @@ class TensorSource:
         """None where the file has no such tensor."""
         return self.vector(name, *sizes) if self.has(name) else None
 
+    def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
+        """A small tensor of this shape, as float32."""
+        tensor = self.tensor(name)
+        self._check(tensor, shape)
+        return self._floats(tensor).reshape(shape)
+
     def matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix:
         """`<name>.weight` (rows, columns), with `<name>.bias` when there is one."""
         tensor = self.tensor(f"{name}.weight")

@@ -9,9 +9,11 @@ from sharpi.ops.kv_cache import KvCache
 from sharpi.ops.program import ProgramLimits
 from sharpi.ops.recorder_attention import AttentionRecorder
 from sharpi.ops.recorder_experts import ExpertsRecorder
+from sharpi.ops.recorder_recurrent import RecurrentRecorder
+from sharpi.ops.state_layout import StateLayout
 
 
-class Recorder(ExpertsRecorder, AttentionRecorder):
+class Recorder(ExpertsRecorder, AttentionRecorder, RecurrentRecorder):
     """Implements `Ops[Buffer]`; call `finish` with the logits to get the program."""
 
     def __init__(
@@ -21,8 +23,10 @@ class Recorder(ExpertsRecorder, AttentionRecorder):
         source: ExpertSource | None = None,
         *,
         keeps_router_logits: bool = False,
+        states: StateLayout | None = None,
     ) -> None:
         super().__init__(limits)
         self._cache = cache
         self._source = source
         self._keeps_router_logits = keeps_router_logits
+        self._states = states or StateLayout(())

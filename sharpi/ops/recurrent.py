@@ -36,6 +36,11 @@ class ConvolutionShape:
     def state_floats(self) -> int:
         return (self.kernel - 1) * self.channels
 
+    @property
+    def step_width(self) -> int:
+        """Values of a token that are held at a time because of it: what comes and what goes."""
+        return 2 * self.channels
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaNetShape:
@@ -61,6 +66,11 @@ class DeltaNetShape:
     @property
     def state_floats(self) -> int:
         return self.num_value_heads * self.key_dim * whole_vectors(self.value_dim)
+
+    @property
+    def step_width(self) -> int:
+        """Values of a token beside those of the convolution: gate, what is read, and rates."""
+        return 3 * self.num_value_heads * self.value_dim + 4 * self.num_value_heads
 
     def key_head(self, value_head: int) -> int:
         """The key head that a value head works with."""
@@ -90,6 +100,11 @@ class Mamba2Shape:
     @property
     def state_floats(self) -> int:
         return self.num_heads * self.state_size * whole_vectors(self.head_dim)
+
+    @property
+    def step_width(self) -> int:
+        """Values of a token beside those of the convolution: gate, what is read, and rates."""
+        return 3 * self.num_heads * self.head_dim + self.num_heads
 
 
 RecurrentShape: TypeAlias = ConvolutionShape | DeltaNetShape | Mamba2Shape

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from sharpi.ops.recurrent import RecurrentShape, whole_vectors
 
+MAX_STATES = 4  # in all: that of the sequence, and snapshots of earlier positions
+
 
 class StateLayout:
     """`offsets` in floats, one for each shape, in the order given; `num_floats` of all together."""
@@ -15,7 +17,7 @@ class StateLayout:
             self.offsets[shape] = self.num_floats
             self.num_floats += whole_vectors(shape.state_floats)
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of one sequence's state."""
-        return 4 * self.num_floats
+
+def state_bytes(shapes: Iterable[RecurrentShape]) -> int:
+    """Bytes of these layers' states in all the copies that there may be."""
+    return MAX_STATES * 4 * StateLayout(shapes).num_floats

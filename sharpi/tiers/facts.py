@@ -10,6 +10,7 @@ from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
 from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.ops.state_layout import state_bytes
 from sharpi.tiers.scratch import BufferWidths, read_widths
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -22,7 +23,8 @@ class LayerFacts:
     `trunk_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
     `num_experts` 0 is a dense layer. `expert_bytes`: gate, up and down of one expert, None where
     the tensors do not show it. `slot_bytes`: the buffer that any expert of the layer is read into,
-    whole aligned ranges of the file for each of the three.
+    whole aligned ranges of the file for each of the three. `state_bytes`: what a recurrent layer
+    carries, with the snapshots.
     """
 
     trunk_bytes: int
@@ -30,6 +32,7 @@ class LayerFacts:
     num_experts: int = 0
     expert_bytes: int | None = 0
     slot_bytes: int = 0
+    state_bytes: int = 0
 
     @property
     def experts_bytes(self) -> int:
@@ -85,15 +88,16 @@ def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
 def _layer(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
     routed = [t for t in tensors if is_expert_matrix(t.name)]
     is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
-    kv_page = kv_bytes([config.attention[index]], PAGE_POSITIONS)
+    kv_page = kv_bytes([s for s in config.attention if s.layer == index], PAGE_POSITIONS)
+    states = state_bytes(config.mixers[index].state_shapes)
     trunk = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
     if not is_moe:
-        return LayerFacts(trunk, kv_page)
+        return LayerFacts(trunk, kv_page, state_bytes=states)
     count = config.num_experts
     if not routed or not all(_is_stacked(t, count) for t in routed):
-        return LayerFacts(trunk, kv_page, count, expert_bytes=None)
+        return LayerFacts(trunk, kv_page, count, None, state_bytes=states)
     size = sum(t.num_bytes for t in routed) // count
-    return LayerFacts(trunk, kv_page, count, size, _slot_bytes(routed))
+    return LayerFacts(trunk, kv_page, count, size, _slot_bytes(routed), states)
 
 
 def _is_stacked(tensor: Tensor, num_experts: int) -> bool:

@@ -22,7 +22,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     budget = default_ram(hardware) if request.ram is None else request.ram
     scratch = _scratch(model, request)
     pages = -(-request.context_size // PAGE_POSITIONS)
-    kv = [pages * layer.kv_page_bytes for layer in model.layers]
+    kv = [pages * layer.kv_page_bytes + layer.state_bytes for layer in model.layers]
     card = plan_card(model, request, kv, scratch)
     host = plan_host(model, request, card, budget, kv, scratch)
     if request.card_kv is not None:

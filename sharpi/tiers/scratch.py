@@ -19,14 +19,16 @@ _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between bu
 class BufferWidths:
     """Values a token has in each kind of buffer; the widest layer's.
 
-    `query` and `key` cover all heads of a layer. `expert_hidden` is that of the routes of one token
-    together, or of a dense or shared feed-forward where that is wider.
+    `query` and `key` cover all heads of a layer, `recurrent` all that a recurrent one holds at a
+    time. `expert_hidden` is that of the routes of one token together, or of a dense or shared
+    feed-forward where that is wider.
     """
 
     hidden: int
     query: int
     key: int
     num_heads: int
+    recurrent: int
     rope: int
     vocab: int
     num_experts: int
@@ -38,7 +40,7 @@ class BufferWidths:
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
     """The widths of a model, from its configuration and the shapes of its tensors."""
-    used = config.num_experts_per_token
+    used, shapes = config.num_experts_per_token, config.attention
     hidden = [
         (t.shape[-2], used if "_exps." in name else 1)
         for name, t in file.tensors.items()
@@ -47,9 +49,10 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
     embedding = file.tensors.get("token_embd.weight")
     return BufferWidths(
         hidden=config.hidden_size,
-        query=max(s.num_heads * max(s.key_dim, s.value_dim) for s in config.attention),
-        key=max(s.num_kv_heads * max(s.key_dim, s.value_dim) for s in config.attention),
-        num_heads=max(s.num_heads for s in config.attention),
+        query=max((s.num_heads * max(s.key_dim, s.value_dim) for s in shapes), default=0),
+        key=max((s.num_kv_heads * max(s.key_dim, s.value_dim) for s in shapes), default=0),
+        num_heads=max((s.num_heads for s in shapes), default=0),
+        recurrent=max(sum(s.step_width for s in mixer.state_shapes) for mixer in config.mixers),
         rope=config.rope_width,
         vocab=embedding.shape[0] if embedding is not None else 0,
         num_experts=config.num_experts,
@@ -89,7 +92,7 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
     attention = 2 * w.query + 3 * w.key
     feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
     routes = w.num_moe_layers * w.num_experts_per_token
-    a_token = w.rope + 3 * w.hidden + max(attention, feed_forward) + routes
+    a_token = w.rope + 3 * w.hidden + max(attention, w.recurrent, feed_forward) + routes
     an_output = 4 * w.hidden + w.num_experts + w.num_experts_per_token + 2 * w.vocab
     return _FLOAT_BYTES * (batch_size * a_token + num_outputs * an_output)
 
@@ -97,7 +100,7 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
 def _activation_bytes(w: BufferWidths, rows: int, rounding: Rounding) -> int:
     """Rounded inputs of matrices and of the experts' second half."""
     levels = 2 if rounding == "int16" else 1
-    blocks = _blocks(max(w.hidden, w.query)) + w.expert_hidden_blocks
+    blocks = _blocks(max(w.hidden, w.query, w.recurrent)) + w.expert_hidden_blocks
     return rows * levels * blocks * _ACTIVATION_BYTES
 
 

@@ -61,7 +61,7 @@ def _build(case: Case) -> transformers.PreTrainedModel:
 
 def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> None:
     for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -69,6 +69,8 @@ def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> No
             value = mxfp4.nearest(_gain(name) * parameter.shape[-2] ** -0.5 * noise)
         elif name.endswith("norm.weight"):
             value = _norm_mean(name, model.config.model_type) + 0.2 * noise
+        elif name.endswith("A_log"):
+            value = noise - 1.0
         elif parameter.ndim == 1:
             value = 0.3 * noise
         else:
@@ -85,7 +87,13 @@ def _norm_mean(name: str, model_type: str) -> float:
 
 def _gain(name: str) -> float:
     """The embedding outweighs what branches add, so that rounding does not grow with depth."""
-    gains = {"embed_tokens": 6.0, "mlp.gate.": 2.0, "router": 2.0}
+    gains = {
+        "embed_tokens": 6.0,
+        "mlp.gate.": 2.0,
+        "feed_forward.gate.": 2.0,
+        "conv.out_proj": 0.5,
+        "router": 2.0,
+    }
     return next((gain for part, gain in gains.items() if part in name), 1.0)
 
 
@@ -98,9 +106,11 @@ def _routers(model: transformers.PreTrainedModel, case: Case) -> list[torch.nn.M
     ]
 
 
-def _choice(module: torch.nn.Module, logits: torch.Tensor) -> torch.Tensor:
+def _choice(
+    module: torch.nn.Module, logits: torch.Tensor, correction: torch.Tensor | None
+) -> torch.Tensor:
     """What experts are ranked by: logits with their bias, or corrected scores."""
-    bias, correction = getattr(module, "bias", None), _correction(module)
+    bias = getattr(module, "bias", None)
     logits = logits if bias is None else logits + bias
     return logits if correction is None else logits.sigmoid() + correction
 
@@ -115,7 +125,9 @@ def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-d
 
     def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
-        ranked = _choice(module, hidden @ module.weight.T).sort(dim=-1, descending=True).values
+        correction = inputs[1] if len(inputs) > 1 else _correction(module)
+        choice = _choice(module, hidden @ module.weight.T, correction)
+        ranked = choice.sort(dim=-1, descending=True).values
         margins.append(float((ranked[:, chosen - 1] - ranked[:, chosen]).min()))
 
     return note

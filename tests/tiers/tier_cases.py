@@ -17,7 +17,7 @@ MACHINE = HardwareInfo(
     instruction_set="avx2",
 )
 WIDTHS = BufferWidths(
-    hidden=64, query=64, key=32, num_heads=4, rope=16, vocab=512, num_experts=8,
+    hidden=64, query=64, key=32, num_heads=4, recurrent=0, rope=16, vocab=512, num_experts=8,
     num_experts_per_token=2, num_moe_layers=4, expert_hidden=128, expert_hidden_blocks=2,
 )  # fmt: skip
 REQUEST = TierRequest(context_size=256, batch_size=16)

@@ -1,0 +1,91 @@
+"""Mamba-2 (Granite 4, Nemotron 3): a state space layer behind a convolution, with a gated norm."""
+
+from dataclasses import dataclass
+
+from sharpi.model.convolution import MAX_KERNEL, Convolution, load_convolution
+from sharpi.model.keys import Keys
+from sharpi.model.norm import Norm
+from sharpi.model.rope import Angles
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Activation, FloatArray, Matrix, Ops, X
+from sharpi.ops.recurrent import ConvolutionShape, DecayRates, Mamba2Shape, RecurrentShape
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2Settings:
+    """One layer's heads and the convolution of their inputs before them."""
+
+    shape: Mamba2Shape
+    convolution: ConvolutionShape
+    hidden_size: int
+    norm_epsilon: float
+    kv_shape: None = None
+    rope: None = None
+
+    @property
+    def state_shapes(self) -> tuple[RecurrentShape, ...]:
+        """What the convolution and the heads carry."""
+        return (self.convolution, self.shape)
+
+    def load(self, tensors: TensorSource) -> "Mamba2":
+        """The projection, in parts, and what belongs to the heads."""
+        shape, hidden = self.shape, self.hidden_size
+        heads, groups = shape.num_heads, shape.num_groups
+        inner = heads * shape.head_dim
+        gate, xbc, dt = tensors.rows("ssm_in", (inner, shape.width, heads), hidden)
+        norm = tensors.array("ssm_norm.weight", (groups, inner // groups))
+        return Mamba2(
+            settings=self,
+            gate=gate,
+            xbc=xbc,
+            dt=dt,
+            convolution=load_convolution(tensors, "ssm_conv1d", self.convolution),
+            rates=DecayRates(
+                tensors.array("ssm_a", (heads, 1)).reshape(heads),
+                tensors.vector("ssm_dt.bias", heads),
+            ),
+            skip=tensors.array("ssm_d", (heads, 1)).reshape(heads),
+            norm=Norm(norm.reshape(inner), self.norm_epsilon),
+            output=tensors.matrix("ssm_out", (hidden, inner)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2:
+    """The weights; the norm is over each group of heads, after the gate."""
+
+    settings: Mamba2Settings
+    gate: Matrix
+    xbc: Matrix
+    dt: Matrix
+    convolution: Convolution
+    rates: DecayRates
+    skip: FloatArray
+    norm: Norm
+    output: Matrix
+
+    def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
+        """From h (hidden,): (num_heads * head_dim,)."""
+        gate, xbc, dt = ops.linear(h, [self.gate, self.xbc, self.dt])
+        xbc = self.convolution.apply(ops, xbc, silu=True)
+        mixed = ops.mamba2(xbc, dt, self.rates, self.skip, self.settings.shape)
+        gated = ops.gated(gate, mixed, Activation.SILU)
+        groups = self.settings.shape.num_groups
+        return ops.rms_norm(gated, self.norm.weight, self.norm.epsilon, groups)
+
+
+def read_mamba2(keys: Keys, norm_epsilon: float, layer: int) -> Mamba2Settings:
+    """One layer's settings; raises ModelFileError naming the key at fault."""
+    heads = keys.count("ssm.time_step_rank", maximum=1 << 12)
+    groups = keys.count("ssm.group_count", maximum=heads)
+    inner = keys.count("ssm.inner_size", maximum=1 << 20)
+    for key, rest in (("ssm.group_count", heads % groups), ("ssm.inner_size", inner % heads)):
+        if rest:
+            raise keys.fault(
+                f"{keys.name(key)} does not fit {keys.name('ssm.time_step_rank')}, {heads}"
+            )
+    state_size = keys.count("ssm.state_size", maximum=1 << 12)
+    shape = Mamba2Shape(layer, heads, groups, inner // heads, state_size)
+    kernel = keys.count("ssm.conv_kernel", maximum=MAX_KERNEL)
+    convolution = ConvolutionShape(layer, shape.width, kernel)
+    return Mamba2Settings(shape, convolution, keys.hidden_size, norm_epsilon)

@@ -1,0 +1,59 @@
+"""The short convolution of LFM2: a gated input, a few tokens convolved, a gated output."""
+
+from dataclasses import dataclass
+
+from sharpi.model.convolution import MAX_KERNEL, Convolution, load_convolution
+from sharpi.model.keys import Keys
+from sharpi.model.rope import Angles
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Activation, Matrix, Ops, X
+from sharpi.ops.recurrent import ConvolutionShape, RecurrentShape
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolutionSettings:
+    """One layer's convolution, as wide as the residual stream."""
+
+    shape: ConvolutionShape
+    kv_shape: None = None
+    rope: None = None
+
+    @property
+    def state_shapes(self) -> tuple[RecurrentShape, ...]:
+        """The last gated inputs."""
+        return (self.shape,)
+
+    def load(self, tensors: TensorSource) -> "ShortConvolution":
+        """Both projections and the convolution."""
+        hidden = self.shape.channels
+        gate, out_gate, x = tensors.rows("shortconv.in_proj", (hidden, hidden, hidden), hidden)
+        return ShortConvolution(
+            gate=gate,
+            out_gate=out_gate,
+            x=x,
+            convolution=load_convolution(tensors, "shortconv.conv", self.shape),
+            output=tensors.matrix("shortconv.out_proj", (hidden, hidden)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution:
+    """out_gate h * convolution(gate h * x h); the gates have no activation."""
+
+    gate: Matrix
+    out_gate: Matrix
+    x: Matrix
+    convolution: Convolution
+    output: Matrix
+
+    def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
+        """From h (hidden,): (hidden,)."""
+        gate, out_gate, x = ops.linear(h, [self.gate, self.out_gate, self.x])
+        mixed = self.convolution.apply(ops, ops.gated(gate, x, Activation.IDENTITY), silu=False)
+        return ops.gated(out_gate, mixed, Activation.IDENTITY)
+
+
+def read_short_convolution(keys: Keys, layer: int) -> ShortConvolutionSettings:
+    """One layer's settings; raises ModelFileError naming the key at fault."""
+    kernel = keys.count("shortconv.l_cache", maximum=MAX_KERNEL)
+    return ShortConvolutionSettings(ConvolutionShape(layer, keys.hidden_size, kernel))
