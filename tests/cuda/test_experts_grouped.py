@@ -1,0 +1,131 @@
+"""Many tokens by expert give the bits that few tokens by item give."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+from expert_banks import Array, ExpertBank, expert_bank, random_routes
+from products import operand, random_tokens
+from quant_weights import FLOAT_TYPES, TYPES
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda import experts, experts_grouped
+from sharpi.ops.cuda.activations import activation_bytes
+from sharpi.ops.cuda.group_routes import group_routes
+from sharpi.ops.interface import Activation
+
+TOKENS, EXPERTS, USED = 12, 4, 3  # about nine items an expert: more than a block has at once
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Who computes what, on a device."""
+
+    ids: Span
+    weights: Span
+    offsets: Span
+    items: Span
+
+
+def _routes(device: Device) -> Routes:
+    ids, weights = random_routes(TOKENS, EXPERTS, USED)
+    offsets, items = empty(device, 4 * (EXPERTS + 1)), empty(device, ids.nbytes)
+    routes = Routes(upload(device, ids), upload(device, weights), offsets, items)
+    sizes = {"tokens": TOKENS, "used": USED, "experts": EXPERTS}
+    device.launch(group_routes(routes.ids, offsets, items, **sizes))
+    return routes
+
+
+def _columns(quant_type: QuantType) -> int:
+    return max(64, quant_type.block_values)
+
+
+def _planes(quant_type: QuantType) -> tuple[int, ...]:
+    return (0,) if quant_type in FLOAT_TYPES else (0, 2)
+
+
+def _gate_ups(
+    device: Device,
+    x: Span,
+    banks: tuple[ExpertBank, ExpertBank],
+    quant_type: QuantType,
+    planes: int,
+    hidden_planes: int,
+) -> list[Array]:
+    """What the grouped launch writes, then the other."""
+    routes, rows = _routes(device), banks[0].dense.shape[1]
+    row = activation_bytes(rows, hidden_planes) or 4 * rows
+    grouped, single = (empty(device, TOKENS * USED * row) for _ in range(2))
+    parts = banks[0].part, banks[1].part
+    sizes = {"used": USED, "columns": _columns(quant_type), "rows": rows, "planes": planes}
+    kind = {"quant_type": quant_type, "activation": Activation.SILU}
+    spans = x, routes.offsets, routes.items, *parts, grouped
+    device.launch(
+        experts_grouped.gate_up(
+            *spans, **kind, experts=EXPERTS, **sizes, hidden_planes=hidden_planes
+        )
+    )
+    spans = x, routes.ids, *parts, single
+    device.launch(
+        experts.gate_up(*spans, **kind, tokens=TOKENS, **sizes, hidden_planes=hidden_planes)
+    )
+    return [read(device, span, np.uint8, (span.num_bytes,)) for span in (grouped, single)]
+
+
+@pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
+def test_gate_up(device: Device, quant_type: QuantType) -> None:
+    shape = EXPERTS, 32, _columns(quant_type)
+    banks = expert_bank(device, quant_type, shape, 1), expert_bank(device, quant_type, shape, 2)
+    for planes in _planes(quant_type):
+        x = operand(device, random_tokens(TOKENS, shape[2]), planes).span
+        np.testing.assert_array_equal(*_gate_ups(device, x, banks, quant_type, planes, 1))
+
+
+def test_floats_of_a_tile_that_is_not_whole(device: Device) -> None:
+    shape = EXPERTS, 45, 64
+    banks = tuple(expert_bank(device, QuantType.Q8_0, shape, seed) for seed in (1, 2))
+    x = operand(device, random_tokens(TOKENS, 64), 1).span
+    grouped, single = _gate_ups(device, x, banks, QuantType.Q8_0, 1, 0)
+    np.testing.assert_array_equal(grouped, single)
+    assert np.isfinite(grouped.view(np.float32)).all()
+
+
+@pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
+def test_down(device: Device, quant_type: QuantType) -> None:
+    columns, rows, routes = _columns(quant_type), 21, _routes(device)
+    bank = expert_bank(device, quant_type, (EXPERTS, rows, columns))
+    residual = upload(device, random_tokens(TOKENS, rows))
+    for planes in _planes(quant_type):
+        hidden = operand(device, random_tokens(TOKENS * USED, columns), planes).span
+        values, *outs = (empty(device, 4 * n * rows) for n in (TOKENS * USED, TOKENS, TOKENS))
+        sizes = {"columns": columns, "rows": rows, "planes": planes}
+        spans = hidden, routes.offsets, routes.items, bank.part, values
+        device.launch(experts_grouped.down(*spans, quant_type=quant_type, experts=EXPERTS, **sizes))
+        also = {"residual": residual, "scale": 0.7, "tokens": TOKENS, "used": USED}
+        named = routes.ids, routes.weights
+        device.launch(experts_grouped.merge(values, *named, outs[0], rows=rows, **also))
+        launch = experts.down(
+            *(hidden, *named, bank.part, outs[1]), quant_type=quant_type, **sizes, **also
+        )
+        device.launch(launch)
+        grouped, single = (read(device, out, np.float32, (TOKENS, rows)) for out in outs)
+        np.testing.assert_array_equal(grouped, single)
+
+
+def test_products_of_one_half(device: Device) -> None:
+    routes, rows = _routes(device), 21
+    bank = expert_bank(device, QuantType.Q4_K, (EXPERTS, rows, 256))
+    x = operand(device, random_tokens(TOKENS, 256), 1).span
+    outs = [empty(device, 4 * TOKENS * USED * rows) for _ in range(2)]
+    sizes = {"used": USED, "columns": 256, "rows": rows, "planes": 1}
+    also = {"quant_type": QuantType.Q4_K, "input_weights": routes.weights}
+    spans = x, routes.offsets, routes.items, bank.part, outs[0]
+    device.launch(experts_grouped.product(*spans, experts=EXPERTS, **sizes, **also))
+    spans = x, routes.ids, bank.part, outs[1]
+    device.launch(experts.product(*spans, tokens=TOKENS, **sizes, **also))
+    grouped, single = (read(device, out, np.float32, (TOKENS * USED, rows)) for out in outs)
+    np.testing.assert_array_equal(grouped, single)
+    assert np.isfinite(grouped).all()
