@@ -1,16 +1,22 @@
 // One to three values of a weight, and NVFP4: Q1_0, Q2_0, TQ1_0, TQ2_0.
 #pragma once
+#include "block_decode_iq.h"
 #include "block_decode_k.h"
 
 namespace {
 
 inline void decode(const BlockQ1_0& b, int group, RowBlock& out) {
-  fill<8>(out.q + 16 * group, 16, [&](int byte, int l) { return 2 * (b.qs[byte] >> l & 1) - 1; });
+  for (int i = 0; i < 16; i++) put_signed(out.q + 16 * group + 8 * i, kEveryByte, b.qs[i] ^ 255);
   set_scale(out, group, 8, half_to_float(b.d));
 }
 
 inline void decode(const BlockQ2_0& b, int group, RowBlock& out) {
-  fill<4>(out.q + 16 * group, 16, [&](int byte, int l) { return (b.qs[byte] >> 2 * l & 3) - 1; });
+  int8_t* q = out.q + 16 * group;
+  for (int i = 0; i < 16; i++) {
+    const uint32_t x = b.qs[i], four = (x | x << 6 | x << 12 | x << 18) & 0x03030303;
+    memcpy(q + 4 * i, &four, 4);
+  }
+  for (int i = 0; i < 64; i++) q[i]--;
   set_scale(out, group, 4, half_to_float(b.d));
 }
 

@@ -1,9 +1,23 @@
-// Super-blocks of 256 with packed scales, 16 rows at a time: Q2_K, Q3_K.
+// Super-blocks of 256 with packed scales, 16 rows at a time: Q2_K, Q3_K; and TQ2_0.
 #pragma once
 #include "unpack_k_quants.h"
 
 namespace sharpi::avx512 {
 namespace {
+
+// Two bits, 32 columns from one byte's lowest to the next: half of a block from 32 bytes.
+template <class Out>
+[[gnu::always_inline]] inline void unpack_two_bits(Rows qs, Out& out) {
+  for (int half = 0; half < 2; half++) {
+    Ints x[8], w[8];
+    transpose32(qs + 32 * half, x);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      for (int k = 0; k < 8; k++) w[k] = bit_and(_mm512_srli_epi16(x[k], 2 * i), bytes(3));
+      out.weights(4 * half + i, w);
+    }
+  }
+}
 
 struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
@@ -20,15 +34,19 @@ struct UnpackQ2_K {
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
     put_scales<16>(low_half(d), scales, out);
     put_mins<16>(high_half(d), mins, out);
-    for (int half = 0; half < 2; half++) {  // of the columns: 4 x 2 bits of 32 bytes
-      Ints x[8], w[8];
-      transpose32(blocks + (offsetof(BlockQ2_K, qs) + 32 * half), x);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) {
-        for (int k = 0; k < 8; k++) w[k] = bit_and(_mm512_srli_epi16(x[k], 2 * i), bytes(3));
-        out.weights(4 * half + i, w);
-      }
-    }
+    unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
+  }
+};
+
+struct UnpackTQ2_0 {
+  static constexpr TileKind kKind{32, false, 1};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockTQ2_0);
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    const Floats d = high_half(gather4(blocks + (offsetof(BlockTQ2_0, d) - 2)));
+    for (int g = 0; g < 8; g++) out.scale(g, d);
+    unpack_two_bits(blocks + offsetof(BlockTQ2_0, qs), out);
   }
 };
 

@@ -1,4 +1,4 @@
-// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4.
+// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 #pragma once
 #include <cstddef>
 
@@ -43,6 +43,38 @@ struct MXFP4 {
   static void values(Rows block, Ints w[8]) {
     split_nibbles(block + offsetof(Block, qs), w);
     look_up(e2m1_values(), w);
+  }
+};
+
+// Four groups of 16, each with a scale of 4 bits of exponent and 3 of mantissa.
+struct UnpackNVFP4 {
+  static constexpr TileKind kKind{16, false, 12};
+  static constexpr int kBlockColumns = 64, kBlockBytes = sizeof(BlockNVFP4);
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {
+#pragma GCC unroll 1
+    for (int part = 0; part < num_parts; part += 2, blocks = blocks + kBlockBytes) {
+      const Ints codes = gather4(blocks);
+      for (int g = 0; g < 4; g++) out.scale(2 * part + g, scale(byte_of(codes, g)));
+      Ints x[8];
+      transpose32(blocks + offsetof(BlockNVFP4, qs), x);
+      for (int i = 0; i < 2; i++) {
+        const Ints* y = x + 4 * i;  // bytes of two groups
+        Ints w[8] = {low_nibbles(y[0]), low_nibbles(y[1]), high_nibbles(y[0]), high_nibbles(y[1]),
+                     low_nibbles(y[2]), low_nibbles(y[3]), high_nibbles(y[2]), high_nibbles(y[3])};
+        look_up(e2m1_values(), w);
+        out.weights(part + i, w);
+      }
+    }
+  }
+
+ private:
+  // Half of what the code says since the values are doubled; what would be NaN is 0.
+  [[gnu::always_inline]] static Floats scale(Ints code) {
+    const Ints bits = _mm512_maskz_slli_epi32(_mm512_cmpneq_epi32_mask(code, dwords(0x7f)),
+                                              bit_and(code, dwords(0x7f)), 20);
+    return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p119f));
   }
 };
 
