@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -80,6 +81,13 @@ def source_line(library: Path, offset: int) -> str:
     command = ["addr2line", "-i", "-e", str(library), hex(offset)]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return " <- ".join(Path(line).name for line in lines if ":" in line)
+
+
+def write_whole(target: Path, text: str) -> None:
+    """So that no other process sees half of it."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(target)
 
 
 def _entries(path: str, flags: tuple[str, ...]) -> list[str]:

@@ -1,0 +1,140 @@
+"""NVRTC without a card: compiles a kernel for an architecture, and says what it takes of it."""
+
+import ctypes
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kernel_build import build_folder, write_whole
+
+_FUNCTION = re.compile(
+    r"Function properties for (?P<entry>\w+)\n"
+    r"\D*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores,"
+    r" (?P<loads>\d+) bytes spill loads\n"
+    r"ptxas info\s*: Used (?P<registers>\d+) registers(?P<rest>.*)"
+)
+_SHARED = re.compile(r"(\d+) bytes smem")
+_BLOCK = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)")
+
+
+class CompileError(AssertionError):
+    """NVRTC refused; the message is its log."""
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """NVRTC of one CUDA version, with its headers, as NVIDIA's wheels install them."""
+
+    major: int
+    library: Path
+    include: Path
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an entry point takes; `block` is its `__launch_bounds__`, 0 without."""
+
+    entry: str
+    block: int
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spilled_bytes: int
+
+
+def toolkits() -> list[Toolkit]:
+    """Those installed beside Python, newest first."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+    return [toolkit for root in roots for toolkit in _installed(root)]
+
+
+def usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> list[Usage]:
+    """Of every entry point; raises CompileError. Kept in the temporary folder for the next time."""
+    version = _nvrtc(toolkit).version
+    parts = (_digest_of_this_file(), version, source, *options)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+    kept = build_folder() / f"usages-{key}.json"
+    if not kept.exists():
+        found = _nvrtc(toolkit).compile(source, options)
+        write_whole(kept, json.dumps([vars(usage) for usage in found]))
+    return [Usage(**usage) for usage in json.loads(kept.read_text())]
+
+
+class _Nvrtc:
+    def __init__(self, toolkit: Toolkit) -> None:
+        for builtins in toolkit.library.parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)  # it is not found from beside NVRTC
+        self._library = ctypes.CDLL(str(toolkit.library))
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        self._include = toolkit.include
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("Version", ctypes.byref(major), ctypes.byref(minor))
+        self.version = f"{major.value}.{minor.value}"
+
+    def compile(self, source: str, options: tuple[str, ...]) -> list[Usage]:
+        program = ctypes.c_void_p()
+        nothing = (0, None, None)
+        self._call("CreateProgram", ctypes.byref(program), source.encode(), b"kernel.cu", *nothing)
+        try:
+            given = [o.encode() for o in (*options, f"-I{self._include}", "--ptxas-options=-v")]
+            refused = self._library.nvrtcCompileProgram(
+                program, len(given), (ctypes.c_char_p * len(given))(*given)
+            )
+            log = self._text("ProgramLog", program)
+            if refused:
+                raise CompileError(log)
+            return list(_parse(log, self._text("PTX", program)))
+        finally:
+            self._call("DestroyProgram", ctypes.byref(program))
+
+    def _text(self, what: str, program: ctypes.c_void_p) -> str:
+        size = ctypes.c_size_t()
+        self._call(f"Get{what}Size", program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._call(f"Get{what}", program, text)
+        return text.value.decode()
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, f"nvrtc{name}")(*arguments)
+        if status:
+            raise CompileError(f"nvrtc{name}: {self._library.nvrtcGetErrorString(status)}")
+
+
+def _installed(root: Path) -> Iterator[Toolkit]:
+    for library, include in (
+        (root / "cu13/lib/libnvrtc.so.13", root / "cu13/include"),
+        (root / "cuda_nvrtc/lib/libnvrtc.so.12", root / "cuda_runtime/include"),
+    ):
+        if library.exists() and (include / "cuda_fp16.h").exists():
+            yield Toolkit(int(library.suffix[1:]), library, include)
+
+
+def _parse(log: str, ptx: str) -> Iterator[Usage]:
+    blocks = dict(_BLOCK.findall(ptx))
+    for match in _FUNCTION.finditer(log):
+        entry, shared = match["entry"], _SHARED.search(match["rest"])
+        yield Usage(
+            entry,
+            int(blocks.get(entry, 0)),
+            int(match["registers"]),
+            int(shared[1]) if shared else 0,
+            int(match["stack"]),
+            int(match["stores"]) + int(match["loads"]),
+        )
+
+
+@cache
+def _nvrtc(toolkit: Toolkit) -> _Nvrtc:
+    return _Nvrtc(toolkit)
+
+
+@cache
+def _digest_of_this_file() -> str:
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()

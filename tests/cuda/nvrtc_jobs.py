@@ -1,0 +1,70 @@
+"""Which kernels are compiled for which architecture, and compiling them side by side."""
+
+import multiprocessing
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+
+from nvrtc import CompileError, Toolkit, Usage, usages
+
+from sharpi.device.kernel_source import kernel_source
+from sharpi.device.nvrtc import compile_options
+from sharpi.resources import kernels_folder
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One file for one architecture; of a file for each quant type, one type as sharpi does."""
+
+    file: str
+    quant_type: str | None
+    architecture: int
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.quant_type or ''} sm_{self.architecture}"
+
+
+def jobs(architecture: int, every_type: bool) -> list[Job]:
+    """All files; of the quant types a seventh, so that the architectures together have them all."""
+    return [
+        Job(file, quant_type, architecture)
+        for place, (file, quant_type) in enumerate(_units())
+        if quant_type is None
+        or every_type
+        or place % len(ARCHITECTURES) == ARCHITECTURES.index(architecture)
+    ]
+
+
+def compile_jobs(toolkit: Toolkit, wanted: Sequence[Job]) -> list[list[Usage] | CompileError]:
+    """What each takes, or why it is refused."""
+    processes = len(os.sched_getaffinity(0))
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of the tests
+    with ProcessPoolExecutor(processes, context) as pool:
+        return list(pool.map(partial(_compile, toolkit), wanted))
+
+
+def _compile(toolkit: Toolkit, job: Job) -> list[Usage] | CompileError:
+    options = compile_options(job.architecture, job.quant_type)
+    try:
+        return usages(toolkit, kernel_source(job.file), options)
+    except CompileError as error:
+        return error
+
+
+@cache
+def _units() -> tuple[tuple[str, str | None], ...]:
+    return tuple(_all_units())
+
+
+def _all_units() -> Iterator[tuple[str, str | None]]:
+    folder = kernels_folder() / "cuda"
+    types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant_types.cuh").read_text())
+    for path in sorted(folder.glob("*.cu")):
+        each = re.search(r"^(QUANTISED|FLOAT)_TYPES\(", path.read_text(), re.MULTILINE)
+        for quant_type in types if each else [None]:
+            yield path.stem, quant_type and quant_type.lower()

@@ -1,0 +1,65 @@
+"""Every kernel compiles for every architecture, and fits the cards of it without spilling.
+
+All types of all files for all architectures take many minutes: SHARPI_EVERY_ARCHITECTURE=1 asks for
+them; without, each type of a file is compiled for one architecture, and the rest for all.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from nvrtc import CompileError, Toolkit, Usage, toolkits
+from nvrtc_jobs import ARCHITECTURES, compile_jobs, jobs
+
+REGISTERS_OF_A_BLOCK = 65536
+STATIC_SHARED_BYTES = 48 << 10
+ACCURATE_ANGLES = {"rope_angles"}  # sinf and cosf reduce large arguments in local memory
+TOOLKITS = toolkits()
+
+
+def test_nvrtc_is_installed() -> None:
+    """Without it nothing below would run, and nobody would notice."""
+    assert any(toolkit.major == 13 for toolkit in TOOLKITS), (
+        "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime"
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("toolkit", TOOLKITS, ids=lambda toolkit: f"cuda{toolkit.major}")
+def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
+    wanted = jobs(architecture, every_type="SHARPI_EVERY_ARCHITECTURE" in os.environ)
+    outcomes = compile_jobs(toolkit, wanted)
+    found = [
+        f"{job}: {problem}"
+        for job, outcome in zip(wanted, outcomes, strict=True)
+        for problem in problems(outcome)
+    ]
+    assert not found, "\n".join(found)
+    names = {usage.entry for outcome in outcomes if isinstance(outcome, list) for usage in outcome}
+    assert len(names) >= len({job.file for job in wanted})
+
+
+def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
+    """What is wrong with a compiled file, entry point by entry point."""
+    if isinstance(outcome, CompileError):
+        yield str(outcome)
+        return
+    for usage in outcome:
+        if not usage.block:
+            yield f"{usage.entry} has no __launch_bounds__"
+        if usage.block * usage.registers > REGISTERS_OF_A_BLOCK:
+            yield f"{usage.entry}: {usage.registers} registers for {usage.block} threads"
+        if usage.spilled_bytes:
+            yield f"{usage.entry} spills {usage.spilled_bytes} bytes of registers"
+        if usage.stack_bytes and usage.entry not in ACCURATE_ANGLES:
+            yield f"{usage.entry} keeps {usage.stack_bytes} bytes of variables in memory"
+        if usage.shared_bytes > STATIC_SHARED_BYTES:
+            yield f"{usage.entry} takes {usage.shared_bytes} bytes of shared memory"
+
+
+def test_finds_problems() -> None:
+    bad = Usage("bad", 1024, 65, (48 << 10) + 1, 8, 4)
+    assert len(list(problems([bad]))) == 4
+    assert len(list(problems([Usage("unbounded", 0, 200, 0, 0, 0)]))) == 1
+    assert list(problems([Usage("good", 256, 128, 4096, 0, 0)])) == []
+    assert list(problems(CompileError("error: no"))) == ["error: no"]
