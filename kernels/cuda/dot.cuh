@@ -129,7 +129,7 @@ template <class Type>
 struct ExactDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
-  static constexpr int kBlocks = Place::kValues == 64 ? 2 : 3, kManyBlocks = 1;
+  static constexpr int kBlocks = 2, kManyBlocks = 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
     Place::load(row, unit, out);

@@ -15,7 +15,7 @@ __device__ __forceinline__ void experts_product(const Activations& x, const int*
 }  // namespace sharpi
 
 #define PRODUCT(entry, Dot)                                                                       \
-  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks) entry(                                      \
+  KERNEL __launch_bounds__(256, 2) entry(                                                         \
       const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,             \
       const float* weights, float* out, int used, int columns, int rows, int planes, int lanes) { \
     sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias}, weights,   \
