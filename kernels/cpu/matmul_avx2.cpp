@@ -6,6 +6,8 @@
 #include "avx2/tile_product.h"
 #include "avx2/unpack_blocks_of_32.h"
 #include "avx2/unpack_decoded.h"
+#include "avx2/unpack_iq.h"
+#include "avx2/unpack_iq1.h"
 #include "avx2/unpack_k_quants.h"
 #include "avx2/unpack_low_bit.h"
 #include "avx2/unpack_tables.h"
@@ -52,16 +54,16 @@ constexpr Entry kEntries[] = {
     quantised<QuantType::Q5_K, avx2::UnpackQ5_K>(),
     quantised<QuantType::Q6_K, avx2::UnpackQ6_K>(),
     quantised<QuantType::IQ4_XS, avx2::UnpackIQ4_XS>(),
-    decoded<QuantType::IQ2_XXS, BlockIQ2_XXS>(),
-    decoded<QuantType::IQ2_XS, BlockIQ2_XS>(),
-    decoded<QuantType::IQ2_S, BlockIQ2_S>(),
-    decoded<QuantType::IQ3_XXS, BlockIQ3_XXS>(),
-    decoded<QuantType::IQ3_S, BlockIQ3_S>(),
-    decoded<QuantType::IQ1_S, BlockIQ1_S>(),
-    decoded<QuantType::IQ1_M, BlockIQ1_M>(),
+    quantised<QuantType::IQ2_XXS, avx2::UnpackIQ2_XXS>(),
+    quantised<QuantType::IQ2_XS, avx2::UnpackIQ2_XS>(),
+    quantised<QuantType::IQ2_S, avx2::UnpackIQ2_S>(),
+    quantised<QuantType::IQ3_XXS, avx2::UnpackIQ3_XXS>(),
+    quantised<QuantType::IQ3_S, avx2::UnpackIQ3_S>(),
+    quantised<QuantType::IQ1_S, avx2::UnpackIQ1_S>(),
+    quantised<QuantType::IQ1_M, avx2::UnpackIQ1_M>(),
     decoded<QuantType::TQ1_0, BlockTQ1_0>(),
-    decoded<QuantType::TQ2_0, BlockTQ2_0>(),
-    decoded<QuantType::NVFP4, BlockNVFP4, 64>(),
+    quantised<QuantType::TQ2_0, avx2::UnpackTQ2_0>(),
+    quantised<QuantType::NVFP4, avx2::UnpackNVFP4>(),
     decoded<QuantType::Q1_0, BlockQ1_0, 128>(),
     decoded<QuantType::Q2_0, BlockQ2_0, 64>(),
 };

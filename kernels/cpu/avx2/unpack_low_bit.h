@@ -1,8 +1,22 @@
-// Blocks of 256 with two or three bits, 8 rows of them into a quarter of a tile: Q2_K, Q3_K.
+// Blocks of 256 with two or three bits, 8 rows of them into a quarter of a tile: Q2_K, Q3_K;
+// and TQ2_0.
 #pragma once
 #include "unpack_k_quants.h"
 
 namespace sharpi::avx2 {
+
+// Two bits, 32 columns from one byte's lowest to the next: half of a block from 32 bytes.
+inline void unpack_two_bits(Rows qs, Tile& tile, int part) {
+  for (int piece = 0; piece < 4; piece++) {  // 16 bytes: 4 x 16 columns, 32 apart
+    Ints x[4];
+    transpose16(qs + 16 * piece, x);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+      for (int k = 0; k < 4; k++)
+        store(tile.w[piece / 2 * 32 + 8 * i + piece % 2 * 4 + k][part],
+              bit_and(_mm256_srli_epi16(x[k], 2 * i), bytes(3)));
+  }
+}
 
 struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0, 3};
@@ -17,15 +31,18 @@ struct UnpackQ2_K {
     store_products<4>(low_half(d), scales, tile.scale, part);
     const Floats minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(d));
     store_products<4>(minus_dmin, mins, tile.offset, part);
-    for (int piece = 0; piece < 4; piece++) {  // 16 bytes: 4 x 16 columns, 32 apart
-      Ints x[4];
-      transpose16(blocks + (offsetof(BlockQ2_K, qs) + 16 * piece), x);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 4; k++)
-          store(tile.w[piece / 2 * 32 + 8 * i + piece % 2 * 4 + k][part],
-                bit_and(_mm256_srli_epi16(x[k], 2 * i), bytes(3)));
-    }
+    unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), tile, part);
+  }
+};
+
+struct UnpackTQ2_0 {
+  static constexpr TileKind kKind{32, false, 1, 3};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockTQ2_0);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Floats d = gather_halves(blocks + offsetof(BlockTQ2_0, d));
+    for (int g = 0; g < 8; g++) _mm256_store_ps(tile.scale[g] + part * kLanes, d);
+    unpack_two_bits(blocks + offsetof(BlockTQ2_0, qs), tile, part);
   }
 };
 

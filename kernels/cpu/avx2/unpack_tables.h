@@ -1,4 +1,4 @@
-// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4.
+// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 #pragma once
 #include "unpack_blocks_of_32.h"
 
@@ -8,6 +8,10 @@ inline void look_up(__m128i table, Ints w[8]) {
   for (int k = 0; k < 8; k++) w[k] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), w[k]);
 }
 inline __m128i nonlinear_values() { return _mm_setr_epi8(SHARPI_IQ4_VALUES); }
+// Twice the values of an E2M1 float, plus 12.
+inline __m128i e2m1_values() {
+  return _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+}
 
 struct IQ4_NL {
   using Block = BlockIQ4_NL;
@@ -34,8 +38,40 @@ struct MXFP4 {
   }
   static void values(Rows block, Ints w[8]) {
     split_nibbles(block + offsetof(Block, qs), w);
-    // Twice the values of an E2M1 float, plus 12.
-    look_up(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0), w);
+    look_up(e2m1_values(), w);
+  }
+};
+
+// Four groups of 16, each with a scale of 4 bits of exponent and 3 of mantissa.
+struct UnpackNVFP4 {
+  static constexpr TileKind kKind{16, false, 12, 24};
+  static constexpr int kBlockColumns = 64, kBlockBytes = sizeof(BlockNVFP4);
+
+  static void unpack(Rows blocks, int num_parts, Tile& tile, int part) {
+#pragma GCC unroll 1
+    for (int i = 0; i < num_parts; i += 2, blocks.start += kBlockBytes) {
+      const Ints codes = gather4(blocks);
+      for (int g = 0; g < 4; g++)
+        _mm256_store_ps(tile.scale[2 * i + g] + part * kLanes,
+                        scale(bit_and(_mm256_srli_epi32(codes, 8 * g), dwords(255))));
+      for (int half = 0; half < 2; half++) {
+        Ints x[4];  // two groups
+        transpose16(blocks + (offsetof(BlockNVFP4, qs) + 16 * half), x);
+        Ints w[8] = {low_nibbles(x[0]), low_nibbles(x[1]), high_nibbles(x[0]), high_nibbles(x[1]),
+                     low_nibbles(x[2]), low_nibbles(x[3]), high_nibbles(x[2]), high_nibbles(x[3])};
+        look_up(e2m1_values(), w);
+        for (int k = 0; k < 8; k++) store(tile.w[8 * (i + half) + k][part], w[k]);
+      }
+    }
+  }
+
+ private:
+  // Half of what the code says since the values are doubled; what would be NaN is 0.
+  static Floats scale(Ints code) {
+    const Ints nan = _mm256_cmpeq_epi32(code, dwords(0x7f));
+    const Ints bits =
+        _mm256_andnot_si256(nan, bit_and(_mm256_slli_epi32(code, 20), dwords(0x7f << 20)));
+    return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p119f));
   }
 };
 

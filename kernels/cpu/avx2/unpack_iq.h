@@ -1,0 +1,179 @@
+// Points of grids times signs, 8 rows into a quarter of a tile: IQ2_XXS to IQ3_S.
+//
+// Points are looked up row by row and written turned (iq_points.h); the rest is done for all rows.
+#pragma once
+#include <cstddef>
+
+#include "../iq_points.h"
+#include "quant_blocks.h"
+#include "tile.h"
+#include "transpose.h"
+
+namespace sharpi::avx2 {
+
+template <class Points>
+struct Turned : TurnedPoints<Points, kLanes> {
+  [[gnu::noinline]] explicit Turned(Rows blocks) {
+    for (int r = 0; r < kLanes; r++) this->set_row(r, blocks.at(r));
+  }
+  // 32 columns from 32 * part
+  void load(int part, Ints w[8]) const {
+    for (int k = 0; k < 8; k++) {
+      if constexpr (sizeof(typename Points::Point) == 4) {
+        w[k] = avx2::load(this->points[8 * part + k]);
+      } else {
+        const auto* both = reinterpret_cast<const float*>(this->points[4 * part + k / 2]);
+        const Floats a = _mm256_load_ps(both), b = _mm256_load_ps(both + 8);
+        const Floats four = k % 2 ? _mm256_shuffle_ps(a, b, 0xdd) : _mm256_shuffle_ps(a, b, 0x88);
+        w[k] = _mm256_castps_si256(four);
+      }
+    }
+  }
+};
+
+// Four times seven signs of each row, bits 0..6 of each byte, get their eighth: even in number.
+inline Ints even_signs(Ints seven) {
+  const Ints odd = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+  const Ints low = _mm256_shuffle_epi8(odd, low_nibbles(seven));
+  const Ints high = _mm256_shuffle_epi8(odd, high_nibbles(seven));
+  return bit_or(seven, _mm256_xor_si256(low, high));
+}
+// The same from 28 bits in one dword.
+inline Ints even_signs_of_28(Ints x) {
+  const Ints low =
+      bit_or(bit_and(x, dwords(0x7f)), bit_and(_mm256_slli_epi32(x, 1), dwords(0x7f00)));
+  const Ints high = bit_or(bit_and(_mm256_slli_epi32(x, 2), dwords(0x7f0000)),
+                           bit_and(_mm256_slli_epi32(x, 3), dwords(0x7f000000)));
+  return even_signs(bit_or(low, high));
+}
+
+// For shuffles: byte i of every dword, four times.
+inline Ints repeat_byte(int i) {
+  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  return _mm256_broadcastsi128_si256(_mm_add_epi8(first, _mm_set1_epi8(char(i))));
+}
+
+// Part `part` as bias + or - its points; bit i of a row's dword is the sign of its value i.
+template <int kBias, class Points>
+inline void put_signed(const Turned<Points>& points, int part_of_columns, Ints signs, Tile& tile,
+                       int part) {
+  Ints w[8];
+  points.load(part_of_columns, w);
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; k++) {
+    const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
+    const Ints spread = bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit);
+    const Ints minus = _mm256_cmpeq_epi8(spread, one_bit);
+    const Ints value = _mm256_sub_epi8(_mm256_xor_si256(w[k], minus), minus);
+    store(tile.w[8 * part_of_columns + k][part], _mm256_add_epi8(value, bytes(kBias)));
+  }
+}
+
+// d * (scale + 1/2) * factor
+inline Floats with_half(Floats d, Ints scale, float factor) {
+  const Floats x = _mm256_add_ps(to_float(scale), _mm256_set1_ps(0.5f));
+  return _mm256_mul_ps(_mm256_mul_ps(d, x), _mm256_set1_ps(factor));
+}
+// Nibble i of every dword; 0 <= i < 8.
+inline Ints nibble_of(Ints x, int i) { return bit_and(_mm256_srli_epi32(x, 4 * i), dwords(15)); }
+// Of group `group`.
+inline void put_scale(Floats scale, int group, Tile& tile, int part) {
+  _mm256_store_ps(tile.scale[group] + part * kLanes, scale);
+}
+
+struct UnpackIQ2_XXS {
+  static constexpr TileKind kKind{32, false, 43, 86};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XXS);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Turned<PointsOfIQ2_XXS> points(blocks);
+    const Floats d = gather_halves(blocks);
+    for (int g = 0; g < 8; g++) {
+      const Ints rest = gather4(blocks + (offsetof(BlockIQ2_XXS, qs) + 8 * g + 4));
+      put_scale(with_half(d, _mm256_srli_epi32(rest, 28), 0.25f), g, tile, part);
+      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), tile, part);
+    }
+  }
+};
+
+struct UnpackIQ3_XXS {
+  static constexpr TileKind kKind{32, false, 62, 124};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ3_XXS);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Turned<PointsOfIQ3_XXS> points(blocks);
+    const Floats d = gather_halves(blocks);
+    for (int g = 0; g < 8; g++) {
+      const Ints rest = gather4(blocks + (offsetof(BlockIQ3_XXS, qs) + 64 + 4 * g));
+      put_scale(with_half(d, _mm256_srli_epi32(rest, 28), 0.5f), g, tile, part);
+      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), tile, part);
+    }
+  }
+};
+
+// 16 nibbles at `offset`
+inline void unpack_nibble_scales(Rows blocks, size_t offset, Tile& tile, int part) {
+  const Floats d = gather_halves(blocks);
+  for (int half = 0; half < 2; half++) {
+    const Ints scales = gather4(blocks + (offset + 4 * half));
+    for (int i = 0; i < 8; i++)
+      put_scale(with_half(d, nibble_of(scales, i), 0.25f), 8 * half + i, tile, part);
+  }
+}
+
+struct UnpackIQ2_XS {
+  static constexpr TileKind kKind{16, false, 43, 86};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Turned<PointsOfIQ2_XS> points(blocks);
+    unpack_nibble_scales(blocks, offsetof(BlockIQ2_XS, scales), tile, part);
+    for (int i = 0; i < 8; i++) {
+      const Rows qs = blocks + (offsetof(BlockIQ2_XS, qs) + 8 * i);
+      put_signed<kKind.bias>(points, i, signs(gather4(qs), gather4(qs + 4)), tile, part);
+    }
+  }
+
+ private:
+  // From the top seven bits of four times 16.
+  static Ints signs(Ints first, Ints last) {
+    const Ints low = bit_or(bit_and(_mm256_srli_epi32(first, 9), dwords(0x7f)),
+                            bit_and(_mm256_srli_epi32(first, 17), dwords(0x7f00)));
+    const Ints high = bit_or(bit_and(_mm256_slli_epi32(last, 7), dwords(0x7f0000)),
+                             bit_and(_mm256_srli_epi32(last, 1), dwords(0x7f000000)));
+    return even_signs(bit_or(low, high));
+  }
+};
+
+struct UnpackIQ2_S {
+  static constexpr TileKind kKind{16, false, 43, 86};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_S);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Turned<PointsOfIQ2_S> points(blocks);
+    unpack_nibble_scales(blocks, offsetof(BlockIQ2_S, scales), tile, part);
+    for (int i = 0; i < 8; i++) {
+      const Ints signs = gather4(blocks + (offsetof(BlockIQ2_S, qs) + 32 + 4 * i));
+      put_signed<kKind.bias>(points, i, signs, tile, part);
+    }
+  }
+};
+
+struct UnpackIQ3_S {
+  static constexpr TileKind kKind{32, false, 15, 30};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ3_S);
+
+  static void unpack(Rows blocks, int, Tile& tile, int part) {
+    const Turned<PointsOfIQ3_S> points(blocks);
+    const Floats d = gather_halves(blocks);
+    const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
+    for (int g = 0; g < 8; g++) {
+      put_scale(with_half(d, nibble_of(scales, g), 2), g, tile, part);
+      const Ints signs = gather4(blocks + (offsetof(BlockIQ3_S, signs) + 4 * g));
+      put_signed<kKind.bias>(points, g, signs, tile, part);
+    }
+  }
+};
+
+}  // namespace sharpi::avx2
