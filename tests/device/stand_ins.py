@@ -1,0 +1,165 @@
+"""Modules that stand in for CuPy and torch: they keep what they are given, and compute nothing."""
+
+import ctypes
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+_TORCH_BIAS = "torch.nn.attention.bias"
+OUT_OF_MEMORY, OTHER_ERROR = 2, 719
+
+
+class CudaRuntimeError(Exception):
+    """As CuPy's: the status is a CUDA error code."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cudaError {status}")
+        self.status = status
+
+
+@dataclass
+class Card:
+    """What the stand-ins show of a machine; a status makes the call of that name fail."""
+
+    driver: int = 13000
+    runtime: int = 13000
+    count: int = 1
+    capability: str = "90"
+    torch_sees_it: bool = True
+    free: int = 5 << 30
+    failing: dict[str, int] = field(default_factory=dict)
+    log: list[tuple[Any, ...]] = field(default_factory=list)
+    stream: Any = None
+
+    def called(self, name: str, *values: Any) -> None:
+        """Notes a call, or fails it."""
+        if name in self.failing:
+            raise CudaRuntimeError(self.failing[name])
+        self.log.append((name, *values))
+
+    def calls(self, name: str) -> list[list[Any]]:
+        """The arguments of all calls of a name."""
+        return [values for called, *values in self.log if called == name]
+
+
+class Stream:
+    """A stream that is current within a `with`."""
+
+    ptr = 0x57
+
+    def __init__(self, card: Card, non_blocking: bool) -> None:
+        self.card, self.current = card, False
+        card.called("Stream", non_blocking)
+
+    def __enter__(self) -> "Stream":
+        self.current = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.current = False
+
+    def synchronize(self) -> None:
+        self.card.called("synchronize")
+
+    def begin_capture(self) -> None:
+        self.card.called("begin_capture")
+
+    def end_capture(self) -> Any:
+        self.card.called("end_capture")
+        return SimpleNamespace(launch=lambda stream: self.card.called("replay", stream))
+
+
+class Function:
+    """A kernel; knows whether the stream was current when it was started."""
+
+    def __init__(self, card: Card, module: "Module", entry: str) -> None:
+        self.card, self.module, self.entry = card, module, entry
+        self.max_dynamic_shared_size_bytes = 48 << 10
+
+    def __call__(
+        self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, **others: Any
+    ) -> None:
+        assert not others
+        assert self.card.stream.current
+        self.card.called("launch", self, grid, block, arguments, shared_mem)
+
+
+class Module:
+    """What RawModule keeps."""
+
+    def __init__(self, card: Card, code: str, options: tuple[str, ...]) -> None:
+        self.card, self.code, self.options = card, code, options
+        card.called("compile", self)
+
+    def get_function(self, entry: str) -> Function:
+        return Function(self.card, self, entry)
+
+
+def _allocation(card: Card, name: str, size: int, *flags: int) -> Any:
+    card.called(name, size, *flags)
+    if name == "PinnedMemory":
+        room = ctypes.create_string_buffer(size)
+        return SimpleNamespace(ptr=ctypes.addressof(room), room=room)
+    return SimpleNamespace(ptr=0x7000)
+
+
+def cupy_module(card: Card) -> ModuleType:
+    """What `import cupy` gives."""
+
+    def count() -> int:
+        card.called("getDeviceCount")
+        return card.count
+
+    def make_stream(non_blocking: bool) -> Stream:
+        card.stream = Stream(card, non_blocking)
+        return card.stream
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=CudaRuntimeError,
+        driverGetVersion=lambda: card.driver,
+        runtimeGetVersion=lambda: card.runtime,
+        getDeviceCount=count,
+        getDeviceProperties=lambda index: {"name": b"Some Card"},
+        memGetInfo=lambda: (card.free, 2 * card.free),
+        memcpyAsync=lambda *values: card.called("memcpyAsync", *values),
+        hostAllocMapped=2,
+        hostAllocPortable=1,
+    )
+    module = ModuleType("cupy")
+    module.RawModule = lambda code, options: Module(card, code, options)
+    module.cuda = SimpleNamespace(
+        runtime=runtime,
+        Device=lambda index: SimpleNamespace(
+            compute_capability=card.capability, use=lambda: card.called("use", index)
+        ),
+        Stream=make_stream,
+        Memory=lambda size: _allocation(card, "Memory", size),
+        PinnedMemory=lambda size, flags: _allocation(card, "PinnedMemory", size, flags),
+    )
+    return module
+
+
+def torch_module(card: Card) -> ModuleType:
+    """What `import torch` gives."""
+    module = ModuleType("torch")
+    module.__version__ = "9.9"
+    module.cuda = SimpleNamespace(
+        is_available=lambda: card.torch_sees_it,
+        ExternalStream=lambda pointer, device: SimpleNamespace(pointer=pointer, device=device),
+    )
+    return module
+
+
+def install(monkeypatch: pytest.MonkeyPatch, card: Card, *missing: str) -> None:
+    """Puts the stand-ins where imports look; `missing` packages cannot be imported."""
+    modules: dict[str, ModuleType | None] = {
+        "cupy": cupy_module(card),
+        "torch": torch_module(card),
+        _TORCH_BIAS: ModuleType(_TORCH_BIAS),
+    }
+    modules |= dict.fromkeys(missing)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
