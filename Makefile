@@ -30,8 +30,10 @@ $(VENV)/.installed: $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
+# NVRTC compiles the CUDA kernels in the tests; it needs no card.
 $(VENV)/.installed-test: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "hypothesis>=6"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "hypothesis>=6" \
+	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-test

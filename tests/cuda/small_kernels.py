@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from cpu_device import FORWARD, CpuDevice, host_bytes
+from cpu_device import FORWARD, CpuDevice
+from cpu_memory import host_bytes
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 

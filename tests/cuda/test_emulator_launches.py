@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from cpu_kernel import LaunchError
+from cpu_memory import host_bytes
 from small_kernels import SmallKernels, integers
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.errors import DeviceError
 
 KERNELS = SmallKernels("memory")
 GOOD: tuple[Argument, ...] = (None, np.int32(1), np.float32(2), np.int64(3))
@@ -48,7 +50,17 @@ def test_memory_is_aligned_and_unset() -> None:
     for num_bytes in (0, 1, 1000):
         memory = CpuDevice().allocate(num_bytes)
         assert (memory.address % 256, memory.num_bytes) == (0, num_bytes)
-        assert (memory.array == 0xFF).all()
+        assert (host_bytes(Span(memory, 0, num_bytes)) == 0xFF).all()
+
+
+def test_memory_runs_out_and_comes_back() -> None:
+    device = CpuDevice(memory_bytes=1000)
+    memory = device.allocate(600)
+    assert (memory.num_bytes, device.free_bytes) == (600, 400)
+    with pytest.raises(DeviceError, match="400 bytes left, not 401"):
+        device.allocate(401)
+    del memory
+    assert device.free_bytes == 1000
 
 
 def test_upload_and_download() -> None:

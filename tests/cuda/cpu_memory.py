@@ -1,0 +1,45 @@
+"""Memory of the host in the place of a card's."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.launch import Span
+
+ALIGNMENT = 256
+_CELL_BYTES = 12  # of shim/engine/cells.h
+
+
+class CpuMemory:
+    """Bytes of 0xff: floats that were never set read as NaN, ids as -1."""
+
+    def __init__(self, num_bytes: int) -> None:
+        room = np.full(num_bytes + ALIGNMENT, 0xFF, np.uint8)
+        start = -room.ctypes.data % ALIGNMENT
+        self.array: npt.NDArray[np.uint8] = room[start : start + num_bytes]
+        self._address = room.ctypes.data + start
+        self._cells: npt.NDArray[np.uint8] | None = None
+
+    @property
+    def address(self) -> int:
+        return self._address
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.array)
+
+    def cells(self, offset: int) -> int:
+        """Address of what the engine knows of the bytes from `offset` on; once made, it stays."""
+        if self._cells is None:
+            self._cells = np.zeros(self.num_bytes * _CELL_BYTES, np.uint8)
+        return self._cells.ctypes.data + offset * _CELL_BYTES
+
+
+def memory_of(span: Span) -> CpuMemory:
+    """The memory, which must be the host's."""
+    assert isinstance(span.memory, CpuMemory), "memory of another device"
+    return span.memory
+
+
+def host_bytes(span: Span) -> npt.NDArray[np.uint8]:
+    """The host's view of a span."""
+    return memory_of(span).array[span.offset : span.offset + span.num_bytes]

@@ -1,0 +1,60 @@
+"""A kernel's text stands alone: every local header is in it, once, and lines keep their names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sharpi.device.kernel_source import kernel_source
+from sharpi.device.nvrtc import compile_options, own_options
+from sharpi.resources import kernels_folder
+
+NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").glob("*.cu"))
+_PLACE = re.compile(r'#line (\d+) "(.+)"')
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stands_alone(name: str) -> None:
+    assert not re.search(r'#include "', kernel_source(name))
+    assert "#pragma once" not in kernel_source(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_keep_their_names(name: str) -> None:
+    """Each line stands in the file and at the line that the compiler will name."""
+    files = [*(kernels_folder() / "cuda").iterdir(), *kernels_folder().glob("*.h")]
+    lines = {path.name: path.read_text(encoding="utf-8").splitlines() for path in files}
+    file, number = "", 0
+    for line in kernel_source(name).splitlines():
+        if place := _PLACE.match(line):
+            file, number = place[2], int(place[1])
+            continue
+        assert line in (lines[file][number - 1], ""), f"{file}:{number}"
+        number += 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headers_come_once(name: str) -> None:
+    starts = [place[2] for place in _PLACE.finditer(kernel_source(name)) if place[1] == "1"]
+    assert len(starts) == len(set(starts))
+    assert starts[0] == f"{name}.cu"
+
+
+def test_a_header_of_both_languages_is_found() -> None:
+    assert "struct BlockQ4_K" in kernel_source("matvec")
+
+
+def test_a_missing_header_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "alone.cu").write_text('#include "gone.cuh"\n')
+    monkeypatch.setattr("sharpi.device.kernel_source.kernels_folder", lambda: tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"gone\.cuh"):
+        kernel_source("alone")
+
+
+def test_options() -> None:
+    assert own_options() == ("-std=c++17",)
+    assert own_options("q4_k") == ("-std=c++17", "-DONLY_Q4_K")
+    options = compile_options(86, "f16")
+    assert options[:2] == ("-std=c++17", "-DONLY_F16")
+    assert {"-ftz=true", "-arch=sm_86"} < set(options)
