@@ -22,7 +22,10 @@ class Temperature:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSettings:
-    """One layer's attention; `rope` None leaves positions out."""
+    """One layer's attention; `rope` None leaves positions out.
+
+    `query_holds_gate`: the rows of each head's query are followed by those of a gate as wide.
+    """
 
     shape: AttentionShape
     rope: Rope | None
@@ -30,6 +33,7 @@ class AttentionSettings:
     norm_epsilon: float
     head_norms: HeadNorms = "before_rope"
     temperature: Temperature | None = None
+    query_holds_gate: bool = False
 
     @property
     def kv_shape(self) -> AttentionShape:
@@ -45,7 +49,8 @@ class AttentionSettings:
         """Projections with their biases, and what else the file has for the layer."""
         shape, hidden = self.shape, self.hidden_size
         q_width, k_width = shape.num_heads * shape.key_dim, shape.num_kv_heads * shape.key_dim
-        heights = (q_width, k_width, shape.num_kv_heads * shape.value_dim)
+        q_rows = 2 * q_width if self.query_holds_gate else q_width
+        heights = (q_rows, k_width, shape.num_kv_heads * shape.value_dim)
         columns = shape.num_heads * shape.value_dim
         epsilon = self.norm_epsilon
         q, k, v = _projections(tensors, heights, hidden)
@@ -101,6 +106,8 @@ class Attention:
         q, k, v, *gate = ops.linear(
             h, [self.q, self.k, self.v, *([self.gate] if self.gate else [])]
         )
+        if settings.query_holds_gate:
+            q, *gate = ops.split(q, (shape.key_dim, shape.key_dim), groups=shape.num_heads)
         q = self._place(ops, q, self.q_norm, shape.num_heads, angles)
         k = self._place(ops, k, self.k_norm, shape.num_kv_heads, angles)
         if settings.temperature is not None:

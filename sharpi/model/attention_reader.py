@@ -37,7 +37,13 @@ class AttentionReader:
         if rope is None and spec.temperature_interval:
             temperature = Temperature(spec.temperature_interval, spec.temperature_rate)
         return AttentionSettings(
-            shape, rope, self._keys.hidden_size, self._epsilon, spec.head_norms, temperature
+            shape,
+            rope,
+            self._keys.hidden_size,
+            self._epsilon,
+            spec.head_norms,
+            temperature,
+            spec.query_holds_gate,
         )
 
     def _rope(self, window: int) -> Rope:

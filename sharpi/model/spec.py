@@ -30,7 +30,7 @@ class ArchitectureSpec:
     file does not say. `head_norms`: whether queries and keys are normed before or after they are
     rotated, or after it and by length alone. `temperature_interval` and `temperature_rate`: layers
     without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)).
-    `recurrent`: what the layers without attention have in its place; which these are the file
+    `query_holds_gate`: see AttentionSettings. `recurrent`: what the layers without attention have in its place; which these are the file
     tells by flags, by a period for which `attention_period` stands in, or by KV heads of 0.
     `delta_net_heads`: see DeltaNetShape. `activation` and `scoring`: names of the enums. `router_normalises`: whether the chosen weights
     are rescaled to sum to one when the file has no key for it. `weighs_expert_input`: see
@@ -49,6 +49,7 @@ class ArchitectureSpec:
     head_norms: HeadNorms = "before_rope"
     temperature_interval: int = 0
     temperature_rate: float = 0.0
+    query_holds_gate: bool = False
     recurrent: RecurrentKind = "none"
     attention_period: int = 0
     delta_net_heads: HeadOrder = "grouped"

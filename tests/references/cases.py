@@ -43,6 +43,20 @@ GRANITE_SCALES = {
 
 SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
 
+DELTA_NET = {
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "full_attention_interval": 2,
+    "hidden_size": 32,
+    "head_dim": 16,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_conv_kernel_dim": 4,
+    "rms_norm_eps": 1e-6,
+}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -256,4 +270,41 @@ CASES = (
         },
         llama_cpp_agrees=False,
     ),
+    Case(
+        "lfm2moe",
+        "Lfm2MoeForCausalLM",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["conv", "full_attention", "conv"],
+            "num_dense_layers": 1,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "conv_L_cache": 3,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "qwen3next",
+        "Qwen3NextForCausalLM",
+        DELTA_NET
+        | {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 64,
+        },
+    ),
+    Case(
+        "qwen35moe",
+        "Qwen3_5MoeForCausalLM",
+        DELTA_NET
+        | {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 64,
+        },
+    ),
+    Case("qwen35", "Qwen3_5ForCausalLM", DELTA_NET | {"tie_word_embeddings": True}),
 )

@@ -23,6 +23,7 @@ def load_converter(folder: Path) -> Any:
     sys.path[:0] = [str(folder / "gguf-py"), str(folder)]
     converter = importlib.import_module("conversion")
     converter.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+    converter.ModelBase.no_mtp = True  # the tiny models predict one token at a time
     transformers.AutoTokenizer.from_pretrained = PreTrainedTokenizerFast.from_pretrained
     return converter
 

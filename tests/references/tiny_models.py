@@ -79,7 +79,9 @@ def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> No
 
 
 def _norm_mean(name: str, model_type: str) -> float:
-    """Around 1, which Gemma stores as 0; its norms after a branch are smaller, as `_gain` says."""
+    """Around 1, which some store as 0; Gemma's after a branch are smaller, as `_gain` says."""
+    if model_type.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name:
+        return 0.0
     if not model_type.startswith("gemma3"):
         return 1.0
     return -0.6 if "post_" in name and "layernorm" in name else 0.0
@@ -92,6 +94,7 @@ def _gain(name: str) -> float:
         "mlp.gate.": 2.0,
         "feed_forward.gate.": 2.0,
         "conv.out_proj": 0.5,
+        "linear_attn.out_proj": 0.25,
         "router": 2.0,
     }
     return next((gain for part, gain in gains.items() if part in name), 1.0)
