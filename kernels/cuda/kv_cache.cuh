@@ -15,7 +15,7 @@ struct KvF16 {
   static __device__ __forceinline__ size_t head_bytes(int dim) { return size_t(kPage) * dim * 2; }
 
   static __device__ __forceinline__ uint4 load(const uint8_t* head, int at, int dim, int piece) {
-    const uint8_t* p = head + (size_t(at) * dim + piece * kPiece) * 2;
+    const uint8_t* p = head + unsigned(at * dim + piece * kPiece) * 2;
     if (dim % kPiece == 0) return *(const uint4*)p;
     const uint32_t* pairs = (const uint32_t*)p;
     const int left = (dim - piece * kPiece) / 2;
@@ -44,13 +44,13 @@ struct KvQ8_0 {
   static __device__ __forceinline__ size_t head_bytes(int dim) {
     return size_t(kPage) * (dim + dim / 32 * 2);
   }
-  static __device__ __forceinline__ size_t scale_at(int at, int dim, int block) {
-    return size_t(kPage) * dim + (size_t(at) * (dim / 32) + block) * 2;
+  static __device__ __forceinline__ unsigned scale_at(int at, int dim, int block) {
+    return kPage * dim + (at * (dim / 32) + block) * 2;
   }
 
   // x, y: 8 bytes; z: the bits of their scale
   static __device__ __forceinline__ uint4 load(const uint8_t* head, int at, int dim, int piece) {
-    const uint2 q = *(const uint2*)(head + size_t(at) * dim + piece * kPiece);
+    const uint2 q = *(const uint2*)(head + unsigned(at * dim + piece * kPiece));
     return make_uint4(q.x, q.y, *(const uint16_t*)(head + scale_at(at, dim, piece / 4)), 0u);
   }
 

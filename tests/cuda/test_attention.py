@@ -1,0 +1,185 @@
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from activation_rows import rounding_error, unpack_rows
+from device_arrays import empty, read, upload
+from kv_pages import PAGE, pack_pages, round_row
+
+from sharpi.device.device import Device
+from sharpi.ops.cuda.activations import activation_bytes
+from sharpi.ops.cuda.attention import attention, scratch_bytes
+from sharpi.ops.cuda.heads import KvType
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    positions: tuple[int, ...]
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    key_dim: int = 64
+    value_dim: int = 64
+    window: int = 0
+    soft_cap: float = 0.0
+    has_sinks: bool = False
+    kv_type: KvType = "f16"
+
+    @property
+    def scale(self) -> float:
+        return self.key_dim**-0.5
+
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.key_dim + self.num_heads)
+
+    def queries(self) -> Array:
+        shape = (len(self.positions), self.num_heads, self.key_dim)
+        return self.rng().normal(0, 2, shape).astype(np.float32)
+
+    def cache(self) -> tuple[Array, Array]:
+        """Keys and values (positions, KV heads, dim), before they are rounded."""
+        rng, count = self.rng(), max(self.positions) + 1
+        return (
+            rng.normal(0, 1.5, (count, self.num_kv_heads, self.key_dim)).astype(np.float32),
+            rng.normal(0, 1.5, (count, self.num_kv_heads, self.value_dim)).astype(np.float32),
+        )
+
+    def sinks(self) -> Array | None:
+        return (
+            self.rng().normal(0, 2, self.num_heads).astype(np.float32) if self.has_sinks else None
+        )
+
+    def want(self) -> Array:
+        """In float64, on the keys and values as the cache rounds them: (T, heads * value_dim)."""
+        group = self.num_heads // self.num_kv_heads
+        keys, values = (
+            np.repeat(round_row(rows, self.kv_type), group, axis=1).astype(np.float64)
+            for rows in self.cache()
+        )
+        scores = np.einsum("thd,phd->thp", self.queries().astype(np.float64), keys) * self.scale
+        if self.soft_cap:
+            scores = self.soft_cap * np.tanh(scores / self.soft_cap)
+        distance = np.array(self.positions)[:, None] - np.arange(len(keys))
+        visible = (distance >= 0) & ((distance < self.window) | (self.window == 0))
+        scores = np.where(visible[:, None], scores, -np.inf)
+        sinks = self.sinks()
+        peak = scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores - peak)
+        total = weights.sum(axis=-1, keepdims=True)
+        if sinks is not None:
+            total = total + np.exp(sinks[None, :, None] - peak)
+        return np.einsum("thp,phd->thd", weights / total, values).reshape(len(distance), -1)
+
+
+def attend(
+    device: Device, case: Case, tokens: slice = slice(None), max_positions: int = 0, planes: int = 0
+) -> tuple[Array, Array]:
+    """The kernels' floats (T, heads * value_dim) and rounded rows; pages in a wild order."""
+    keys, values = case.cache()
+    num_pages = -(-len(keys) // PAGE)
+    table = np.random.default_rng(7).permutation(num_pages + 2)[:num_pages].astype(np.int32)
+    queries = case.queries()[tokens]
+    positions = np.array(case.positions, np.int32)[tokens]
+    columns, count = case.num_heads * case.value_dim, len(positions)
+    sizes = {"tokens": count, "num_heads": case.num_heads, "value_dim": case.value_dim}
+    limit = max_positions or len(keys)
+    scratch = empty(device, scratch_bytes(**sizes, max_positions=limit))
+    out = empty(device, count * columns * 4)
+    rounded = empty(device, count * activation_bytes(columns, planes)) if planes else None
+    sinks = case.sinks()
+    launches = attention(
+        upload(device, queries),
+        upload(device, pack_pages(keys, case.kv_type, table, num_pages + 2)),
+        upload(device, pack_pages(values, case.kv_type, table, num_pages + 2)),
+        *(out, rounded, scratch),
+        **sizes,
+        page_table=upload(device, table),
+        positions=upload(device, positions),
+        num_kv_heads=case.num_kv_heads,
+        key_dim=case.key_dim,
+        scale=case.scale,
+        window=case.window,
+        soft_cap=case.soft_cap,
+        sinks=None if sinks is None else upload(device, sinks),
+        kv_type=case.kv_type,
+        planes=planes,
+        max_positions=limit,
+    )
+    for launch in launches:
+        device.launch(launch)
+    floats = read(device, out, np.float32, (count, columns))
+    rows = np.zeros(0) if rounded is None else read(device, rounded, np.uint8, (rounded.num_bytes,))
+    return floats, rows
+
+
+def check(device: Device, case: Case) -> None:
+    out, _ = attend(device, case)
+    np.testing.assert_allclose(out, case.want(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("position", [0, 1, 63, 64, 255, 256, 600])
+def test_positions(device: Device, position: int) -> None:
+    check(device, Case((position,)))
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads"), [(1, 1), (2, 2), (3, 1), (5, 1), (16, 2), (9, 1), (24, 2)]
+)
+def test_groups(device: Device, num_heads: int, num_kv_heads: int, kv_type: KvType) -> None:
+    """Groups of every size, those that need several blocks included."""
+    check(device, Case((70, 2), num_heads, num_kv_heads, kv_type=kv_type))
+
+
+@pytest.mark.parametrize(
+    ("key_dim", "value_dim"), [(2, 2), (80, 80), (72, 40), (70, 74), (192, 128), (576, 512)]
+)
+def test_dims(device: Device, key_dim: int, value_dim: int) -> None:
+    check(device, Case((90,), 3, 1, key_dim, value_dim))
+
+
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(32, 32), (96, 160), (256, 256)])
+def test_dims_of_q8_0(device: Device, key_dim: int, value_dim: int) -> None:
+    check(device, Case((90,), 3, 1, key_dim, value_dim, kv_type="q8_0"))
+
+
+@pytest.mark.parametrize("window", [1, 64, 100, 300])
+def test_window(device: Device, window: int) -> None:
+    check(device, Case((5, 299, 520), window=window))
+
+
+def test_soft_cap_and_sinks(device: Device) -> None:
+    check(device, Case((3, 290), soft_cap=2.0))
+    check(device, Case((3, 290), has_sinks=True, window=128))
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+@pytest.mark.parametrize(("num_heads", "value_dim"), [(4, 64), (4, 40), (16, 10)])
+def test_rounded(device: Device, num_heads: int, value_dim: int, planes: int) -> None:
+    """Heads that are no multiple of 32 share rounded blocks."""
+    case = Case((40, 270), num_heads, 2, 64, value_dim)
+    out, rows = attend(device, case, planes=planes)
+    np.testing.assert_allclose(out, case.want(), rtol=1e-5, atol=1e-5)
+    rounded = unpack_rows(rows, 2, num_heads * value_dim, planes)
+    assert (np.abs(rounded - out) <= rounding_error(out, planes)).all()
+
+
+def test_bits_do_not_depend_on_the_launch(device: Device) -> None:
+    """Alone or among others, in a small grid or a large one."""
+    case = Case((255, 256, 257, 258), num_heads=6, window=200)
+    together, _ = attend(device, case)
+    for token in range(4):
+        alone, _ = attend(device, case, slice(token, token + 1), max_positions=1024)
+        np.testing.assert_array_equal(alone[0], together[token])
+
+
+def test_large_scores_do_not_overflow(device: Device) -> None:
+    class Loud(Case):
+        def queries(self) -> Array:
+            return super().queries() * 100
+
+    out, _ = attend(device, Loud((300,)))
+    np.testing.assert_allclose(out, Loud((300,)).want(), rtol=1e-3, atol=1e-3)
