@@ -19,6 +19,7 @@ from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
+from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights
 from sharpi.ops.state_layout import StateLayout
 from sharpi.tiers.facts import ModelFacts
@@ -85,7 +86,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         runner=runner,
         notes=(
             *tokenizer.notes,
-            *_unused_note(weights),
+            *notes_on_extra(weights.unused, model_config.num_layers),
             *settings.notes,
             *card.notes,
             *_notes(plan, warning),
@@ -165,10 +166,3 @@ def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: Mo
         raise file_fault(
             file.path, f"corrupt: {tokenizer.vocab_size} tokens, but embeddings for only {rows}"
         )
-
-
-def _unused_note(weights: ModelWeights) -> tuple[str, ...]:
-    if not weights.unused:
-        return ()
-    shown = ", ".join(weights.unused[:4]) + (", ..." if len(weights.unused) > 4 else "")
-    return (f"{len(weights.unused)} tensors are not used by this architecture: {shown}",)

@@ -1,13 +1,14 @@
 """Reads how every layer of a model attends: heads, windows, scale and rotation."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from sharpi.model.attention import AttentionSettings, Temperature
 from sharpi.model.keys import Keys
 from sharpi.model.rope import Rope, RopeScaling, read_scaling
-from sharpi.model.spec import ArchitectureSpec
+from sharpi.model.spec import ArchitectureSpec, HeadNorms
 from sharpi.ops.interface import AttentionShape
 
 MAX_HEAD_DIM = 1024
@@ -18,7 +19,7 @@ class AttentionReader:
 
     def __init__(self, keys: Keys, spec: ArchitectureSpec, norm_epsilon: float) -> None:
         self._keys, self._spec, self._epsilon = keys, spec, norm_epsilon
-        self._scaling = read_scaling(keys.metadata, keys.architecture, spec.yarn_rounds_ramp)
+        self._scaling = self._read_scaling()
         self._base = keys.positive("rope.freq_base", 10000.0)
         self._local_base = keys.positive("rope.freq_base_swa", spec.local_rope_base)
         self._heads = keys.per_layer("attention.head_count", minimum=0)
@@ -31,26 +32,52 @@ class AttentionReader:
 
     def layer(self, index: int) -> AttentionSettings:
         """One layer's settings."""
-        shape, spec = self._shape(index), self._spec
-        rope = None if _is_last(index, spec.no_rope_period) else self._rope(shape.window)
-        temperature = None
-        if rope is None and spec.temperature_interval:
-            temperature = Temperature(spec.temperature_interval, spec.temperature_rate)
+        shape = self._shape(index)
+        rope = self._rope(shape.window)
         return AttentionSettings(
-            shape,
-            rope,
-            self._keys.hidden_size,
-            self._epsilon,
-            spec.head_norms,
-            temperature,
-            spec.query_holds_gate,
+            shape=shape,
+            rope=rope,
+            hidden_size=self._keys.hidden_size,
+            norm_epsilon=self._epsilon,
+            head_norms=self._head_norms(),
+            temperature=None if rope else self._temperature(),
+            query_holds_gate=self._spec.query_holds_gate,
         )
 
-    def _rope(self, window: int) -> Rope:
+    def _read_scaling(self) -> RopeScaling:
+        keys, spec = self._keys, self._spec
+        scaling = read_scaling(keys.metadata, keys.architecture, spec.yarn_rounds_ramp)
+        if scaling.kind == "divided" and spec.long_rope_factor:
+            return replace(scaling, attention_factor=spec.long_rope_factor)
+        return scaling
+
+    def _head_norms(self) -> HeadNorms:
+        count = self._spec.unnormed_expert_count
+        if count and self._keys.integer("expert_count", 0) == count:
+            return "none"
+        return self._spec.head_norms
+
+    def _temperature(self) -> Temperature | None:
+        keys, spec = self._keys, self._spec
+        interval = keys.integer("attention.temperature_length", spec.temperature_interval)
+        rate = keys.number("attention.temperature_scale", spec.temperature_rate)
+        return Temperature(interval, rate) if interval > 0 and rate else None
+
+    def _rope(self, window: int) -> Rope | None:
+        if not self._rotates() or (
+            self._spec.ropes_windows_only and self._window and not window
+        ):
+            return None
         interleaved = self._spec.rope_pairing == "interleaved"
         if window and self._local_base:
             return Rope(self._rope_dims, self._local_base, RopeScaling(), interleaved, False)
         return Rope(self._rope_dims, self._base, self._scaling, interleaved)
+
+    def _rotates(self) -> bool:
+        """Whether there are positions at all; Granite says so by a key with another name."""
+        if self._spec.rope_use == "flagged":
+            return self._keys.flag("rope.scaling.finetuned", True)
+        return self._spec.rope_use == "always"
 
     def _shape(self, layer: int) -> AttentionShape:
         keys, num_heads, num_kv_heads = self._keys, self._heads[layer], self._kv_heads[layer]

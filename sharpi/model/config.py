@@ -5,7 +5,7 @@ what a part of a layer needs is read by the part's own file.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import printable
@@ -24,6 +24,7 @@ from sharpi.ops.recurrent import RecurrentShape
 class ModelConfig:
     """One model's hyperparameters; names follow Hugging Face with `num_` spelled out.
 
+    `has_long_context`: whether more positions are to be held than the rope was first made for.
     `num_predict_layers`: layers behind the model's own that predict further tokens; not run.
     """
 
@@ -39,6 +40,12 @@ class ModelConfig:
     embedding_scale: float
     logit_scale: float
     final_soft_cap: float
+    has_long_context: bool = False
+
+    def for_context(self, num_positions: int) -> "ModelConfig":
+        """The configuration for a KV cache of so many positions."""
+        originals = [m.rope.scaling.original_context for m in self.mixers if m.rope]
+        return replace(self, has_long_context=num_positions > max(originals, default=0))
 
     @property
     def attention(self) -> tuple[AttentionShape, ...]:

@@ -21,7 +21,10 @@ DoubleArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """`kind` is "none", "linear" or "yarn"; the rest as in the `rope.scaling.*` keys.
+    """`kind` is "none", "linear", "yarn" or "divided"; the rest as in the `rope.scaling.*` keys.
+
+    "divided" leaves the frequencies to the file's divisors, of which there are some for contexts up
+    to `original_context` and some for longer ones (LongRoPE, arXiv 2402.13753).
 
     `attention_factor` 0 is the paper's own, 1 + ln(factor) / 10. `rounds_ramp`: whether YaRN's ramp
     begins and ends at whole pairs.
@@ -72,6 +75,10 @@ def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True
     """The file's scaling; raises UnsupportedModelError for a kind that is not known,
     ModelFileError for a factor below 0."""
     prefix = f"{architecture}.rope.scaling"
+    divided = metadata.get_float(f"{prefix}.attn_factor", 0.0)
+    if divided > 0:
+        context = metadata.get_int(f"{prefix}.original_context_length")
+        return RopeScaling("divided", original_context=context, attention_factor=divided)
     factor = metadata.get_float(f"{prefix}.factor", 0.0)
     if factor < 0:
         raise file_fault(metadata.path, f"{prefix}.factor is {factor}, less than 0")
@@ -108,6 +115,8 @@ def rope_table(
     scale = 1.0
     if scaling.kind == "linear":
         frequencies = frequencies / scaling.factor
+    elif scaling.kind == "divided":
+        scale = scaling.attention_factor
     elif scaling.kind == "yarn":
         frequencies = _yarn(frequencies, dims, base, scaling)
         scale = scaling.attention_factor or 1.0 + 0.1 * math.log(scaling.factor)

@@ -14,39 +14,48 @@ from sharpi.ops.recurrent import HeadOrder
 from sharpi.resources import models_folder
 
 RopePairing = Literal["half", "interleaved"]
+RopeUse = Literal["always", "flagged", "never"]
 RecurrentKind = Literal["none", "short_convolution", "delta_net", "mamba2"]
-HeadNorms = Literal["before_rope", "after_rope", "length_after_rope"]
+HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchitectureSpec:
     """One architecture's named behaviours.
 
-    `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1. `no_rope_period`: every
-    so many layers one leaves positions out, 0 for none. `yarn_rounds_ramp`: see RopeScaling.
+    `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1. `ropes_windows_only`:
+    whether layers that see everything leave positions out, in a model where others have a window.
+    `yarn_rounds_ramp`: see RopeScaling. `long_rope_factor`: what replaces the file's attention
+    factor where its divisors depend on the context, 0 for nothing.
     `local_rope_base`: RoPE base of windowed layers when the file has no key, 0 for that of the
     others. `window_period`: every so many layers one sees everything, when the file has no pattern;
     0 for a window on all. `chunk_size`: windows are chunks, and of so many positions where the
     file does not say. `head_norms`: whether queries and keys are normed before or after they are
-    rotated, or after it and by length alone. `temperature_interval` and `temperature_rate`: layers
-    without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)).
-    `query_holds_gate`: see AttentionSettings. `recurrent`: what the layers without attention have in its place; which these are the file
-    tells by flags, by a period for which `attention_period` stands in, or by KV heads of 0.
-    `delta_net_heads`: see DeltaNetShape. `activation` and `scoring`: names of the enums. `router_normalises`: whether the chosen weights
-    are rescaled to sum to one when the file has no key for it. `weighs_expert_input`: see
-    ExpertBanks. `divides_logits`: whether the logit scale divides (Granite) or multiplies.
+    rotated, or after it and by length alone; `unnormed_expert_count`: not in models of so many
+    experts. `temperature_interval` and `temperature_rate`: layers
+    without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)), unless
+    the file has other numbers.
+    `query_holds_gate`: see AttentionSettings. `recurrent`: what the layers without attention have
+    in its place; which these are the file tells by flags, by a period for which `attention_period`
+    stands in, or by KV heads of 0. `delta_net_heads`: see DeltaNetShape. `activation` and
+    `scoring`: names of the enums. `router_normalises`: whether the chosen weights are rescaled to
+    sum to one when the file has no key for it. `weighs_expert_input`: see ExpertBanks.
+    `divides_logits`: whether the logit scale divides (Granite) or multiplies.
     `hidden_query_scale_layers`: models of so many layers scale queries by hidden / heads.
     `tensors`: a part's usual name -> its name in this architecture's files.
     """
 
     name: str
     rope_pairing: RopePairing = "half"
-    no_rope_period: int = 0
+    rope_use: RopeUse = "always"
+    ropes_windows_only: bool = False
     yarn_rounds_ramp: bool = True
+    long_rope_factor: float = 0.0
     local_rope_base: float = 0.0
     window_period: int = 0
     chunk_size: int = 0
     head_norms: HeadNorms = "before_rope"
+    unnormed_expert_count: int = 0
     temperature_interval: int = 0
     temperature_rate: float = 0.0
     query_holds_gate: bool = False
@@ -101,6 +110,7 @@ def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
             raise ValueError(f"models/{architecture}.toml: {value!r} is no {enum.__name__}")
     for key, choices in (
         ("rope_pairing", RopePairing),
+        ("rope_use", RopeUse),
         ("head_norms", HeadNorms),
         ("recurrent", RecurrentKind),
         ("delta_net_heads", HeadOrder),

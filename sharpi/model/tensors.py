@@ -49,9 +49,10 @@ class TensorSource:
         return tuple(name for name in self.file.tensors if name not in self.taken)
 
     def vector(self, name: str, *sizes: int) -> FloatArray:
-        """A one-dimensional tensor of one of these sizes, as float32."""
+        """A tensor of one row, of one of these sizes, as float32."""
         tensor = self.tensor(name)
-        if len(tensor.shape) != 1 or tensor.shape[0] not in sizes:
+        is_row = all(size == 1 for size in tensor.shape[:-1])
+        if not is_row or tensor.shape[-1] not in sizes:
             self._check(tensor, sizes[:1])
         return self._floats(tensor)
 

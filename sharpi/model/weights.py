@@ -51,8 +51,11 @@ def _layer(tensors: TensorSource, config: ModelConfig, index: int) -> Layer:
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
-    """Of the frequencies of the layers whose rope is divided."""
-    divided = {
-        mixer.rope.dims // 2 for mixer in config.mixers if mixer.rope and mixer.rope.is_divided
-    }
-    return source.optional_vector("rope_freqs.weight", *divided)
+    """Of the frequencies of the layers whose rope is divided; some files have two sets."""
+    ropes = {mixer.rope for mixer in config.mixers if mixer.rope}
+    sizes = {rope.dims // 2 for rope in ropes if rope.is_divided}
+    short = source.optional_vector("rope_factors_short.weight", *sizes)
+    long = source.optional_vector("rope_factors_long.weight", *sizes)
+    if any(rope.scaling.kind == "divided" for rope in ropes):
+        return long if config.has_long_context else short
+    return source.optional_vector("rope_freqs.weight", *sizes)

@@ -41,7 +41,29 @@ GRANITE_SCALES = {
     "logits_scaling": 2.5,
 }
 
+HALF_ROTATED = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "original_max_position_embeddings": 4096,
+    "short_factor": [1.0, 1.1, 1.2, 1.4, 1.7, 2.1, 2.6, 3.2],
+    "long_factor": [1.0, 1.5, 2.2, 3.4, 5.0, 8.0, 12.0, 16.0],
+    "short_mscale": 1.243163121016122,
+    "long_mscale": 1.243163121016122,
+}
+SIGMOID_ROUTER = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 1.5,
+    "scoring_func": "sigmoid",
+}
+
 SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
+
 
 DELTA_NET = {
     "num_hidden_layers": 3,
@@ -63,13 +85,17 @@ class Case:
     """One reference: `model_class` and the `overrides` of its configuration over `SHARED`.
 
     `llama_cpp_agrees` is False where llama.cpp does not read what its converter writes, or computes
-    something else, so that only transformers can tell.
+    something else, so that only transformers can tell. `added_keys` are written beside the
+    converter's. `rename` names the function of `renames.py` that turns the saved model into one of
+    an architecture that transformers does not have, but whose arithmetic is the same.
     """
 
     name: str
     model_class: str
     overrides: dict[str, Any] = field(default_factory=dict)
     llama_cpp_agrees: bool = True
+    added_keys: dict[str, int | float] = field(default_factory=dict)
+    rename: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -79,7 +105,9 @@ class Case:
     @property
     def num_experts(self) -> int:
         """Routed experts of a layer, 0 in a dense model."""
-        return self._first("num_local_experts", "num_experts", "n_routed_experts")
+        return self._first(
+            "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"
+        )
 
     @property
     def num_used(self) -> int:
@@ -87,7 +115,8 @@ class Case:
         return self._first("num_experts_per_tok", "moe_k", "moe_topk")
 
     def _first(self, *names: str) -> int:
-        return next((self.settings[name] for name in names if name in self.settings), 0)
+        value = next((self.settings[name] for name in names if name in self.settings), 0)
+        return int(value[0] if isinstance(value, list) else value)
 
 
 SHARED: dict[str, Any] = {
@@ -269,6 +298,151 @@ CASES = (
             "rope_parameters": YARN_ROPE | {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
         },
         llama_cpp_agrees=False,
+    ),
+    Case(
+        "glm4moe",
+        "Glm4MoeForCausalLM",
+        SIGMOID_ROUTER
+        | {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "num_nextn_predict_layers": 1,
+            "rope_parameters": HALF_ROTATED,
+        },
+    ),
+    Case(
+        "glm4moe-groups",
+        "Glm4MoeForCausalLM",
+        SIGMOID_ROUTER
+        | {
+            "num_hidden_layers": 1,
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": False,
+            "first_k_dense_replace": 0,
+            "num_nextn_predict_layers": 0,
+            "rope_parameters": HALF_ROTATED,
+        },
+    ),
+    Case(
+        "dots1",
+        "Dots1ForCausalLM",
+        SIGMOID_ROUTER | {"n_shared_experts": 2, "num_key_value_heads": 4, "head_dim": 16},
+    ),
+    Case(
+        "ernie4_5-moe",
+        "Ernie4_5_MoeForCausalLM",
+        {
+            "moe_num_experts": 8,
+            "moe_k": 2,
+            "moe_intermediate_size": 32,
+            "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1,
+            "moe_layer_interval": 1,
+            "use_bias": False,
+        },
+    ),
+    Case(
+        "hunyuan-moe",
+        "HunYuanMoEV1ForCausalLM",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "moe_topk": [2, 2],
+            "intermediate_size": 32,
+            "moe_intermediate_size": [32, 32],
+            "num_shared_expert": [1, 1],
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "minimax-m2",
+        "MiniMaxM2ForCausalLM",
+        {
+            "head_dim": 32,
+            "rotary_dim": 16,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "rope_parameters": HALF_ROTATED,
+            "scoring_func": "sigmoid",
+        },
+    ),
+    Case(
+        "bailingmoe2",
+        "Glm4MoeForCausalLM",
+        SIGMOID_ROUTER
+        | {
+            "n_group": 4,
+            "topk_group": 2,
+            "use_qk_norm": True,
+            "rope_parameters": HALF_ROTATED,
+        },
+        rename="as_bailingmoe2",
+    ),
+    Case(
+        "afmoe",
+        "AfmoeForCausalLM",
+        {
+            "num_hidden_layers": 4,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_dense_layers": 1,
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "num_shared_experts": 1,
+            "sliding_window": 8,
+            "global_attn_every_n_layers": 4,
+            "route_scale": 1.5,
+            "route_norm": True,
+            "score_func": "sigmoid",
+            "mup_enabled": True,
+        },
+    ),
+    Case(
+        "phimoe",
+        "PhimoeForCausalLM",
+        {
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "num_hidden_layers": 1,
+            "max_position_embeddings": 8192,
+            "original_max_position_embeddings": 4096,
+            "rope_parameters": LONG_ROPE,
+        },
+        llama_cpp_agrees=False,
+        rename="as_phimoe",
+    ),
+    Case(
+        "llama4",
+        "Llama4ForCausalLM",
+        {
+            "num_hidden_layers": 4,
+            "hidden_size": 32,
+            "head_dim": 16,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "intermediate_size": 32,
+            "intermediate_size_mlp": 64,
+            "interleave_moe_layer_step": 2,
+            "use_qk_norm": True,
+            "attention_chunk_size": 8,
+            "floor_scale": 4,
+            "attn_scale": 0.3,
+        },
+        llama_cpp_agrees=False,
+        added_keys={
+            "attention.sliding_window": 8,
+            "attention.temperature_length": 4,
+            "attention.temperature_scale": 0.3,
+        },
     ),
     Case(
         "lfm2moe",

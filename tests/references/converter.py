@@ -36,6 +36,7 @@ def convert(converter: Any, model_folder: Path, output: Path) -> None:
     hparams = converter.ModelBase.load_hparams(model_folder, False)
     architecture = converter.get_model_architecture(hparams, converter.ModelType.TEXT)
     model_class = converter.get_model_class(architecture)
+    model_class.set_vocab = converter.TextModel._set_vocab_gpt2
     with torch.inference_mode():
         model_class(
             model_folder, gguf.LlamaFileType.MOSTLY_F16, output, model_name=output.stem

@@ -10,6 +10,7 @@ from typing import Any
 
 import mxfp4
 import numpy as np
+import renames
 from cases import CASES, Case
 from converter import convert, load_converter
 from tiny_models import make_reference
@@ -37,8 +38,14 @@ def make_case(case: Case, converter: Any, output: Path) -> None:
         reference.model.save_pretrained(folder)
         if reference.model.config.model_type == "gpt_oss":
             mxfp4.pack(folder)
+        if case.rename:
+            getattr(renames, case.rename)(folder)
         save_tokenizer(folder)
         convert(converter, folder, output / f"{case.name}.gguf")
+    if case.added_keys:
+        from requantise import add_keys  # after the converter, whose gguf package is its own
+
+        add_keys(output / f"{case.name}.gguf", case.added_keys)
     np.savez_compressed(
         output / f"{case.name}.npz", tokens=reference.tokens, logits=reference.logits
     )

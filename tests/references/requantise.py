@@ -44,6 +44,22 @@ def requantise(source: Path, target: Path, quant_type: GGMLQuantizationType) -> 
     return target
 
 
+def add_keys(path: Path, keys: dict[str, int | float]) -> None:
+    """Rewrites a file with more of its architecture's keys, whole numbers as uint32."""
+    reader, target = GGUFReader(path), path.with_suffix(".added")
+    architecture = field_value(reader.fields[Keys.General.ARCHITECTURE])
+    writer = GGUFWriter(target, architecture)
+    copy_metadata(reader, writer)
+    writer.add_file_type(field_value(reader.fields[Keys.General.FILE_TYPE]))
+    for name, value in keys.items():
+        kind = GGUFValueType.UINT32 if isinstance(value, int) else GGUFValueType.FLOAT32
+        writer.add_key_value(f"{architecture}.{name}", value, kind)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    write(writer)
+    target.replace(path)
+
+
 def copy_metadata(reader: GGUFReader, writer: GGUFWriter, *excluded: str) -> None:
     """Copies every key except those that the writer or its caller sets."""
     for name, field in reader.fields.items():

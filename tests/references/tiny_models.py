@@ -130,7 +130,35 @@ def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-d
         hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
         correction = inputs[1] if len(inputs) > 1 else _correction(module)
         choice = _choice(module, hidden @ module.weight.T, correction)
-        ranked = choice.sort(dim=-1, descending=True).values
-        margins.append(float((ranked[:, chosen - 1] - ranked[:, chosen]).min()))
+        if case.settings.get("n_group", 1) > 1:
+            choice = _hide_groups(choice, margins, case)
+        if case.model_class.startswith("Phimoe"):
+            margins.append(_threshold_margin(choice, chosen))
+        margins.append(_lead(choice, chosen))
 
     return note
+
+
+def _lead(scores: torch.Tensor, chosen: int) -> float:
+    """How far the last chosen score (tokens, scores) leads the first that is not, at the least."""
+    ranked = scores.sort(dim=-1, descending=True).values
+    return float((ranked[:, chosen - 1] - ranked[:, chosen]).min())
+
+
+def _hide_groups(choice: torch.Tensor, margins: list[float], case: Case) -> torch.Tensor:
+    """What is left to choose from once the weak groups, by their two best, are out."""
+    groups = choice.reshape(len(choice), case.settings["n_group"], -1)
+    strength = groups.topk(2, dim=-1).values.sum(dim=-1)
+    margins.append(_lead(strength, case.settings["topk_group"]))
+    kept = strength.topk(case.settings["topk_group"], dim=-1).indices
+    mask = torch.full_like(strength, -torch.inf).scatter(1, kept, 0.0)
+    return (groups + mask[..., None]).reshape(choice.shape)
+
+
+def _threshold_margin(logits: torch.Tensor, chosen: int, near: float = 0.02) -> float:
+    """How far the sparse mixer's logits stay from where one counts as near to another."""
+    peaks = logits.topk(chosen, dim=-1).values
+    distance = [
+        (peak - logits) - near * torch.maximum(logits.abs(), peak) for peak in peaks.T[..., None]
+    ]
+    return float(torch.stack(distance).abs().min())

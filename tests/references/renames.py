@@ -1,0 +1,54 @@
+"""Saved models in the names of architectures that transformers does not have.
+
+Each function rewrites a folder in which another architecture of the same arithmetic was saved.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+
+def as_bailingmoe2(folder: Path) -> None:
+    """A GLM-4.5 MoE as Ling 2.0: queries, keys and values in one matrix, other names."""
+    tensors = load_file(folder / "model.safetensors")
+    num_layers = 1 + max(int(m[1]) for m in map(re.compile(r".*layers\.(\d+)").match, tensors) if m)
+    for layer in range(num_layers):
+        prefix = f"model.layers.{layer}.self_attn"
+        parts = [tensors.pop(f"{prefix}.{each}_proj.weight") for each in "qkv"]
+        tensors[f"model.layers.{layer}.attention.query_key_value.weight"] = torch.cat(parts)
+    renamed = {_bailing_name(name): tensor for name, tensor in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    _change_config(
+        folder,
+        ["BailingMoeV2ForCausalLM"],
+        num_experts="n_routed_experts",
+        num_shared_experts="n_shared_experts",
+    )
+
+
+def as_phimoe(folder: Path) -> None:
+    """Phi-3.5 MoE as it was released: a capital E, RoPE's factors in a place of their own."""
+    _change_config(folder, ["PhiMoEForCausalLM"], rope_scaling="rope_parameters")
+
+
+def _bailing_name(name: str) -> str:
+    for old, new in (
+        ("self_attn.o_proj", "attention.dense"),
+        ("self_attn.q_norm", "attention.query_layernorm"),
+        ("self_attn.k_norm", "attention.key_layernorm"),
+        ("gate.e_score_correction_bias", "gate.expert_bias"),
+        ("embed_tokens", "word_embeddings"),
+    ):
+        name = name.replace(old, new)
+    return name
+
+
+def _change_config(folder: Path, architectures: list[str], **copies: str) -> None:
+    """Names other architectures, and copies values to other keys."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config |= {new: config[old] for new, old in copies.items()} | {"architectures": architectures}
+    path.write_text(json.dumps(config))
