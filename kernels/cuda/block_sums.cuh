@@ -22,4 +22,10 @@ __device__ __forceinline__ float max_lanes(float x) {
   return x;
 }
 
+__device__ __forceinline__ int max_lanes(int x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    x = max(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
 }  // namespace sharpi

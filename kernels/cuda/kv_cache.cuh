@@ -4,7 +4,7 @@
 // read in pieces of 8 values, which a register quadruple holds as they come; the last piece of a
 // row of f16 may be a part, filled with zeros.
 #pragma once
-#include "types.cuh"
+#include "block_sums.cuh"
 
 namespace sharpi {
 
@@ -70,9 +70,7 @@ struct KvQ8_0 {
     const int lane = threadIdx.x % kWarp;
     for (int block = 0; block < dim / 32; block++) {
       const float x = row[32 * block + lane];
-      int peak = __float_as_int(x) & 0x7fffffff;  // ordered as magnitudes, a NaN above all
-      for (int offset = kWarp / 2; offset > 0; offset /= 2)
-        peak = max(peak, __shfl_xor_sync(kFullWarp, peak, offset));
+      const int peak = max_lanes(__float_as_int(x) & 0x7fffffff);  // a NaN is above all
       const float scale = __fdiv_rn(__int_as_float(peak), 127.f);
       const float inverse = scale < 1e-35f ? 0.f : __fdiv_rn(1.f, scale);
       ((int8_t*)head)[size_t(at) * dim + 32 * block + lane] = int8_t(__float2int_rn(x * inverse));

@@ -1,0 +1,38 @@
+// The id of each row's largest logit: the lowest among equals; what is no number never wins.
+#include "block_sums.cuh"
+
+namespace sharpi {
+
+struct Best {
+  float value;
+  int id;
+
+  __device__ __forceinline__ void meet(float other, int other_id) {
+    if (other > value || (other == value && other_id < id)) value = other, id = other_id;
+  }
+  __device__ __forceinline__ void meet_lanes() {
+    for (int offset = kWarp / 2; offset > 0; offset /= 2)
+      meet(__shfl_xor_sync(kFullWarp, value, offset), __shfl_xor_sync(kFullWarp, id, offset));
+  }
+};
+
+}  // namespace sharpi
+
+// logits: (rows, width); out: (rows,). A block of 1024 threads a row, grid (rows).
+KERNEL __launch_bounds__(1024) argmax(const float* logits, int* out, int width) {
+  using namespace sharpi;
+  __shared__ float values[kWarp];
+  __shared__ int ids[kWarp];
+  const float* row = logits + size_t(blockIdx.x) * width;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  Best best = {-infinity(), width};
+#pragma unroll 8
+  for (int i = threadIdx.x; i < width; i += blockDim.x) best.meet(row[i], i);
+  best.meet_lanes();
+  if (lane == 0) values[warp] = best.value, ids[warp] = best.id;
+  __syncthreads();
+  if (warp > 0) return;
+  best = {values[lane], ids[lane]};
+  best.meet_lanes();
+  if (lane == 0) out[blockIdx.x] = best.id < width ? best.id : 0;
+}

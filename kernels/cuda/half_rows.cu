@@ -1,0 +1,50 @@
+// Rows of floats as halves for the library's matrix products, and its results back.
+//
+// A row is divided by a power of two that is just above its largest magnitude: no value and hardly
+// a sum overflows, and no bit of a value is lost that a half has room for.
+#include "block_sums.cuh"
+
+namespace sharpi {
+
+constexpr int kExponent = 0x7f800000;  // of a float's bits
+constexpr int kOneExponent = 1 << 23;
+constexpr int kLargest = 253 * kOneExponent;  // whose inverse is a normal float
+
+// The power of two above a magnitude; 1 for what is no number, which shows in the halves.
+__device__ __forceinline__ float scale_above(float peak) {
+  const int bits = __float_as_int(peak) & kExponent;
+  if (bits == kExponent) return 1.f;
+  return __int_as_float(min(bits + kOneExponent, kLargest));
+}
+
+}  // namespace sharpi
+
+// x: (T, width); out: halves (T, width); scales: (T,), x = out * scale. Grid (T).
+KERNEL __launch_bounds__(256) to_half(const float* x, __half* out, float* scales, int width) {
+  using namespace sharpi;
+  __shared__ int peaks[kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const size_t begin = size_t(blockIdx.x) * width;
+  int peak = 0;  // as integers, magnitudes order, and a NaN is the largest
+  for (int i = threadIdx.x; i < width; i += blockDim.x)
+    peak = max(peak, __float_as_int(x[begin + i]) & 0x7fffffff);
+  peak = max_lanes(peak);
+  if (lane == 0) peaks[threadIdx.x / kWarp] = peak;
+  __syncthreads();
+  peak = max_lanes(lane < int(blockDim.x) / kWarp ? peaks[lane] : 0);
+  const float scale = scale_above(__int_as_float(peak)), inverse = 1.f / scale;
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  for (int i = threadIdx.x; i < width; i += blockDim.x)
+    out[begin + i] = __float2half_rn(x[begin + i] * inverse);
+}
+
+// out = residual + scale * (y * scales + bias), where bias (width,) and residual (T, width) may be
+// null. y: halves (T, width). May be in place of the residual. Grid (T, width by blocks).
+KERNEL __launch_bounds__(256) from_half(const __half* y, const float* scales, const float* bias,
+                                        const float* residual, float* out, int width, float scale) {
+  const int i = blockIdx.y * blockDim.x + threadIdx.x;
+  if (i >= width) return;
+  const size_t at = size_t(blockIdx.x) * width + i;
+  const float product = __half2float(y[at]) * scales[blockIdx.x] + (bias ? bias[i] : 0.f);
+  out[at] = (residual ? residual[at] : 0.f) + scale * product;
+}

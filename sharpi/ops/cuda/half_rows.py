@@ -1,0 +1,47 @@
+"""Starts of what brings rows of floats to matrix products in f16, and the results back."""
+
+from typing import Final
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+
+_THREADS: Final = 256
+
+
+def to_half(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
+    """out f16 (T, width) * scales (T,) = x (T, width), where magnitudes in `out` are at most 1.
+
+    Scales are powers of two, so that only the rounding to f16 is lost.
+    """
+    return Launch(
+        Kernel("half_rows", "to_half"),
+        grid=(tokens, 1, 1),
+        block=_THREADS,
+        arguments=(x, out, scales, np.int32(width)),
+        writes=frozenset({1, 2}),
+    )
+
+
+def from_half(
+    y: Span,
+    scales: Span,
+    bias: Span | None,
+    residual: Span | None,
+    out: Span,
+    *,
+    tokens: int,
+    width: int,
+    scale: float,
+) -> Launch:
+    """out = residual + scale * (y * scales + bias); out, residual (T, width), bias (width,).
+
+    y f16 (T, width); scales (T,) are `to_half`'s. `out` may be the residual.
+    """
+    return Launch(
+        Kernel("half_rows", "from_half"),
+        grid=(tokens, -(-width // _THREADS), 1),
+        block=_THREADS,
+        arguments=(y, scales, bias, residual, out, np.int32(width), np.float32(scale)),
+        writes=frozenset({4} | ({3} if residual == out else set())),
+    )

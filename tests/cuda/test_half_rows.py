@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+
+from sharpi.device.device import Device
+from sharpi.ops.cuda.half_rows import from_half, to_half
+
+
+def _to_half(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    tokens, width = x.shape
+    out, scales = empty(device, x.size * 2), empty(device, tokens * 4)
+    device.launch(to_half(upload(device, x), out, scales, tokens=tokens, width=width))
+    return read(device, out, np.float16, x.shape), read(device, scales, np.float32, (tokens,))
+
+
+@pytest.mark.parametrize("width", [1, 100, 2048])
+def test_there(device: Device, width: int) -> None:
+    x = np.random.default_rng(width).normal(size=(5, width)).astype(np.float32)
+    x *= np.array([[1], [1e-30], [1e30], [0], [3.4e37]], np.float32)
+    halves, scales = _to_half(device, x)
+    assert np.abs(halves.astype(np.float32)).max() <= 4  # 1 but for floats next to overflow
+    assert np.abs(halves[:3].astype(np.float32)).max() <= 1
+    lost = np.abs(halves.astype(np.float64) * scales[:, None] - x)
+    assert (lost <= np.abs(x) * 2**-11 + scales[:, None] * 2.0**-25).all()
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_no_numbers_show(device: Device, broken: float) -> None:
+    halves, scales = _to_half(device, np.array([[1, broken, 2]], np.float32))
+    assert np.isfinite(scales).all()
+    assert not np.isfinite(halves[0, 1])
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_back(device: Device, has_bias: bool, has_residual: bool) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(3, 300)).astype(np.float16)
+    scales, bias = (rng.normal(size=n).astype(np.float32) for n in (3, 300))
+    residual = rng.normal(size=(3, 300)).astype(np.float32)
+    out = upload(device, residual)
+    optional = (upload(device, bias) if has_bias else None, out if has_residual else None)
+    spans = (upload(device, y), upload(device, scales), *optional, out)
+    device.launch(from_half(*spans, tokens=3, width=300, scale=0.5))
+    want = (
+        0.5 * (y.astype(np.float32) * scales[:, None] + has_bias * bias) + has_residual * residual
+    )
+    np.testing.assert_allclose(
+        read(device, out, np.float32, want.shape), want, rtol=1e-5, atol=1e-6
+    )
