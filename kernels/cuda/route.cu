@@ -8,7 +8,8 @@ namespace sharpi {
 
 constexpr int kMaxExperts = 512, kEach = kMaxExperts / kWarp;
 constexpr int kTaken = -0x7fffffff - 1, kHidden = kTaken + 1, kNoNumber = kTaken + 2;
-enum Scoring { kSoftmax = 0, kSigmoid = 1, kSoftmaxOfChosen = 2 };
+constexpr float kNear = 0.02f;  // of a logit, to count in the sparse mixer
+enum Scoring { kSoftmax = 0, kSigmoid = 1, kSoftmaxOfChosen = 2, kSparseMixer = 3 };
 
 // Orders floats; + 0 makes a negative zero equal to zero.
 __device__ __forceinline__ int order_of(float x) {
@@ -47,20 +48,32 @@ __device__ __forceinline__ int group_strength(const float* choice, int size) {
   return order_of(size > 1 ? best + second : best);
 }
 
-// Whether each group is one of the `groups_used` strongest, the first of equals.
+// Whether each group is one of the `groups_used` strongest, the first of equals, into `keeps`.
 __device__ __forceinline__ void rank_groups(const float* choice, int* strength, int* keeps,
-                                            int experts, int num_groups, int groups_used) {
-  const int size = experts / num_groups, lane = threadIdx.x;
-  for (int g = lane; g < num_groups; g += kWarp)
+                                            int size, int num_groups, int groups_used) {
+  for (int g = threadIdx.x; g < num_groups; g += kWarp)
     strength[g] = group_strength(choice + g * size, size);
   __syncwarp();
-  for (int g = lane; g < num_groups; g += kWarp) {
+  for (int g = threadIdx.x; g < num_groups; g += kWarp) {
     int stronger = 0;
     for (int h = 0; h < num_groups; h++)
       stronger += strength[h] > strength[g] || (strength[h] == strength[g] && h < g);
     keeps[g] = stronger < groups_used;
   }
   __syncwarp();
+}
+
+// Experts of the weaker groups come after all others.
+__device__ __forceinline__ void hide_weak_groups(int (&keys)[kEach], const float* choice,
+                                                 int experts, int num_groups, int groups_used) {
+  __shared__ int strength[kMaxExperts], keeps[kMaxExperts];
+  const int size = experts / num_groups;
+  rank_groups(choice, strength, keeps, size, num_groups, groups_used);
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    const int e = threadIdx.x + i * kWarp;
+    if (e < experts && !keeps[e / size]) keys[i] = kHidden;
+  }
 }
 
 // The lowest id of the highest key in the warp; its lane strikes it out.
@@ -80,6 +93,30 @@ __device__ __forceinline__ int take_best(int (&keys)[kEach]) {
   return id;
 }
 
+// One expert's softmax against those not yet taken whose logits come near it (arXiv 2409.12136).
+__device__ __forceinline__ float sparse_share(const float (&x)[kEach], const int (&keys)[kEach],
+                                              int best, float peak) {
+  float total = 0.f;
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    const bool is_left = keys[i] != kTaken || best == int(threadIdx.x) + i * kWarp;
+    const bool is_far = (peak - x[i]) / fmaxf(fabsf(x[i]), peak) > kNear;
+    if (is_left && !is_far) total += expf(x[i] - peak);
+  }
+  return 1.f / sum_lanes(total);
+}
+
+// The weight of lane r's expert, the r-th best, in its final form.
+__device__ __forceinline__ float finish(float weight, int used, int scoring, int normalise,
+                                        float scale) {
+  const bool has_one = int(threadIdx.x) < used;
+  if (scoring == kSparseMixer) return weight * scale;
+  float weights[1] = {has_one ? weight : scoring == kSoftmaxOfChosen ? -infinity() : 0.f};
+  if (scoring == kSoftmaxOfChosen) softmax_lanes(weights);
+  const float total = sum_lanes(weights[0]), least = 6.103515625e-5f;
+  return normalise ? weights[0] / (total < least ? least : total) * scale : weights[0] * scale;
+}
+
 }  // namespace sharpi
 
 // logits: (T, experts), up to 512; bias: (experts,) or null, for the choice alone; ids, weights:
@@ -89,7 +126,6 @@ KERNEL __launch_bounds__(32)
           int scoring, int normalise, float scale, int num_groups, int groups_used) {
   using namespace sharpi;
   __shared__ float scores[kMaxExperts], choice[kMaxExperts];
-  __shared__ int strength[kMaxExperts], keeps[kMaxExperts];
   const int lane = threadIdx.x;
   const float* row = logits + size_t(blockIdx.x) * experts;
   float x[kEach];
@@ -110,26 +146,17 @@ KERNEL __launch_bounds__(32)
     keys[i] = order_of(choice[e]);
   }
   __syncwarp();
-  if (num_groups > 1) {
-    rank_groups(choice, strength, keeps, experts, num_groups, groups_used);
-#pragma unroll
-    for (int i = 0; i < kEach; i++) {
-      const int e = lane + i * kWarp;
-      if (e < experts && !keeps[e / (experts / num_groups)]) keys[i] = kHidden;
-    }
-  }
+  if (num_groups > 1) hide_weak_groups(keys, choice, experts, num_groups, groups_used);
   int id = 0;
+  float weight = 0.f;
   for (int r = 0; r < used; r++) {
     const int best = take_best(keys);
-    if (lane == r) id = best;
+    const float score = scores[best];
+    const float share = scoring == kSparseMixer ? sparse_share(x, keys, best, score) : score;
+    if (lane == r) id = best, weight = share;
   }
-  const bool has_one = lane < used;
-  float weight[1] = {has_one ? scores[id] : scoring == kSoftmaxOfChosen ? -infinity() : 0.f};
-  if (scoring == kSoftmaxOfChosen) softmax_lanes(weight);
-  const float total = sum_lanes(weight[0]);
-  const float floor = 6.103515625e-5f;
-  if (!has_one) return;
-  const float by = normalise ? (total < floor ? floor : total) : 1.f;
+  weight = finish(weight, used, scoring, normalise, scale);
+  if (lane >= used) return;
   ids[size_t(blockIdx.x) * used + lane] = id;
-  weights[size_t(blockIdx.x) * used + lane] = weight[0] / by * scale;
+  weights[size_t(blockIdx.x) * used + lane] = weight;
 }

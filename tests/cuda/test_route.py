@@ -77,6 +77,14 @@ def test_small_sums_are_not_blown_up(device: Device) -> None:
     _check(device, np.full((1, 16), -30, np.float32), Router(16, 2, Scoring.SIGMOID))
 
 
+def test_sparse_mixer_weighs_against_near_logits(device: Device) -> None:
+    logits = np.repeat(np.array([[4, 3.99, 3.95, 3.9, 1, 0.99, -2, 0.5]], np.float32), 4, axis=0)
+    logits[1] = -logits[1]
+    logits[2, 1:] = logits[2, 0]
+    logits[3] = 0.001
+    _check(device, logits, Router(8, 6, Scoring.SPARSE_MIXER, scale=1.5))
+
+
 @pytest.mark.parametrize("num_groups", [0, 4])
 @pytest.mark.parametrize("scoring", list(Scoring))
 def test_ids_stay_distinct(device: Device, scoring: Scoring, num_groups: int) -> None:
