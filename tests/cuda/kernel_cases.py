@@ -1,0 +1,86 @@
+"""Small runs of the product's kernels, through their launchers, each with what it leaves."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from device_arrays import empty, read, upload
+from products import operand, random_tokens
+from quant_weights import random_weights
+
+from sharpi.device.device import Device
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda import group_routes as grouping
+from sharpi.ops.cuda import heads as head
+from sharpi.ops.cuda import matvec as product
+from sharpi.ops.cuda import rms_norm as norm
+from sharpi.ops.cuda import route as router
+from sharpi.ops.interface import Scoring
+
+Result = npt.NDArray[Any]
+
+
+def rms_norm(device: Device) -> Result:
+    """Groups of 24 columns, so that a block of threads takes four of them; two warps each."""
+    x = random_tokens(2, 8 * 72)
+    out, rounded = empty(device, x.nbytes), empty(device, 2 * (8 * 72 * 5 // 4))
+    spans = (upload(device, x), upload(device, random_tokens(1, 72)), out, rounded)
+    device.launch(
+        norm.rms_norm(
+            *spans, tokens=2, width=72, groups=8, weight_per_group=False, epsilon=1e-6, planes=1
+        )
+    )
+    return read(device, out, np.float32, x.shape)
+
+
+def quantise(device: Device) -> Result:
+    """Three tokens of 96 columns."""
+    return operand(device, random_tokens(3, 96), 2).seen
+
+
+def matvec(device: Device) -> Result:
+    """Q8_0, whose rows are 2-byte aligned: 35 rows of 2 blocks, three tokens."""
+    weights = upload(device, random_weights(QuantType.Q8_0, 35, 64))
+    out = empty(device, 3 * 35 * 4)
+    part = product.MatvecPart(weights, upload(device, random_tokens(1, 35)), out, 35)
+    x = operand(device, random_tokens(3, 64), 1).span
+    sizes = {"tokens": 3, "columns": 64, "planes": 1}
+    device.launch(product.matvec(x, [part], quant_type=QuantType.Q8_0, **sizes))
+    return read(device, out, np.float32, (3, 35))
+
+
+def heads(device: Device) -> Result:
+    """Rotation of 2 tokens of 3 heads: halves of a head meet in shared memory."""
+    x, angles = random_tokens(2, 3 * 80), random_tokens(2, 2 * 40)
+    span = upload(device, x)
+    rope = head.HeadRope(upload(device, angles), 40)
+    device.launch(head.heads(span, tokens=2, num_heads=3, head_dim=80, rope=rope))
+    return read(device, span, np.float32, x.shape)
+
+
+def route(device: Device) -> Result:
+    """The best 6 of 64 experts in 4 groups, for two tokens."""
+    logits = random_tokens(2, 64)
+    ids, weights = empty(device, 48), empty(device, 48)
+    launch = router.route(
+        *(upload(device, logits), None, ids, weights),
+        tokens=2,
+        experts=64,
+        used=6,
+        scoring=Scoring.SIGMOID,
+        normalise=True,
+        scale=1.0,
+        num_groups=4,
+        groups_used=2,
+    )
+    device.launch(launch)
+    return read(device, ids, np.int32, (2, 6))
+
+
+def group_routes(device: Device) -> Result:
+    """300 items of 5 experts."""
+    ids = np.random.default_rng(0).integers(0, 5, 300, np.int32)
+    offsets, items = empty(device, 24), empty(device, 1200)
+    sizes = {"tokens": 150, "used": 2, "experts": 5}
+    device.launch(grouping.group_routes(upload(device, ids), offsets, items, **sizes))
+    return read(device, items, np.int32, (300,))

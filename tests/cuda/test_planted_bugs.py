@@ -1,0 +1,239 @@
+"""Bugs put into the kernels that ship: each is found, and the kernels as they are pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import kernel_cases as cases
+import numpy as np
+import pytest
+from cpu_device import BACKWARD, FORWARD, CpuDevice
+from cpu_kernel import LaunchError
+
+from sharpi.device.kernel_source import kernel_source
+from sharpi.device.launch import Launch
+
+Case = Callable[[CpuDevice], cases.Result]
+CASES = [
+    cases.rms_norm,
+    cases.quantise,
+    cases.matvec,
+    cases.heads,
+    cases.route,
+    cases.group_routes,
+]
+RACE = "race at offset|read before it is written"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`text` in the kernel of the case's name, and what stands there instead."""
+
+    what: str
+    case: Case
+    text: str
+    instead: str
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.case.__name__}: {self.what}"
+
+
+BUGS = [
+    Bug(
+        "no barrier before the warps' sums are read",
+        cases.rms_norm,
+        "__syncthreads();\n  const int lane",
+        "const int lane",
+        RACE,
+    ),
+    Bug(
+        "warps' sums of one group on those of the group before",
+        cases.rms_norm,
+        "parts[g % 2]",
+        "parts[0]",
+        RACE,
+    ),
+    Bug(
+        "no barrier before the groups' scales are read",
+        cases.rms_norm,
+        "  __syncthreads();\n  for (int i = threadIdx.x; i < set",
+        "  for (int i = threadIdx.x; i < set",
+        RACE,
+    ),
+    Bug(
+        "a column too many",
+        cases.rms_norm,
+        "i < set * width;",
+        "i <= set * width;",
+        RACE,
+    ),
+    Bug(
+        "barriers in two branches",
+        cases.rms_norm,
+        "__syncthreads();\n  const int lane",
+        "if (threadIdx.x < 32) __syncthreads();\n  else __syncthreads();\n  const int lane",
+        "wait at different barriers",
+    ),
+    Bug(
+        "half a warp leaves",
+        cases.quantise,
+        "if (block >= columns / 32) return;",
+        "if (block >= columns / 32 || threadIdx.x % 32 >= 16) return;",
+        "ended or never were|never come",
+    ),
+    Bug(
+        "warps without columns stay",
+        cases.quantise,
+        "if (block >= columns / 32) return;",
+        "",
+        "behind the end|race",
+    ),
+    Bug(
+        "writes what it reads",
+        cases.quantise,
+        "round_32(value,",
+        "((float*)x)[0] = value;\n  round_32(value,",
+        "of what is only read",
+    ),
+    Bug(
+        "rows of one block of threads too many",
+        cases.matvec,
+        "t < tokens && first + r < part.rows",
+        "t < tokens",
+        "behind the end|race",
+    ),
+    Bug(
+        "weights behind the last row",
+        cases.matvec,
+        "min(first + r, part.rows - 1)",
+        "(first + r)",
+        "in argument 1",
+    ),
+    Bug(
+        "every lane stores",
+        cases.matvec,
+        "if (at.lane != 0) return;",
+        "",
+        RACE,
+    ),
+    Bug(
+        "a word from where words do not begin",
+        cases.matvec,
+        "uint32_t next = load_word(p - past);\n  const uint32_t last",
+        "uint32_t next = load_word(p);\n  const uint32_t last",
+        "misaligned access",
+    ),
+    Bug(
+        "the last word is read whole",
+        cases.matvec,
+        "__ldg((const uint16_t*)(p + 4 * kWords - 2))",
+        "load_word(p - past + 4 * kWords)",
+        "too far, in argument 1|behind the end, in argument 1",
+    ),
+    Bug(
+        "no fence before lanes read each other's values",
+        cases.heads,
+        "row[i] = home[i];\n  __syncwarp();",
+        "row[i] = home[i];",
+        RACE,
+    ),
+    Bug(
+        "no fence before a head goes back",
+        cases.heads,
+        "second = b * cosines[i] + a * sines[i];\n  }\n  __syncwarp();",
+        "second = b * cosines[i] + a * sines[i];\n  }",
+        RACE,
+    ),
+    Bug(
+        "no fence before groups are compared",
+        cases.route,
+        "group_strength(choice + g * size, size);\n  __syncwarp();",
+        "group_strength(choice + g * size, size);",
+        RACE,
+    ),
+    Bug(
+        "no fence after the scores",
+        cases.route,
+        "keys[i] = order_of(choice[e]);\n  }\n  __syncwarp();",
+        "keys[i] = order_of(choice[e]);\n  }",
+        RACE,
+    ),
+    Bug(
+        "no barrier after the counts",
+        cases.group_routes,
+        "__syncthreads();\n  int first = 0",
+        "int first = 0",
+        RACE,
+    ),
+    Bug(
+        "blocks write one offset",
+        cases.group_routes,
+        "offsets[expert] = first",
+        "offsets[0] = first",
+        "of another block before",
+    ),
+]
+
+WRONG_NUMBERS = [
+    Bug("a chosen expert stays", cases.route, "i * kWarp) keys[i] = kTaken;", "i * kWarp) {}", ""),
+    Bug("the bias is taken away", cases.matvec, "product, part.bias", "product, -part.bias", ""),
+    Bug("turns the other way", cases.heads, "a * cosines[i] - b", "a * cosines[i] + b", ""),
+]
+
+
+class ChangedLaunches(CpuDevice):
+    """Changes each launch of one kernel on its way."""
+
+    def __init__(self, entry: str, change: Callable[[Launch], Launch]) -> None:
+        super().__init__()
+        self._entry, self._change = entry, change
+
+    def launch(self, launch: Launch) -> None:
+        is_it = launch.kernel.entry.startswith(self._entry)
+        super().launch(self._change(launch) if is_it else launch)
+
+
+def planted(bug: Bug) -> CpuDevice:
+    """Runs the kernel with the bug in it."""
+    name = bug.case.__name__
+    source = kernel_source(name)
+    assert source.count(bug.text) == 1, "the kernel has changed: plant the bug anew"
+    return CpuDevice(texts={name: source.replace(bug.text, bug.instead)})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_kernels_as_they_are_pass_in_every_order(case: Case) -> None:
+    forward = case(CpuDevice(order=FORWARD))
+    for order in (BACKWARD, 7):
+        np.testing.assert_array_equal(case(CpuDevice(order=order)), forward)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_check_finds(bug: Bug) -> None:
+    with pytest.raises(LaunchError, match=bug.says):
+        bug.case(planted(bug))
+
+
+@pytest.mark.parametrize("bug", WRONG_NUMBERS, ids=str)
+def test_numbers_show(bug: Bug) -> None:
+    assert not np.array_equal(bug.case(planted(bug)), bug.case(CpuDevice()))
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "says"),
+    [
+        (cases.heads, lambda launch: replace(launch, shared_bytes=640), "outside every argument"),
+        (cases.heads, lambda launch: replace(launch, writes=frozenset()), "of what is only read"),
+        (cases.route, lambda launch: replace(launch, block=64), "race|outside|lanes"),
+        (
+            cases.matvec,
+            lambda launch: replace(launch, arguments=(*launch.arguments[:-1], 1)),
+            "is int, the kernel takes i4",
+        ),
+    ],
+)
+def test_launches_that_do_not_fit(
+    case: Case, change: Callable[[Launch], Launch], says: str
+) -> None:
+    with pytest.raises(LaunchError, match=says):
+        case(ChangedLaunches(case.__name__, change))
