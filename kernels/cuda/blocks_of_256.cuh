@@ -19,7 +19,7 @@ struct TwoGroupsAt {
   int half, pair, side;
 };
 __device__ __forceinline__ TwoGroupsAt two_groups_at(int unit) {
-  return {unit / 4, unit / 2 % 2, unit % 2};
+  return {unit >> 2, unit >> 1 & 1, unit & 1};
 }
 
 // Of Q2_K and Q3_K: 16 bytes hold four groups, 32 columns apart, of which a unit is two.
@@ -109,7 +109,7 @@ struct TwoParts : BlockOf256<kBytes, 2, 8, true, 0> {
   }
 
   static __device__ __forceinline__ void scales(uint4 head, int unit, Unit<2, 8>& out) {
-    const int at = 16 * (unit % 2);
+    const int at = 16 * (unit & 1);
     const uint32_t a = head.y >> at, b = head.z >> at, c = head.w >> at;
     const uint32_t scale = unit < 2 ? a & 0x3f3f : (c & 0x0f0f) | (a >> 2 & 0x3030);
     const uint32_t min = unit < 2 ? b & 0x3f3f : (c >> 4 & 0x0f0f) | (b >> 2 & 0x3030);

@@ -29,10 +29,12 @@ struct UnitPlace {
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit,
                                               typename Type::Unit& out) {
-    Type::unpack(row + size_t(unit / kPerBlock) * Type::kBlockBytes, unit % kPerBlock, out);
+    const unsigned block = unsigned(unit) / kPerBlock;  // unsigned: a shift
+    Type::unpack(row + size_t(block) * Type::kBlockBytes, unit & (kPerBlock - 1), out);
   }
   static __device__ __forceinline__ int column(int unit, int group) {
-    return unit / kPerBlock * Type::kBlockValues + Type::column(unit % kPerBlock, group);
+    const int first = int(unsigned(unit) / kPerBlock * Type::kBlockValues);
+    return first + Type::column(unit & (kPerBlock - 1), group);
   }
   static __device__ __forceinline__ size_t row_bytes(int columns) {
     return size_t(columns / Type::kBlockValues) * Type::kBlockBytes;
@@ -70,8 +72,8 @@ struct RoundedDot : UnitPlace<Type> {
   static __device__ __forceinline__ void add_group(const Unit (&weights)[kRows], int g, int column,
                                                    const ActivationPlane& plane,
                                                    float (&sum)[kRows]) {
-    const float scale = __ldg(plane.scale + column / 32);
-    const int total = kNeedsTotal ? total_of(plane.sum + column / 16) : 0;
+    const float scale = __ldg(plane.scale + unsigned(column) / 32);
+    const int total = kNeedsTotal ? total_of(plane.sum + unsigned(column) / 16) : 0;
     int q[Type::kWords];
 #pragma unroll
     for (int i = 0; i < Type::kWords / 4; i++) {
@@ -181,17 +183,19 @@ struct FloatDot {
   }
 };
 
-// Where the lanes that share a row are among the threads of a block.
+// Where the lanes that share a row are among the threads of a block. Their number is a power of
+// two, so that nothing is divided.
 struct LaneGroup {
-  int lanes;  // a power of two up to 32
+  int lanes;  // up to 32
   int lane;
   int group;
   int groups;
 };
 
-__device__ __forceinline__ LaneGroup lane_group(int lanes) {
-  const int thread = int(threadIdx.x);
-  return {lanes, thread % lanes, thread / lanes, int(blockDim.x) / lanes};
+__device__ __forceinline__ LaneGroup lane_group(int lane_bits) {
+  const int lanes = 1 << lane_bits;
+  return {lanes, int(threadIdx.x) & (lanes - 1), int(threadIdx.x >> lane_bits),
+          int(blockDim.x >> lane_bits)};
 }
 
 // sum[t][r]: the product of row r with token tokens[t], on all lanes of the group, for t < count.

@@ -36,9 +36,9 @@ struct GateUpTile {
 
 template <class Dot, int kMany>
 __device__ __forceinline__ void gate_up_products(const GateUp& halves, const Activations& x,
-                                                 const Items& items, int lanes,
+                                                 const Items& items, int lane_bits,
                                                  GateUpTile<kMany>& tile) {
-  const LaneGroup at = lane_group(lanes);
+  const LaneGroup at = lane_group(lane_bits);
   const size_t row_bytes = Dot::row_bytes(x.columns);
   int tokens[kMany];
   rows_of_items(items, tokens);
@@ -62,9 +62,9 @@ __device__ __forceinline__ void gate_up_products(const GateUp& halves, const Act
 // Blocks have whole warps, and lane groups that divide 32 rows or are more than 32.
 template <class Dot, int kMany>
 __device__ __forceinline__ void gate_up(const GateUp& halves, const Activations& x,
-                                        const Items& items, int lanes, const Hidden& hidden) {
+                                        const Items& items, int lane_bits, const Hidden& hidden) {
   __shared__ GateUpTile<kMany> tile;
-  gate_up_products<Dot>(halves, x, items, lanes, tile);
+  gate_up_products<Dot>(halves, x, items, lane_bits, tile);
   __syncthreads();
   const int lane = int(threadIdx.x) % kWarp, warps = int(blockDim.x) / kWarp;
   for (int i = int(threadIdx.x) / kWarp; i < items.count; i += warps) {

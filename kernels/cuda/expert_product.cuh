@@ -7,10 +7,10 @@ namespace sharpi {
 // Block x of the grid has as many rows as its lane groups take; out (items, rows).
 template <class Dot, int kMany>
 __device__ __forceinline__ void expert_product(const ExpertMatrix& matrix, const float* weights,
-                                               const Activations& x, const Items& items, int lanes,
-                                               float* out) {
+                                               const Activations& x, const Items& items,
+                                               int lane_bits, float* out) {
   constexpr int kRows = Dot::kRowsAtOnce;
-  const LaneGroup at = lane_group(lanes);
+  const LaneGroup at = lane_group(lane_bits);
   const int first = (int(blockIdx.x) * at.groups + at.group) * kRows;
   const uint8_t* rows[kRows];
 #pragma unroll

@@ -6,20 +6,21 @@ namespace sharpi {
 
 constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
 
-// partials[rank * tile + row of the tile]: each expert's product.
+// partials[rank][row of the tile]: each expert's product; 2^tile_bits rows.
 template <class Dot>
 __device__ __forceinline__ void down_products(const Activations& hidden, const int* ids,
-                                              const Bank& bank, int used, int rows, int tile,
-                                              int lanes, float* partials) {
+                                              const Bank& bank, int used, int rows, int tile_bits,
+                                              int lane_bits, float* partials) {
   constexpr int kRows = Dot::kRowsAtOnce;
-  const LaneGroup at = lane_group(lanes);
-  const int steps = tile / kRows, total = steps * used;
+  static_assert(kRows == 1 || kRows == 2);
+  const LaneGroup at = lane_group(lane_bits);
+  const int step_bits = tile_bits - (kRows - 1), total = used << step_bits;
   for (int base = 0; base < total; base += at.groups) {
     const int index = min(base + at.group, total - 1);  // lanes of a warp stay together
-    const int rank = index / steps, first = index % steps * kRows;
+    const int rank = index >> step_bits, first = (index & ((1 << step_bits) - 1)) * kRows;
     const int item = int(blockIdx.y) * used + rank;
     const ExpertMatrix matrix = matrix_of(bank, expert_of(ids, item), rows);
-    const int row = int(blockIdx.x) * tile + first;
+    const int row = (int(blockIdx.x) << tile_bits) + first;
     const uint8_t* pointers[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++)
@@ -30,7 +31,7 @@ __device__ __forceinline__ void down_products(const Activations& hidden, const i
     if (at.lane != 0 || base + at.group >= total) continue;
 #pragma unroll
     for (int r = 0; r < kRows; r++)
-      partials[rank * tile + first + r] =
+      partials[(rank << tile_bits) + first + r] =
           item_value(matrix, nullptr, item, min(row + r, rows - 1), sum[0][r]);
   }
 }
@@ -38,21 +39,21 @@ __device__ __forceinline__ void down_products(const Activations& hidden, const i
 template <class Dot>
 __device__ __forceinline__ void experts_down(const Activations& hidden, const int* ids,
                                              const float* weights, const Bank& bank,
-                                             const Merged& merged, int used, int rows, int tile,
-                                             int lanes) {
+                                             const Merged& merged, int used, int rows,
+                                             int tile_bits, int lane_bits) {
   __shared__ float partials[kMaxPartials];
   __shared__ int order[kMaxUsed];
   const int token = int(blockIdx.y);
   order_experts(ids ? ids + token * used : nullptr, used, order);
-  down_products<Dot>(hidden, ids, bank, used, rows, tile, lanes, partials);
+  down_products<Dot>(hidden, ids, bank, used, rows, tile_bits, lane_bits, partials);
   __syncthreads();
-  const int row = int(blockIdx.x) * tile + int(threadIdx.x);
-  if (int(threadIdx.x) >= tile || row >= rows) return;
+  const int row = (int(blockIdx.x) << tile_bits) + int(threadIdx.x);
+  if (threadIdx.x >> tile_bits != 0 || row >= rows) return;
   float sum = 0.f;
   for (int i = 0; i < used; i++) {
     const int rank = order[i];
     const float weight = weights ? weights[token * used + rank] : 1.f;
-    sum = __fmaf_rn(weight, partials[rank * tile + threadIdx.x], sum);
+    sum = __fmaf_rn(weight, partials[(rank << tile_bits) + threadIdx.x], sum);
   }
   merged.store(size_t(token) * rows + row, sum);
 }
@@ -60,12 +61,12 @@ __device__ __forceinline__ void experts_down(const Activations& hidden, const in
 }  // namespace sharpi
 
 #define DOWN(entry, Dot)                                                                          \
-  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks)                                             \
-      entry(const uint8_t* hidden, const int* ids, const float* weights,                          \
-            const uint64_t* addresses, const float* bias, const float* residual, float* out,      \
-            float scale, int used, int columns, int rows, int planes, int tile, int lanes) {      \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks) entry(                                      \
+      const uint8_t* hidden, const int* ids, const float* weights, const uint64_t* addresses,     \
+      const float* bias, const float* residual, float* out, float scale, int used, int columns,   \
+      int rows, int planes, int tile_bits, int lane_bits) {                                       \
     sharpi::experts_down<sharpi::Dot>({hidden, columns, planes}, ids, weights, {addresses, bias}, \
-                                      {residual, scale, out}, used, rows, tile, lanes);           \
+                                      {residual, scale, out}, used, rows, tile_bits, lane_bits);  \
   }
 #define DOWN_QUANTISED(Type, type)                    \
   DOWN(experts_down_##type, RoundedDot<sharpi::Type>) \

@@ -7,11 +7,11 @@ template <class Dot>
 __device__ __forceinline__ void experts_gate_up(const Activations& x, const int* ids,
                                                 const Bank& gate, const Bank& up,
                                                 const float* weights, const Hidden& hidden,
-                                                int used, int lanes) {
+                                                int used, int lane_bits) {
   const int item = int(blockIdx.y), expert = expert_of(ids, item);
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
-  gate_up<Dot, 1>(halves, x, {nullptr, item, 1, used}, lanes, hidden);
+  gate_up<Dot, 1>(halves, x, {nullptr, item, 1, used}, lane_bits, hidden);
 }
 
 }  // namespace sharpi
@@ -20,10 +20,10 @@ __device__ __forceinline__ void experts_gate_up(const Activations& x, const int*
   KERNEL __launch_bounds__(256, 2) entry(                                                        \
       const uint8_t* x, const int* ids, const uint64_t* gate, const float* gate_bias,            \
       const uint64_t* up, const float* up_bias, const float* weights, uint8_t* hidden, int used, \
-      int columns, int rows, int planes, int hidden_planes, int activation, int lanes) {         \
+      int columns, int rows, int planes, int hidden_planes, int activation, int lane_bits) {     \
     sharpi::experts_gate_up<sharpi::Dot>(                                                        \
         {x, columns, planes}, ids, {gate, gate_bias}, {up, up_bias}, weights,                    \
-        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lanes);               \
+        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);           \
   }
 #define GATE_UP_QUANTISED(Type, type)                       \
   GATE_UP(experts_gate_up_##type, RoundedDot<sharpi::Type>) \

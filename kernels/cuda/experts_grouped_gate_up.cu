@@ -11,13 +11,14 @@ template <class Dot>
 __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, const int* offsets,
                                                         const int* list, const Bank& gate,
                                                         const Bank& up, const float* weights,
-                                                        const Hidden& hidden, int used, int lanes) {
+                                                        const Hidden& hidden, int used,
+                                                        int lane_bits) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
     const Items items = {list, first, min(kAtOnce, end - first), used};
-    gate_up<Dot, kAtOnce>(halves, x, items, lanes, hidden);
+    gate_up<Dot, kAtOnce>(halves, x, items, lane_bits, hidden);
     __syncthreads();
   }
 }
@@ -29,10 +30,10 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
       entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* gate,       \
             const float* gate_bias, const uint64_t* up, const float* up_bias,                   \
             const float* weights, uint8_t* hidden, int used, int columns, int rows, int planes, \
-            int hidden_planes, int activation, int lanes) {                                     \
+            int hidden_planes, int activation, int lane_bits) {                                 \
     sharpi::experts_grouped_gate_up<sharpi::Dot>(                                               \
         {x, columns, planes}, offsets, items, {gate, gate_bias}, {up, up_bias}, weights,        \
-        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lanes);              \
+        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);          \
   }
 #define GATE_UP_QUANTISED(Type, type)                               \
   GATE_UP(experts_grouped_gate_up_##type, RoundedDot<sharpi::Type>) \

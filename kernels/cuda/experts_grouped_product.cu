@@ -11,12 +11,12 @@ template <class Dot>
 __device__ __forceinline__ void experts_grouped_product(const Activations& x, const int* offsets,
                                                         const int* list, const Bank& bank,
                                                         const float* weights, float* out, int share,
-                                                        int rows, int lanes) {
+                                                        int rows, int lane_bits) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
   const ExpertMatrix matrix = matrix_of(bank, expert, rows);
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
     const Items items = {list, first, min(kAtOnce, end - first), share};
-    expert_product<Dot, kAtOnce>(matrix, weights, x, items, lanes, out);
+    expert_product<Dot, kAtOnce>(matrix, weights, x, items, lane_bits, out);
   }
 }
 
@@ -26,10 +26,10 @@ __device__ __forceinline__ void experts_grouped_product(const Activations& x, co
   KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                          \
       entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* addresses,     \
             const float* bias, const float* weights, float* out, int share, int columns, int rows, \
-            int planes, int lanes) {                                                               \
+            int planes, int lane_bits) {                                                           \
     sharpi::experts_grouped_product<sharpi::Dot>({x, columns, planes}, offsets, items,             \
                                                  {addresses, bias}, weights, out, share, rows,     \
-                                                 lanes);                                           \
+                                                 lane_bits);                                       \
   }
 #define PRODUCT_QUANTISED(Type, type)                               \
   PRODUCT(experts_grouped_product_##type, RoundedDot<sharpi::Type>) \

@@ -6,20 +6,21 @@ namespace sharpi {
 template <class Dot>
 __device__ __forceinline__ void experts_product(const Activations& x, const int* ids,
                                                 const Bank& bank, const float* weights, float* out,
-                                                int used, int rows, int lanes) {
+                                                int used, int rows, int lane_bits) {
   const int item = int(blockIdx.y);
   const ExpertMatrix matrix = matrix_of(bank, expert_of(ids, item), rows);
-  expert_product<Dot, 1>(matrix, weights, x, {nullptr, item, 1, used}, lanes, out);
+  expert_product<Dot, 1>(matrix, weights, x, {nullptr, item, 1, used}, lane_bits, out);
 }
 
 }  // namespace sharpi
 
-#define PRODUCT(entry, Dot)                                                                       \
-  KERNEL __launch_bounds__(256, 2) entry(                                                         \
-      const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,             \
-      const float* weights, float* out, int used, int columns, int rows, int planes, int lanes) { \
-    sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias}, weights,   \
-                                         out, used, rows, lanes);                                 \
+#define PRODUCT(entry, Dot)                                                                     \
+  KERNEL __launch_bounds__(256, 2)                                                              \
+      entry(const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,     \
+            const float* weights, float* out, int used, int columns, int rows, int planes,      \
+            int lane_bits) {                                                                    \
+    sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias}, weights, \
+                                         out, used, rows, lane_bits);                           \
   }
 #define PRODUCT_QUANTISED(Type, type)                       \
   PRODUCT(experts_product_##type, RoundedDot<sharpi::Type>) \

@@ -18,13 +18,15 @@ struct Added {
   float scale;
 };
 
-// The part that block `block` belongs to; `block` becomes its number within.
-__device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part& c, int tile,
+// The part that a block belongs to; `block` becomes its number within. A block has 2^tile_bits
+// rows.
+__device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part& c, int tile_bits,
                                         int& block) {
-  const int blocks_of_a = (a.rows + tile - 1) / tile;
+  const int last = (1 << tile_bits) - 1;
+  const int blocks_of_a = (a.rows + last) >> tile_bits;
   if (block < blocks_of_a) return a;
   block -= blocks_of_a;
-  const int blocks_of_b = (b.rows + tile - 1) / tile;
+  const int blocks_of_b = (b.rows + last) >> tile_bits;
   if (block < blocks_of_b) return b;
   block -= blocks_of_b;
   return c;
@@ -40,11 +42,12 @@ __device__ __forceinline__ void store(const Part& part, const Added& added, int 
 
 template <class Dot, int kTokens>
 __device__ __forceinline__ void matvec(const Activations& x, const Part& a, const Part& b,
-                                       const Part& c, const Added& added, int tokens, int lanes) {
+                                       const Part& c, const Added& added, int tokens, int lane_bits,
+                                       int tile_bits) {
   constexpr int kRows = Dot::kRowsAtOnce;
-  const LaneGroup at = lane_group(lanes);
+  const LaneGroup at = lane_group(lane_bits);
   int block = int(blockIdx.x);
-  const Part part = part_of(a, b, c, at.groups * kRows, block);
+  const Part part = part_of(a, b, c, tile_bits, block);
   const int first = (block * at.groups + at.group) * kRows;
   const uint8_t* rows[kRows];
 #pragma unroll
@@ -65,16 +68,17 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
 
 }  // namespace sharpi
 
-#define MATVEC(entry, Dot, kTokens)                                                               \
-  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : Dot::kManyBlocks)                   \
-      entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,        \
-            int rows_a, const uint8_t* weights_b, const float* bias_b, float* out_b, int rows_b,  \
-            const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,              \
-            const float* residual, float scale, int tokens, int columns, int planes, int lanes) { \
-    sharpi::matvec<Dot, kTokens>({x, columns, planes}, {weights_a, bias_a, out_a, rows_a},        \
-                                 {weights_b, bias_b, out_b, rows_b},                              \
-                                 {weights_c, bias_c, out_c, rows_c}, {residual, scale}, tokens,   \
-                                 lanes);                                                          \
+#define MATVEC(entry, Dot, kTokens)                                                              \
+  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : Dot::kManyBlocks)                  \
+      entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,       \
+            int rows_a, const uint8_t* weights_b, const float* bias_b, float* out_b, int rows_b, \
+            const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,             \
+            const float* residual, float scale, int tokens, int columns, int planes,             \
+            int lane_bits, int tile_bits) {                                                      \
+    sharpi::matvec<Dot, kTokens>({x, columns, planes}, {weights_a, bias_a, out_a, rows_a},       \
+                                 {weights_b, bias_b, out_b, rows_b},                             \
+                                 {weights_c, bias_c, out_c, rows_c}, {residual, scale}, tokens,  \
+                                 lane_bits, tile_bits);                                          \
   }
 #define MATVEC_QUANTISED(Type, type)                                 \
   MATVEC(matvec_one_##type, sharpi::RoundedDot<sharpi::Type>, 1)     \

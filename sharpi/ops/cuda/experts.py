@@ -11,7 +11,7 @@ import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import BLOCK, block_threads, entry, lanes_of_row, rows_at_once
+from sharpi.ops.cuda.lanes import BLOCK, bits, block_threads, entry, lanes_of_row, rows_at_once
 from sharpi.ops.interface import Activation
 
 TILE_ROWS = 32  # that a block rounds together
@@ -62,7 +62,7 @@ def gate_up(
         arguments=(
             *(x, ids, gate.addresses, gate.bias, up.addresses, up.bias, input_weights, hidden),
             *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
-            *(np.int32(hidden_planes), np.int32(activation), np.int32(lanes)),
+            *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
         ),
         writes=frozenset({7}),
         reaches=gate.reach + up.reach,
@@ -93,7 +93,7 @@ def product(
         block=threads,
         arguments=(
             *(x, ids, bank.addresses, bank.bias, input_weights, out, np.int32(used)),
-            *(np.int32(columns), np.int32(rows), np.int32(planes), np.int32(lanes)),
+            *(np.int32(columns), np.int32(rows), np.int32(planes), np.int32(bits(lanes))),
         ),
         writes=frozenset({5}),
         reaches=bank.reach,
@@ -152,7 +152,7 @@ def down(
         arguments=(
             *(hidden, ids, weights, bank.addresses, bank.bias, residual, out),
             *(np.float32(scale), np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(tile), np.int32(lanes)),
+            *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
         ),
         writes=frozenset({6}),
         reaches=bank.reach,

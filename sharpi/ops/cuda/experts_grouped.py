@@ -8,7 +8,7 @@ import numpy as np
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.experts import TILE_ROWS, BankPart, gate_up_threads, kernel
-from sharpi.ops.cuda.lanes import BLOCK, lanes_of_row, rows_at_once
+from sharpi.ops.cuda.lanes import BLOCK, bits, lanes_of_row, rows_at_once
 from sharpi.ops.interface import Activation
 
 
@@ -39,7 +39,12 @@ def gate_up(
         arguments=(
             *(x, offsets, items, gate.addresses, gate.bias, up.addresses, up.bias),
             *(input_weights, hidden, np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(hidden_planes), np.int32(activation), np.int32(lanes)),
+            *(
+                np.int32(planes),
+                np.int32(hidden_planes),
+                np.int32(activation),
+                np.int32(bits(lanes)),
+            ),
         ),
         writes=frozenset({8}),
         reaches=gate.reach + up.reach,
@@ -70,7 +75,7 @@ def product(
         arguments=(
             *(x, offsets, items, bank.addresses, bank.bias, input_weights, out),
             *(np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(lanes)),
+            *(np.int32(planes), np.int32(bits(lanes))),
         ),
         writes=frozenset({6}),
         reaches=bank.reach,

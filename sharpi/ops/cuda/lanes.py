@@ -13,6 +13,7 @@ BLOCK: Final = 256
 _FEW_BLOCKS: Final = 256  # under this many, a block is better split
 _SMALLEST_BLOCK: Final = 64
 _MOSTLY_BUSY: Final = 0.9
+_TURNS: Final = 2
 _UNIT_VALUES: Final = {
     QuantType.Q4_K: 64,
     QuantType.Q5_K: 64,
@@ -33,9 +34,13 @@ def units_of_row(quant_type: QuantType, columns: int) -> int:
 
 
 def lanes_of_row(quant_type: QuantType, columns: int) -> int:
-    """Most lanes, of 4 to 32, that nearly all have work in every turn."""
+    """Most lanes, of 4 to 32, that have two turns or more, of which nearly all are busy.
+
+    With a single turn, what a lane does once for its row outweighs the row.
+    """
     units = units_of_row(quant_type, columns)
-    busy = {lanes: units / (-(-units // lanes) * lanes) for lanes in (32, 16, 8, 4)}
+    choices = [lanes for lanes in (32, 16, 8) if units >= _TURNS * lanes] + [4]
+    busy = {lanes: units / (-(-units // lanes) * lanes) for lanes in choices}
     enough = min(_MOSTLY_BUSY, max(busy.values()))
     return next(lanes for lanes, share in busy.items() if share >= enough)
 
@@ -43,6 +48,11 @@ def lanes_of_row(quant_type: QuantType, columns: int) -> int:
 def rows_at_once(quant_type: QuantType) -> int:
     """Rows that a group of lanes has (kRowsAtOnce)."""
     return 1 if unit_values(quant_type) == 64 else 2
+
+
+def bits(power: int) -> int:
+    """The exponent of a power of two, as the kernels take it."""
+    return power.bit_length() - 1
 
 
 def takes_floats(quant_type: QuantType, planes: int) -> bool:

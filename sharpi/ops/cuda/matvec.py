@@ -7,7 +7,7 @@ import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import BLOCK, block_threads, entry, lanes_of_row, rows_at_once
+from sharpi.ops.cuda.lanes import BLOCK, bits, block_threads, entry, lanes_of_row, rows_at_once
 
 MAX_PARTS = 3
 _FIRST_OUT, _ARGUMENTS_OF_PART = 3, 4
@@ -53,7 +53,8 @@ def matvec(
             *(value for part in parts for value in _part(part)),
             *((None, None, None, np.int32(0)) * (MAX_PARTS - len(parts))),
             *(residual, np.float32(scale), np.int32(tokens)),
-            *(np.int32(columns), np.int32(planes), np.int32(lanes)),
+            *(np.int32(columns), np.int32(planes)),
+            *(np.int32(bits(lanes)), np.int32(bits(tile))),
         ),
         writes=frozenset(_FIRST_OUT + i * _ARGUMENTS_OF_PART for i in range(len(parts))),
     )
