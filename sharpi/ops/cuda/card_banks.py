@@ -8,7 +8,7 @@ from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.experts import BankPart
-from sharpi.ops.cuda.unsupported import check_type
+from sharpi.ops.cuda.unsupported import check_type, refuse
 from sharpi.ops.interface import Bank
 
 NumResident = Callable[[int], int]
@@ -31,6 +31,8 @@ class CardBanks:
     def want(self, bank: Bank, layer: int | None) -> Callable[[], BankPart]:
         """Remembers a bank; the function gives the loaded one."""
         check_type(bank.quant_type)
+        if bank.scales is not None:
+            refuse("factors of whole experts")
         if id(bank) not in self._banks:
             count = bank.num_experts
             if layer is not None and self._num_resident is not None:

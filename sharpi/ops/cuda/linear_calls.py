@@ -11,7 +11,7 @@ from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard, 
 from sharpi.ops.cuda.lanes import MAX_TOKENS, takes_floats
 from sharpi.ops.cuda.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.unsupported import check_type
+from sharpi.ops.cuda.unsupported import check_type, refuse
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Matrix
 
@@ -51,6 +51,8 @@ def linear(
 def want_matrix(recording: Recording, matrix: Matrix) -> None:
     """Remembers what a product with this matrix needs on the card."""
     check_type(matrix.quant_type)
+    if matrix.scale != 1:
+        refuse("factors of whole matrices")
     recording.weights.want(matrix.data)
     if matrix.bias is not None:
         recording.weights.want(matrix.bias)

@@ -84,9 +84,10 @@ class Recording:
 
     def _settle(self, value: Value) -> None:
         """Does what is pending to the heads in place."""
-        pending = self.take_pending(value)
-        if pending is None:
+        if value.pending is None:
             return
+        pending = self.take_pending(value)
+        assert pending is not None
         self.append(
             lambda extent: [
                 heads.heads(
