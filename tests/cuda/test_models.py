@@ -9,7 +9,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import RunConfig
+from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
@@ -17,6 +17,7 @@ from sharpi.engine.sequence import Sequence
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"
+DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 Load = Callable[..., Engine]
 
@@ -55,3 +56,83 @@ def test_float32_logits_are_those_of_transformers(case: str, load: Load) -> None
     ids, logits = expected(case)
     engine = load(REFERENCES / f"{case}.gguf", precision="f32")
     assert error(engine.logits(ids), logits) < 2e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rounded_activations_give_what_the_cpu_gives(
+    case: str, load: Load, tmp_path: Path
+) -> None:
+    """Step by step, every product is on the quant blocks; all at once, through f16 matrices."""
+    ids, _ = expected(case)
+    q8_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
+    wanted = load(q8_0, precision="int8", device="cpu").logits(ids)
+    engine = load(q8_0, precision="int8")
+    assert error(step_by_step(engine, ids), wanted) < 5e-3
+    assert error(engine.logits(ids), wanted) < 2e-2
+
+
+@pytest.mark.parametrize("case", ["qwen3moe", "gemma3", "gpt-oss"])
+def test_few_tokens_at_once_have_the_bits_of_single_ones(
+    case: str, load: Load, tmp_path: Path
+) -> None:
+    ids, _ = expected(case)
+    q4_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q4_0)
+    engine = load(q4_0, batch_size=13)
+    assert np.array_equal(engine.logits(ids), step_by_step(engine, ids))
+
+
+@pytest.mark.parametrize("case", ["qwen3moe", "llama", "gemma3"])
+def test_layers_on_both_processors(case: str, load: Load) -> None:
+    ids, logits = expected(case)
+    engine = load(REFERENCES / f"{case}.gguf", precision="f32", gpu_layers=1)
+    assert len(engine.runner.parts) == 2
+    assert error(engine.logits(ids), logits) < 2e-3
+    assert error(step_by_step(engine, ids), logits) < 2e-3
+
+
+@pytest.mark.parametrize("slots", [1, 3, 8])
+def test_experts_that_vram_does_not_hold_are_read_in_place(
+    slots: int, load: Load, tmp_path: Path
+) -> None:
+    """Where an expert lies changes no bit."""
+    ids, _ = expected("qwen3moe")
+    model = requantise(
+        REFERENCES / "qwen3moe.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0
+    )
+    whole, some = load(model), load(model, moe_slots=slots)
+    assert some.plan is not None
+    assert set(some.plan.vram_slots) == {slots}
+    assert np.array_equal(some.logits(ids), whole.logits(ids))
+    assert np.array_equal(step_by_step(some, ids), step_by_step(whole, ids))
+
+
+def test_kv_cache_of_8_bits(load: Load) -> None:
+    ids, logits = expected("llama-biases")
+    model = REFERENCES / "llama-biases.gguf"
+    half, eighth = load(model, precision="f32"), load(model, precision="f32", kv_type="q8_0")
+    assert error(step_by_step(eighth, ids), logits) < 2e-2
+    assert error(step_by_step(half, ids), logits) < 2e-3
+    sizes = [engine.runner.parts[-1].kv_bytes for engine in (half, eighth)]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_greedy_answers_are_stable_and_those_of_the_cpu(load: Load) -> None:
+    request = GenerationRequest(max_tokens=8, sampling=SamplingParams(temperature=0))
+    answers = []
+    for device in ("cuda", "cuda", "cpu"):
+        engine = load(DEMO, device=device)
+        prompt = engine.tokenizer.encode("Once upon a time")
+        answers.append(list(engine.session().generate(prompt, request)))
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_routes_are_those_of_the_cpu(load: Load) -> None:
+    ids, _ = expected("qwen3moe")
+    model = REFERENCES / "qwen3moe.gguf"
+    engines = [load(model, precision="f32", device=device) for device in ("cuda", "cpu")]
+    for engine in engines:
+        Sequence(engine.runner).extend(ids[:5].tolist())
+    on_card, on_cpu = (engine.runner.routes for engine in engines)
+    for card, cpu in zip(on_card[:-1], on_cpu[:-1], strict=True):
+        assert np.array_equal(card[:5], cpu[:5])
+    assert np.array_equal(on_card[-1][:1], on_cpu[-1][:1])
