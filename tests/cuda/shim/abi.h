@@ -18,7 +18,9 @@ namespace emulator {
 struct Site {
   const char* file;
   int line;
-  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
 };
 
 struct Cell;  // what is known of one byte: the engine's
@@ -42,7 +44,8 @@ struct Fault {
   unsigned block[3], thread;
 };
 
-// `order`: in which order a block's threads run: 0 ascending, 1 descending, else the seed of a random one.
+// `order`: in which order a block's threads run: 0 ascending, 1 descending, else the seed of a
+// random one.
 struct Request {
   unsigned grid[3], block, shared_bytes, order, check, num_regions;
   const Region* regions;
@@ -71,8 +74,10 @@ __attribute__((const)) dim3 emulator_grid_size();
 __attribute__((const)) void* emulator_dynamic_shared();
 
 int emulator_barrier(emulator::Vote vote, int value, emulator::Site site);
-// Lanes of `mask` give `size` bytes (up to 16) and take those of lane `source`, of their own where it is negative.
-void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source, emulator::Site site);
+// Lanes of `mask` give `size` bytes (up to 16) and take those of lane `source`, of their own where
+// it is negative.
+void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
+                       emulator::Site site);
 unsigned emulator_ballot(unsigned mask, int value, emulator::Site site);
 void emulator_sync_warp(unsigned mask, emulator::Site site);
 void emulator_atomic(void* address, size_t size, emulator::Site site);

@@ -1,5 +1,5 @@
-// What NVRTC has built in, for a C++ compiler: put before a kernel's text. Each thread of a block becomes a fiber
-// (engine/), and the blocks of a grid run one after another.
+// What NVRTC has built in, for a C++ compiler: put before a kernel's text. Each thread of a block
+// becomes a fiber (engine/), and the blocks of a grid run one after another.
 #pragma once
 #include "cuda/atomics.h"
 #include "cuda/export.h"

@@ -2,7 +2,9 @@
 #define KERNEL extern "C" __global__ void
 #define ALL 0xffffffffu
 
-KERNEL numbers(int* y) { y[blockIdx.x * blockDim.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x + gridDim.x; }
+KERNEL numbers(int* y) {
+  y[blockIdx.x * blockDim.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x + gridDim.x;
+}
 
 KERNEL xor_shuffle(int* y) { y[threadIdx.x] = __shfl_xor_sync(ALL, int(threadIdx.x), 5); }
 
@@ -23,7 +25,8 @@ KERNEL half_warps(int* y) {
 
 KERNEL votes(int* y) {
   const int i = threadIdx.x;
-  const int count = __syncthreads_count(i % 3 == 0), all = __syncthreads_and(i < 64), any = __syncthreads_or(i == 70);
+  const int count = __syncthreads_count(i % 3 == 0), all = __syncthreads_and(i < 64),
+            any = __syncthreads_or(i == 70);
   const int lane_five = __any_sync(ALL, i == 5), low = __all_sync(ALL, i < 64);
   const int odd = __popc(__ballot_sync(ALL, i & 1));
   y[i] = 10000 * count + 1000 * all + 100 * any + 10 * (odd == 16) + 2 * low + lane_five;
@@ -40,16 +43,15 @@ KERNEL histogram(const int* x, int* y, int n) {
   __shared__ int s[4];
   if (threadIdx.x < 4) s[threadIdx.x] = 0;
   __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&s[x[i]], 1);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    atomicAdd(&s[x[i]], 1);
   __syncthreads();
   if (threadIdx.x < 4) atomicAdd(&y[threadIdx.x], s[threadIdx.x]);
 }
 
 KERNEL different_barriers(int* y) {
-  if (threadIdx.x < 40)
-    __syncthreads();
-  else
-    __syncthreads_or(y[0]);
+  if (threadIdx.x < 40) __syncthreads();
+  else __syncthreads_or(y[0]);
 }
 
 // Not an error: threads that have ended are waited for no longer.
@@ -61,10 +63,8 @@ KERNEL barrier_of_some(int* y) {
 }
 
 KERNEL half_a_shuffle(int* y) {
-  if (threadIdx.x < 16)
-    y[threadIdx.x] = __shfl_sync(ALL, 1, 0);
-  else
-    __syncthreads();
+  if (threadIdx.x < 16) y[threadIdx.x] = __shfl_sync(ALL, 1, 0);
+  else __syncthreads();
 }
 
 KERNEL shuffle_with_the_ended(int* y) {
@@ -79,10 +79,8 @@ KERNEL shuffle_from_outside_its_mask(int* y) {
 }
 
 KERNEL different_shuffles(int* y) {
-  if (threadIdx.x < 16)
-    y[threadIdx.x] = __shfl_sync(ALL, 1, 0);
-  else
-    y[threadIdx.x] = __shfl_xor_sync(ALL, 1, 1);
+  if (threadIdx.x < 16) y[threadIdx.x] = __shfl_sync(ALL, 1, 0);
+  else y[threadIdx.x] = __shfl_xor_sync(ALL, 1, 1);
 }
 
 KERNEL trap(int* y) {

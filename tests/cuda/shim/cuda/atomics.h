@@ -1,4 +1,5 @@
-// Atomics: threads run in turn, so that reading and writing is one step. The engine checks the address once.
+// Atomics: threads run in turn, so that reading and writing is one step. The engine checks the
+// address once.
 #pragma once
 #include <type_traits>
 
@@ -16,10 +17,10 @@ __attribute__((no_sanitize("thread"), noinline)) T change(T* address, Site site,
 
 }  // namespace emulator
 
-#define CUDA_ON_CPU_ATOMIC(NAME, NEXT)                                                                           \
-  template <class T>                                                                                             \
-  T NAME(T* address, std::common_type_t<T> value, emulator::Site site = emulator::Site::here()) {                \
-    return emulator::change(address, site, [value](T old) { return T(NEXT); });                                  \
+#define CUDA_ON_CPU_ATOMIC(NAME, NEXT)                                                            \
+  template <class T>                                                                              \
+  T NAME(T* address, std::common_type_t<T> value, emulator::Site site = emulator::Site::here()) { \
+    return emulator::change(address, site, [value](T old) { return T(NEXT); });                   \
   }
 CUDA_ON_CPU_ATOMIC(atomicAdd, old + value)
 CUDA_ON_CPU_ATOMIC(atomicSub, old - value)
@@ -27,7 +28,7 @@ CUDA_ON_CPU_ATOMIC(atomicMax, old > value ? old : value)
 CUDA_ON_CPU_ATOMIC(atomicMin, old < value ? old : value)
 CUDA_ON_CPU_ATOMIC(atomicExch, ((void)old, value))
 CUDA_ON_CPU_ATOMIC(atomicOr, old | value)
-CUDA_ON_CPU_ATOMIC(atomicAnd, old & value)
+CUDA_ON_CPU_ATOMIC(atomicAnd, old& value)
 #undef CUDA_ON_CPU_ATOMIC
 
 template <class T>

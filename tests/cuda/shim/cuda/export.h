@@ -1,5 +1,5 @@
-// Makes an entry point callable from Python: `launch_<entry>` takes arguments as cuLaunchKernel does, by address, and
-// `signature_<entry>` says which they must be.
+// Makes an entry point callable from Python: `launch_<entry>` takes arguments as cuLaunchKernel
+// does, by address, and `signature_<entry>` says which they must be.
 #pragma once
 #include <cstdio>
 #include <type_traits>
@@ -24,7 +24,8 @@ void describe_all(void (*)(A...), char* out) {
 }
 
 template <class... A, size_t... I>
-void launch(void (*kernel)(A...), const Request* request, void** arguments, std::index_sequence<I...>) {
+void launch(void (*kernel)(A...), const Request* request, void** arguments,
+            std::index_sequence<I...>) {
   struct Call {
     void (*kernel)(A...);
     void** arguments;
@@ -41,16 +42,17 @@ void launch(void (*kernel)(A...), const Request* request, void** arguments) {
   launch(kernel, request, arguments, std::index_sequence_for<A...>{});
 }
 
-inline thread_local char shared_anchor;  // a library without __shared__ variables has the segment all the same
+inline thread_local char
+    shared_anchor;  // a library without __shared__ variables has the segment all the same
 
 }  // namespace emulator
 
-#define CUDA_ON_CPU_EXPORT(ENTRY)                                                                                \
-  extern "C" __attribute__((visibility("default"))) void launch_##ENTRY(const emulator::Request* request,        \
-                                                                        void** arguments) {                     \
-    *const_cast<volatile char*>(&emulator::shared_anchor) = 0;                                                   \
-    emulator::launch(ENTRY, request, arguments);                                                                 \
-  }                                                                                                              \
-  extern "C" __attribute__((visibility("default"))) void signature_##ENTRY(char* out) {                          \
-    emulator::describe_all(ENTRY, out);                                                                          \
+#define CUDA_ON_CPU_EXPORT(ENTRY)                                                       \
+  extern "C" __attribute__((visibility("default"))) void launch_##ENTRY(                \
+      const emulator::Request* request, void** arguments) {                             \
+    *const_cast<volatile char*>(&emulator::shared_anchor) = 0;                          \
+    emulator::launch(ENTRY, request, arguments);                                        \
+  }                                                                                     \
+  extern "C" __attribute__((visibility("default"))) void signature_##ENTRY(char* out) { \
+    emulator::describe_all(ENTRY, out);                                                 \
   }

@@ -1,4 +1,5 @@
-// Intrinsics on floats. Those that a GPU approximates are exact here: nothing may depend on their last bits.
+// Intrinsics on floats. Those that a GPU approximates are exact here: nothing may depend on their
+// last bits.
 #pragma once
 #include <cmath>
 #include <cstdint>

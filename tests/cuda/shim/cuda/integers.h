@@ -27,7 +27,9 @@ inline unsigned __brev(unsigned x) {
 }
 
 inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return unsigned((unsigned long long)a * b >> 32);
+}
 
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
   return unsigned(((uint64_t(high) << 32 | low) << (by & 31)) >> 32);
@@ -58,14 +60,14 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
   return sum;
 }
 
-#define CUDA_ON_CPU_BYTES(NAME, BYTE)                                       \
-  inline unsigned NAME(unsigned a, unsigned b) {                            \
-    unsigned result = 0;                                                    \
-    for (int i = 0; i < 4; i++) {                                           \
-      const int x = int8_t(a >> 8 * i), y = int8_t(b >> 8 * i);             \
-      result |= (unsigned(BYTE) & 255) << 8 * i;                            \
-    }                                                                       \
-    return result;                                                          \
+#define CUDA_ON_CPU_BYTES(NAME, BYTE)                           \
+  inline unsigned NAME(unsigned a, unsigned b) {                \
+    unsigned result = 0;                                        \
+    for (int i = 0; i < 4; i++) {                               \
+      const int x = int8_t(a >> 8 * i), y = int8_t(b >> 8 * i); \
+      result |= (unsigned(BYTE) & 255) << 8 * i;                \
+    }                                                           \
+    return result;                                              \
   }
 CUDA_ON_CPU_BYTES(__vadd4, x + y)
 CUDA_ON_CPU_BYTES(__vsub4, x - y)

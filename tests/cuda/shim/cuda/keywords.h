@@ -13,7 +13,8 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __shared__ thread_local  // one segment for all of a library's, which the engine can find; blocks run in turn
+#define __shared__ \
+  thread_local  // one segment for all of a library's, which the engine can find; blocks run in turn
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)

@@ -1,4 +1,5 @@
-// Loads and stores with a hint for the caches: plain ones here. And memcpy, which NVRTC has built in.
+// Loads and stores with a hint for the caches: plain ones here. And memcpy, which NVRTC has built
+// in.
 #pragma once
 #include <cstring>
 

@@ -24,7 +24,8 @@ inline int __syncthreads_or(int value, emulator::Site site = emulator::Site::her
 inline void __syncwarp(unsigned mask = 0xffffffffu, emulator::Site site = emulator::Site::here()) {
   emulator_sync_warp(mask, site);
 }
-inline unsigned __ballot_sync(unsigned mask, int value, emulator::Site site = emulator::Site::here()) {
+inline unsigned __ballot_sync(unsigned mask, int value,
+                              emulator::Site site = emulator::Site::here()) {
   return emulator_ballot(mask, value, site);
 }
 inline int __any_sync(unsigned mask, int value, emulator::Site site = emulator::Site::here()) {
@@ -43,7 +44,7 @@ namespace emulator {
 
 inline int lane() { return int(threadIdx.x % 32); }
 inline int segment(int width) { return lane() & ~(width - 1); }  // its first lane
-constexpr int kKeep = -1;                                         // a lane whose source lies outside keeps its own
+constexpr int kKeep = -1;  // a lane whose source lies outside keeps its own
 
 template <class T>
 T exchange(unsigned mask, T value, int source, Site site) {
@@ -56,23 +57,28 @@ T exchange(unsigned mask, T value, int source, Site site) {
 }  // namespace emulator
 
 template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, emulator::Site site = emulator::Site::here()) {
+T __shfl_sync(unsigned mask, T value, int source, int width = 32,
+              emulator::Site site = emulator::Site::here()) {
   return emulator::exchange(mask, value, emulator::segment(width) | (source & (width - 1)), site);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, emulator::Site site = emulator::Site::here()) {
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32,
+                  emulator::Site site = emulator::Site::here()) {
   const int source = emulator::lane() ^ bits;
   const bool inside = source < emulator::segment(width) + width;
   return emulator::exchange(mask, value, inside ? source : emulator::kKeep, site);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, emulator::Site site = emulator::Site::here()) {
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32,
+                   emulator::Site site = emulator::Site::here()) {
   const int source = emulator::lane() + int(by);
   const bool inside = source < emulator::segment(width) + width;
   return emulator::exchange(mask, value, inside ? source : emulator::kKeep, site);
 }
 template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, emulator::Site site = emulator::Site::here()) {
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32,
+                 emulator::Site site = emulator::Site::here()) {
   const int source = emulator::lane() - int(by);
-  return emulator::exchange(mask, value, source >= emulator::segment(width) ? source : emulator::kKeep, site);
+  return emulator::exchange(mask, value,
+                            source >= emulator::segment(width) ? source : emulator::kKeep, site);
 }

@@ -1,19 +1,13 @@
 // Vectors of two to four numbers, aligned as on a GPU.
 #pragma once
 
-#define CUDA_ON_CPU_VECTORS(T, NAME, ALIGN2, ALIGN4)                                 \
-  struct alignas(ALIGN2) NAME##2 {                                                   \
-    T x, y;                                                                          \
-  };                                                                                 \
-  struct alignas(ALIGN4) NAME##4 {                                                   \
-    T x, y, z, w;                                                                    \
-  };                                                                                 \
-  inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                         \
+#define CUDA_ON_CPU_VECTORS(T, NAME, ALIGN2, ALIGN4)         \
+  struct alignas(ALIGN2) NAME##2 { T x, y; };                \
+  struct alignas(ALIGN4) NAME##4 { T x, y, z, w; };          \
+  inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; } \
   inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
-#define CUDA_ON_CPU_VECTOR3(T, NAME)                                                 \
-  struct NAME##3 {                                                                   \
-    T x, y, z;                                                                       \
-  };
+#define CUDA_ON_CPU_VECTOR3(T, NAME) \
+  struct NAME##3 { T x, y, z; };
 #define CUDA_ON_CPU_MAKE3(T, NAME) \
   inline NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; }
 

@@ -1,5 +1,5 @@
-// The calls that -fsanitize=thread and -fsanitize=alignment put before accesses, answered here instead of by their own
-// libraries, which know nothing of fibers, warps or shared memory.
+// The calls that -fsanitize=thread and -fsanitize=alignment put before accesses, answered here
+// instead of by their own libraries, which know nothing of fibers, warps or shared memory.
 #include "accesses.h"
 
 #include "block.h"
@@ -13,7 +13,9 @@ namespace {
 
 bool checking;
 
-inline bool watched(uintptr_t address) { return checking && block.running && !block.running->fiber.owns(address); }
+inline bool watched(uintptr_t address) {
+  return checking && block.running && !block.running->fiber.owns(address);
+}
 
 void check(void* pointer, size_t size, Access access, uintptr_t instruction, Site site = {}) {
   const uintptr_t address = uintptr_t(pointer);
@@ -36,7 +38,8 @@ void check_accesses(bool on) { checking = on; }
 using emulator::Access;
 
 void emulator_atomic(void* address, size_t size, emulator::Site site) {
-  if (uintptr_t(address) % size) emulator::fail(site, "an atomic of %zu bytes at an address that is no multiple", size);
+  if (uintptr_t(address) % size)
+    emulator::fail(site, "an atomic of %zu bytes at an address that is no multiple", size);
   emulator::check(address, size, Access::kAtomic, uintptr_t(__builtin_return_address(0)), site);
 }
 
@@ -52,13 +55,21 @@ struct TypeMismatch {
 };
 
 #define RETURN_ADDRESS uintptr_t(__builtin_return_address(0))
-#define ACCESSES(SIZE)                                                                                           \
-  void __tsan_read##SIZE(void* p) { emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS); }                   \
-  void __tsan_write##SIZE(void* p) { emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS); }                 \
-  void __tsan_unaligned_read##SIZE(void* p) { emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS); }         \
-  void __tsan_unaligned_write##SIZE(void* p) { emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS); }       \
-  void __tsan_volatile_read##SIZE(void* p) { emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS); }          \
-  void __tsan_volatile_write##SIZE(void* p) { emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS); }
+#define ACCESSES(SIZE)                                                                           \
+  void __tsan_read##SIZE(void* p) { emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS); }   \
+  void __tsan_write##SIZE(void* p) { emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS); } \
+  void __tsan_unaligned_read##SIZE(void* p) {                                                    \
+    emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS);                                     \
+  }                                                                                              \
+  void __tsan_unaligned_write##SIZE(void* p) {                                                   \
+    emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS);                                    \
+  }                                                                                              \
+  void __tsan_volatile_read##SIZE(void* p) {                                                     \
+    emulator::check(p, SIZE, Access::kRead, RETURN_ADDRESS);                                     \
+  }                                                                                              \
+  void __tsan_volatile_write##SIZE(void* p) {                                                    \
+    emulator::check(p, SIZE, Access::kWrite, RETURN_ADDRESS);                                    \
+  }
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -67,8 +78,12 @@ ACCESSES(2)
 ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
-void __tsan_read_range(void* p, size_t size) { emulator::check(p, size, Access::kRead, RETURN_ADDRESS); }
-void __tsan_write_range(void* p, size_t size) { emulator::check(p, size, Access::kWrite, RETURN_ADDRESS); }
+void __tsan_read_range(void* p, size_t size) {
+  emulator::check(p, size, Access::kRead, RETURN_ADDRESS);
+}
+void __tsan_write_range(void* p, size_t size) {
+  emulator::check(p, size, Access::kWrite, RETURN_ADDRESS);
+}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
@@ -77,8 +92,8 @@ void __ubsan_handle_type_mismatch_v1(TypeMismatch* mismatch, uintptr_t address) 
   const uintptr_t alignment = uintptr_t(1) << mismatch->log_alignment;
   const emulator::Site site{mismatch->location.file, int(mismatch->location.line)};
   if (emulator::block.running)
-    emulator::fail(site, "misaligned access: the address is %zu past a multiple of %zu", size_t(address % alignment),
-                   size_t(alignment));
+    emulator::fail(site, "misaligned access: the address is %zu past a multiple of %zu",
+                   size_t(address % alignment), size_t(alignment));
 }
 void __ubsan_handle_pointer_overflow(void*, uintptr_t, uintptr_t) {}
 }

@@ -75,7 +75,8 @@ void release_barrier() {
     if (thread.state != State::kAtBarrier) continue;
     if (!first) first = &thread;
     if (!same(thread.site, first->site))
-      return fault(thread.site, "threads wait at different barriers, others at line %d", first->site.line);
+      return fault(thread.site, "threads wait at different barriers, others at line %d",
+                   first->site.line);
     count += thread.value != 0;
   }
   for (unsigned i = 0; i < block.num_threads; i++) {
@@ -92,7 +93,8 @@ void report_deadlock() {
   for (unsigned i = 0; i < block.num_threads; i++) {
     const Thread& thread = block.threads[i];
     if (thread.state == State::kAtWarp)
-      return fault(thread.site, "a warp operation waits for lanes that never come (mask %#x)", thread.mask);
+      return fault(thread.site, "a warp operation waits for lanes that never come (mask %#x)",
+                   thread.mask);
   }
 }
 
@@ -113,10 +115,8 @@ void run_block(uint3 index, unsigned order) {
     if (order > 1) shuffle_turns();
     const bool any = run_ready();
     if (faulted() || !block.num_alive) break;
-    if (block.num_waiting == block.num_alive)
-      release_barrier();
-    else if (!any)
-      report_deadlock();
+    if (block.num_waiting == block.num_alive) release_barrier();
+    else if (!any) report_deadlock();
   }
 }
 

@@ -1,7 +1,8 @@
-// The one block that runs at a time: its threads, its warps, and the clock that orders what they do.
+// The one block that runs at a time: its threads, its warps, and the clock that orders what they
+// do.
 //
-// The clock steps whenever threads synchronise. What happened at or before the reading kept at such a
-// step happened before everything after it, for the threads that took part.
+// The clock steps whenever threads synchronise. What happened at or before the reading kept at such
+// a step happened before everything after it, for the threads that took part.
 #pragma once
 #include "../abi.h"
 #include "fiber.h"
@@ -41,7 +42,8 @@ struct Block {
   dim3 grid;
   Body body{};
   uint32_t clock = 1;
-  uint32_t launch_began = 0, began = 0, synced = 0;  // the clock then; `synced`: at the last barrier of all threads
+  uint32_t launch_began = 0, began = 0,
+           synced = 0;  // the clock then; `synced`: at the last barrier of all threads
 };
 
 extern Block block;

@@ -10,8 +10,8 @@ namespace emulator {
 namespace {
 
 // A reader or writer is a thread's number, or one of these; a plain write has one thread.
-constexpr uint16_t kLanes = 0x1000;       // + warp: several lanes of it
-constexpr uint16_t kWarps = 0x2000;       // several warps
+constexpr uint16_t kLanes = 0x1000;        // + warp: several lanes of it
+constexpr uint16_t kWarps = 0x2000;        // several warps
 constexpr uint16_t kOtherBlocks = 0x3000;  // another block of this launch, perhaps among others
 constexpr uint16_t kAtomically = 0x8000;
 
@@ -30,17 +30,20 @@ const char* name(Access access) {
   return access == Access::kRead ? "read" : access == Access::kWrite ? "write" : "atomic";
 }
 
-[[noreturn]] void race(const char* before, uint16_t who, uint32_t stamp, Access now, const Place& place) {
+[[noreturn]] void race(const char* before, uint16_t who, uint32_t stamp, Access now,
+                       const Place& place) {
   char whose[32] = "another block";
   const bool here = stamp > block.began && who != kOtherBlocks;
   if (here && who < kLanes) snprintf(whose, sizeof whose, "thread %u", who);
-  if (here && who >= kLanes) snprintf(whose, sizeof whose, who == kWarps ? "several warps" : "several lanes");
+  if (here && who >= kLanes)
+    snprintf(whose, sizeof whose, who == kWarps ? "several warps" : "several lanes");
   const char* format = "race at offset %zu: a %s, a %s of %s before, and nothing between them";
   if (place.site.file) fail(place.site, format, place.offset, name(now), before, whose);
   fail_access(place.argument, place.instruction, format, place.offset, name(now), before, whose);
 }
 
-// Who is to be named for an access of `who` at `stamp` and for the running thread's, both to be kept as one.
+// Who is to be named for an access of `who` at `stamp` and for the running thread's, both to be
+// kept as one.
 uint16_t merged(uint32_t stamp, uint16_t who, uint32_t floor) {
   const Thread& self = *block.running;
   if (stamp > floor && (who == kOtherBlocks || stamp <= block.began)) return kOtherBlocks;
@@ -58,7 +61,8 @@ void check_last_write(const Cell& cell, Access access, const Place& place) {
 }
 
 void check_last_read(const Cell& cell, Access access, const Place& place) {
-  if (cell.read > block.began && cell.reader != kOtherBlocks && ordered(cell.read, cell.reader)) return;
+  if (cell.read > block.began && cell.reader != kOtherBlocks && ordered(cell.read, cell.reader))
+    return;
   race("read", cell.reader, cell.read, access, place);
 }
 
@@ -82,7 +86,8 @@ void note_access(Cell& cell, Access access, bool shared, const Place& place) {
   uint16_t writer = uint16_t(block.running->number);
   if (access == Access::kAtomic) {
     const bool again = cell.writer & kAtomically;
-    writer = kAtomically | (again ? merged(cell.written, cell.writer & ~kAtomically, floor) : writer);
+    writer =
+        kAtomically | (again ? merged(cell.written, cell.writer & ~kAtomically, floor) : writer);
   }
   cell = {block.clock, 0, writer, 0};
 }

@@ -15,7 +15,8 @@ void fault(Site site, const char* format, ...) __attribute__((format(printf, 2, 
 // From the running thread, which ends here.
 [[noreturn]] void fail(Site site, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// The running thread's access to bytes of an argument, by an instruction of the kernel's library; ends it.
+// The running thread's access to bytes of an argument, by an instruction of the kernel's library;
+// ends it.
 [[noreturn]] void fail_access(int argument, uint64_t instruction, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,4 +1,5 @@
-// Switching between fibers: by hand on x86-64, as swapcontext makes two system calls; elsewhere with it.
+// Switching between fibers: by hand on x86-64, as swapcontext makes two system calls; elsewhere
+// with it.
 #include "fiber.h"
 
 #include <sys/mman.h>

@@ -13,8 +13,8 @@ class Regions {
   void add(const Region& region);
   void sort();
 
-  // The region that holds all the bytes and allows the access, else null. An instruction mostly stays in one region:
-  // the last that it hit is tried first.
+  // The region that holds all the bytes and allows the access, else null. An instruction mostly
+  // stays in one region: the last that it hit is tried first.
   const Region* find(uintptr_t address, size_t size, bool write, uintptr_t instruction) {
     const Region*& recent = recent_[instruction / 4 % kRecent];
     if (!recent || !allows(*recent, address, size, write)) recent = search(address, size, write);
@@ -33,7 +33,7 @@ class Regions {
   }
   const Region* search(uintptr_t address, size_t size, bool write) const;
 
-  std::vector<Region> regions_;         // ascending by begin
+  std::vector<Region> regions_;          // ascending by begin
   std::vector<uintptr_t> furthest_end_;  // of the regions up to here: arguments may overlap
   const Region* recent_[kRecent] = {};
   uintptr_t code_ = 0;

@@ -21,11 +21,14 @@ std::vector<Cell> static_cells;
 
 void check_limits(const Request& request) {
   const unsigned* grid = request.grid;
-  if (request.block == 0 || request.block > kMaxThreads) fault({"", 0}, "a block of %u threads", request.block);
-  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > kMaxGridX || grid[1] > kMaxGridYZ || grid[2] > kMaxGridYZ)
+  if (request.block == 0 || request.block > kMaxThreads)
+    fault({"", 0}, "a block of %u threads", request.block);
+  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > kMaxGridX || grid[1] > kMaxGridYZ ||
+      grid[2] > kMaxGridYZ)
     fault({"", 0}, "a grid of %u x %u x %u blocks", grid[0], grid[1], grid[2]);
   if (request.shared_bytes > kMaxSharedBytes)
-    fault({"", 0}, "%u bytes of dynamic shared memory, over %u", request.shared_bytes, kMaxSharedBytes);
+    fault({"", 0}, "%u bytes of dynamic shared memory, over %u", request.shared_bytes,
+          kMaxSharedBytes);
 }
 
 Region own_region(const void* begin, size_t num_bytes, Cell* cells) {
@@ -37,7 +40,8 @@ void open_memory(const Request& request, const Module& module) {
   regions.reset(request.regions, request.num_regions, module.begin);
   regions.add(own_region(dynamic_shared, request.shared_bytes, dynamic_cells));
   regions.add(own_region(module.shared, module.shared_bytes, static_cells.data()));
-  regions.add(own_region(reinterpret_cast<void*>(module.begin), module.end - module.begin, nullptr));
+  regions.add(
+      own_region(reinterpret_cast<void*>(module.begin), module.end - module.begin, nullptr));
   regions.sort();
 }
 

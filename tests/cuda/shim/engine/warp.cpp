@@ -15,14 +15,16 @@ void check_mask(const Thread& self, unsigned mask, Site site) {
   const unsigned missing = mask & ~block.warps[self.warp()].alive;
   if (!(mask >> self.lane() & 1))
     fail(site, "lane %u is not in the mask %#x of its own warp operation", self.lane(), mask);
-  if (missing) fail(site, "a warp operation waits for lanes %#x, which have ended or never were", missing);
+  if (missing)
+    fail(site, "a warp operation waits for lanes %#x, which have ended or never were", missing);
 }
 
 void hand_over(Thread& self, unsigned mask) {
   for (unsigned rest = mask; rest; rest &= rest - 1) {
     Thread& other = lane_of_same_warp(self, __builtin_ctz(rest));
     if (other.mask != mask || !same(other.site, self.site))
-      fail(self.site, "lanes meet in different warp operations, here and at line %d", other.site.line);
+      fail(self.site, "lanes meet in different warp operations, here and at line %d",
+           other.site.line);
     memcpy(other.taken, other.given, sizeof other.taken);
     other.state = State::kReady;
   }
@@ -52,7 +54,8 @@ using emulator::block;
 using emulator::Site;
 using emulator::Thread;
 
-void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source, Site site) {
+void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
+                       Site site) {
   Thread& self = *block.running;
   memcpy(self.given, given, size);
   emulator::meet(mask, site, false);
