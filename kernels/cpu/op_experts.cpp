@@ -87,8 +87,9 @@ class GateUp : public Stage {
                             s_.hidden_row(job.first + i) + first, rows);
     }
   }
-  // values = weight * values + bias: a weight of the input is one of the product
+  // values = weight * scale * values + bias: a weight of the input is one of the product
   static void finish(const Bank& bank, int expert, int first, int rows, float weight, float* values) {
+    weight *= bank.scale(expert);
     if (weight != 1.f)
       for (int r = 0; r < rows; r++) values[r] *= weight;
     if (!bank.bias) return;
@@ -159,10 +160,11 @@ class Down : public Stage {
                      s_.width(), type, s_.rounding());
     run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[0]);
     const float* bias = s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
+    const float scale = s_.p.down.scale(job.expert);
     for (int i = 0; i < job.count; i++) {
       float *y = sums + g.tokens[job.first + i] * kTileRows, *value = worker.tiles[0] + i * kTileRows;
       const float weight = s_.p.weighs_input ? 1.f : g.weights[job.first + i];
-      for (int r = 0; r < product.num_rows; r++) y[r] += weight * (value[r] + (bias ? bias[r] : 0.f));
+      for (int r = 0; r < product.num_rows; r++) y[r] += weight * (scale * value[r] + (bias ? bias[r] : 0.f));
     }
   }
   void write(int first, int num_tokens, const float* sums) const {

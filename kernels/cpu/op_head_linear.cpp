@@ -48,7 +48,8 @@ class HeadLinear : public Stage {
     run_tile(isa_, product, type, rounding, worker.tokens, step.num_tokens, worker.tiles[0]);
     for (int t = 0; t < step.num_tokens; t++) {
       float* out = p_.out + (size_t(t) * p_.num_heads + head) * bank.rows + task % tiles_ * kTileRows;
-      std::copy_n(worker.tiles[0] + t * kTileRows, product.num_rows, out);
+      const float* values = worker.tiles[0] + t * kTileRows;
+      for (int r = 0; r < product.num_rows; r++) out[r] = bank.scale(head) * values[r];
     }
   }
 

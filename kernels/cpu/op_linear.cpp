@@ -47,7 +47,7 @@ class Linear : public Stage {
     for (int t = 0; t < num_tokens; t++, values += kTileRows) {
       const size_t at = size_t(t) * m.rows + first;
       for (int r = 0; r < rows; r++) {
-        const float sum = values[r] + (m.bias ? m.bias[first + r] : 0.f);
+        const float sum = m.weight_scale * values[r] + (m.bias ? m.bias[first + r] : 0.f);
         m.out[at + r] = (m.residual ? m.residual[at + r] : 0.f) + m.scale * sum;
       }
     }

@@ -53,8 +53,8 @@ struct Matrix {
   const float* bias;      // optional (rows)
   const float* residual;  // optional (T, rows)
   float* out;             // (T, rows)
-  float scale;            // out = residual + scale * (W x + bias)
-  int32_t reserved2;
+  float scale;            // out = residual + scale * (weight_scale * W x + bias)
+  float weight_scale;
 };
 constexpr int kMaxMatrices = 4;
 
@@ -143,7 +143,10 @@ struct ForeseeParams {
 struct Bank {
   const uint8_t* const* data;  // (num_experts) addresses
   const float* bias;           // optional (num_experts, rows)
+  const float* scales;         // optional (num_experts): of what the blocks say
   int32_t type, rows, columns, reserved;
+
+  float scale(int expert) const { return scales ? scales[expert] : 1.f; }
 };
 
 // out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the

@@ -18,7 +18,8 @@ SUPPORTED_TYPES = frozenset(
     QuantType[name]
     for name in (
         "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K",
-        "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+        "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+        "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4", "Q1_0", "Q2_0",
     )
 )  # fmt: skip
 
@@ -67,7 +68,7 @@ class TensorSource:
         return self._floats(tensor).reshape(shape)
 
     def matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix:
-        """`<name>.weight` (rows, columns), with `<name>.bias` when there is one."""
+        """`<name>.weight` (rows, columns), with `<name>.bias` and `.scale` when there are any."""
         tensor = self.tensor(f"{name}.weight")
         if shape[0] == 1 and len(tensor.shape) == 1:
             self._check(tensor, shape[1:])
@@ -76,7 +77,9 @@ class TensorSource:
         rows = tensor.num_values // shape[1]
         bias = self.optional_vector(f"{name}.bias", rows)
         full_name = tensor.name.removesuffix(".weight")
-        return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias)
+        scales = self._scales(name, 1)
+        scale = 1.0 if scales is None else float(scales[0])
+        return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias, scale)
 
     def rows(self, name: str, heights: Sequence[int], columns: int) -> list[Matrix]:
         """`<name>.weight` (sum of heights, columns) as matrices of so many rows each."""
@@ -106,7 +109,7 @@ class TensorSource:
         return self.banks(pattern, hidden, 1) if self.has(f"{pattern % 'gate'}.weight") else None
 
     def bank(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> Bank:
-        """`<name>.weight` (experts, rows, columns), with `<name>.bias` when there is one."""
+        """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` when there are any."""
         tensor = self.tensor(f"{name}.weight")
         stacked = len(tensor.shape) == 3 or num_experts > 1
         self._check(tensor, (num_experts, *shape) if stacked else shape)
@@ -114,7 +117,19 @@ class TensorSource:
         full_name = tensor.name.removesuffix(".weight")
         bias = self._bank_bias(f"{name}.bias", (num_experts, rows) if stacked else (rows,))
         bias = None if bias is None else bias.reshape(num_experts, rows)
-        return Bank(full_name, tensor.quant_type, num_experts, rows, columns, tensor.data, bias)
+        scales = self._scales(name, num_experts)
+        return Bank(
+            full_name, tensor.quant_type, num_experts, rows, columns, tensor.data, bias, scales
+        )
+
+    def _scales(self, name: str, count: int) -> FloatArray | None:
+        """Factors of whole matrices, which NVFP4 needs.
+
+        Those of inputs are for processors that multiply in four bits: taken, and not used.
+        """
+        if self.has(f"{name}.input_scale"):
+            self.taken.add(self._full_name(f"{name}.input_scale"))
+        return self.optional_vector(f"{name}.scale", count)
 
     def _bank_bias(self, name: str, shape: tuple[int, ...]) -> FloatArray | None:
         if not self.has(name):

@@ -111,7 +111,7 @@ class MatrixParams(Structure):
         ("residual", c_void_p),
         ("out", c_void_p),
         ("scale", c_float),
-        ("reserved2", c_int32),
+        ("weight_scale", c_float),
     )
 
 
@@ -221,6 +221,7 @@ class BankParams(Structure):
     _fields_ = (
         ("data", c_void_p),
         ("bias", c_void_p),
+        ("scales", c_void_p),
         ("type", c_int32),
         ("rows", c_int32),
         ("columns", c_int32),

@@ -51,7 +51,10 @@ class Scoring(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A (rows, columns) matrix in quant blocks; `data` is uint8, row-major; `bias` (rows,)."""
+    """A (rows, columns) matrix in quant blocks; `data` is uint8, row-major; `bias` (rows,).
+
+    `scale`: what the blocks say is to be multiplied by.
+    """
 
     name: str
     quant_type: QuantType
@@ -59,11 +62,15 @@ class Matrix:
     columns: int
     data: npt.NDArray[np.uint8]
     bias: FloatArray | None = None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows)."""
+    """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows).
+
+    `scales` (experts,): what the blocks of each say is to be multiplied by.
+    """
 
     name: str
     quant_type: QuantType
@@ -72,6 +79,7 @@ class Bank:
     columns: int
     data: npt.NDArray[np.uint8]
     bias: FloatArray | None = None
+    scales: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)

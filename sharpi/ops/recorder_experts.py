@@ -142,8 +142,9 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
 
     def _bank_at(self, table: int | None, bank: Bank) -> abi.BankParams:
         return abi.BankParams(
-            table, self._data(bank.bias), bank.quant_type, bank.rows, bank.columns
-        )
+            table, self._data(bank.bias), self._data(bank.scales),
+            bank.quant_type, bank.rows, bank.columns,
+        )  # fmt: skip
 
 
 def _addresses(bank: Bank) -> npt.NDArray[np.uint64]:

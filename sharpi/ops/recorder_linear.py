@@ -29,7 +29,7 @@ class LinearRecorder(Tape):
             for i, (m, out, residual, scale) in enumerate(parts):
                 p.matrices[i] = abi.MatrixParams(
                     self._data(m.data), m.quant_type, m.rows, m.columns, 0, self._data(m.bias),
-                    self._at(residual), self._at(out), scale,
+                    self._at(residual), self._at(out), scale, m.scale,
                 )  # fmt: skip
             return p
 

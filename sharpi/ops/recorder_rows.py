@@ -20,7 +20,7 @@ class RowRecorder(Tape):
                 table.quant_type,
                 table.rows,
                 table.columns,
-                scale,
+                scale * table.scale,
                 self._at(out),
             ),
         )

@@ -20,7 +20,15 @@ def dequantise(weight: Matrix | Bank) -> FloatArray:
         halves = rows.view(np.uint16).astype(np.uint32)
         return (halves << 16).view(np.float32).reshape(shape)
     values = gguf.quants.dequantize(np.ascontiguousarray(rows), kind)
-    return np.asarray(values, dtype=np.float32).reshape(shape)
+    return np.asarray(values, dtype=np.float32).reshape(shape) * _factor(weight)
+
+
+def _factor(weight: Matrix | Bank) -> FloatArray:
+    if isinstance(weight, Matrix):
+        return np.asarray(weight.scale, np.float32)
+    if weight.scales is None:
+        return np.ones((), np.float32)
+    return weight.scales[:, None, None]
 
 
 def softmax(x: FloatArray) -> FloatArray:

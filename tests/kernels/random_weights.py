@@ -42,7 +42,12 @@ KINDS = FLOAT_KINDS + QUANTISED_KINDS
 
 
 def random_weights(
-    kind: Kind, rows: int, columns: int, seed: int = 0, fill: int | None = None
+    kind: Kind,
+    rows: int,
+    columns: int,
+    seed: int = 0,
+    fill: int | None = None,
+    largest_scale: float = 1.0,
 ) -> Bytes:
     """(rows, bytes of a row); `fill` is every byte that holds no floating-point scale."""
     rng = np.random.default_rng([seed, int(kind), rows, columns])
@@ -53,7 +58,7 @@ def random_weights(
     blocks = rng.integers(0, 256, (*shape, kind.block_bytes), np.uint8)
     if fill is not None:
         blocks[:] = fill
-    scales = rng.uniform(0.01, 1.0, shape) * rng.choice([-1, 1], shape)
+    scales = rng.uniform(0.01, 1.0, shape) * rng.choice([-1, 1], shape) * largest_scale
     for at in _HALVES[kind]:
         blocks[:, :, at : at + 2] = scales.astype(np.float16)[:, :, None].view(np.uint8)
     if kind is Kind.MXFP4:
