@@ -162,7 +162,7 @@ struct IQ4_XS : BlockOf256<136, 1, 8, false, 0> {
     const uint32_t scale = (head.y >> 4 * unit & 15) | (head.x >> (16 + 2 * unit) & 3) << 4;
 #pragma unroll
     for (int w = 0; w < 4; w++)
-      look_up_nibbles(iq4_table(), bytes[w], out.words[0][w], out.words[0][w + 4]);
+      look_up_nibbles<IQ4Table>(bytes[w], out.words[0][w], out.words[0][w + 4]);
     out.scale[0] = half_bits(head.x & 0xffff) * float(int(scale) - 32);
   }
 };

@@ -24,10 +24,10 @@ struct BlockOf32 {
     for (int w = 0; w < 8; w++) out.words[0][w] |= spread_to_bit_4(qh >> 4 * w);
   }
 
-  static __device__ __forceinline__ void look_up(const Table& table, const uint32_t* qs,
-                                                 Unit& out) {
+  template <class Table>
+  static __device__ __forceinline__ void look_up(const uint32_t* qs, Unit& out) {
 #pragma unroll
-    for (int w = 0; w < 4; w++) look_up_nibbles(table, qs[w], out.words[0][w], out.words[0][w + 4]);
+    for (int w = 0; w < 4; w++) look_up_nibbles<Table>(qs[w], out.words[0][w], out.words[0][w + 4]);
   }
 };
 
@@ -84,13 +84,13 @@ struct Q8_0 : BlockOf32<34, false, 0> {
   }
 };
 
-__device__ __forceinline__ Table iq4_table() { return SHARPI_TABLE_OF(SHARPI_IQ4_VALUES); }
+using IQ4Table = Table<SHARPI_IQ4_VALUES>;
 
 struct IQ4_NL : BlockOf32<18, false, 0> {
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[4];
     load_words_at_2(block + 2, qs);
-    look_up(iq4_table(), qs, out);
+    look_up<IQ4Table>(qs, out);
     out.scale[0] = load_half(block);
   }
 };
@@ -99,7 +99,7 @@ struct MXFP4 : BlockOf32<17, false, 0> {
   static __device__ __forceinline__ void unpack(const uint8_t* block, int, Unit& out) {
     uint32_t qs[4];
     load_words_at_1(block + 1, qs);
-    look_up(SHARPI_TABLE_OF(SHARPI_E2M1_TWICE), qs, out);
+    look_up<Table<SHARPI_E2M1_TWICE>>(qs, out);
     out.scale[0] = half_of_power(__ldg(block));
   }
 

@@ -6,8 +6,9 @@ namespace sharpi {
 struct Halves {
   __half* out;
 
-  __device__ __forceinline__ void take(int column, float4 v) const {
-    *(uint2*)(out + column) = make_uint2(two(make_float2(v.x, v.y)), two(make_float2(v.z, v.w)));
+  __device__ __forceinline__ void take(int column, float4 a, float4 b) const {
+    *(uint4*)(out + column) = make_uint4(two(make_float2(a.x, a.y)), two(make_float2(a.z, a.w)),
+                                         two(make_float2(b.x, b.y)), two(make_float2(b.z, b.w)));
   }
   __device__ __forceinline__ void take(int column, float2 v) const {
     *(uint32_t*)(out + column) = two(v);

@@ -3,7 +3,8 @@
 // Lane i of n takes units i, i + n, ...; each token's sum is made in that order, then over the
 // lanes, by fused multiply-adds that are written out: its bits depend on columns and n, not on
 // company. What stands for a type of weights and of activations here is a Dot: RoundedDot,
-// ExactDot, FloatDot.
+// ExactDot, FloatDot. Its kBlocks of 256 threads have registers enough at one token, kManyBlocks
+// at eight.
 #pragma once
 #include "activations.cuh"
 #include "quant_types.cuh"

@@ -7,8 +7,10 @@ struct ScaledFloats {
   float* out;
   float scale;
 
-  __device__ __forceinline__ void take(int column, float4 v) const {
-    *(float4*)(out + column) = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+  __device__ __forceinline__ void take(int column, float4 a, float4 b) const {
+    float4* at = (float4*)(out + column);
+    at[0] = make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
+    at[1] = make_float4(b.x * scale, b.y * scale, b.z * scale, b.w * scale);
   }
   __device__ __forceinline__ void take(int column, float2 v) const {
     *(float2*)(out + column) = make_float2(v.x * scale, v.y * scale);

@@ -30,38 +30,32 @@ __device__ __forceinline__ int spread_to_bit_4(uint32_t bits) {
   return int((bits & 15) * 0x02040810 & 0x10101010);
 }
 
-// Sixteen whole numbers, four to a word.
+// Sixteen whole numbers; word(w) has four of them as bytes.
+template <int... kEntries>
 struct Table {
-  uint32_t words[4];
-};
-
-#define SHARPI_PACK(a, b, c, d) \
-  (uint32_t((a)&255) | uint32_t((b)&255) << 8 | uint32_t((c)&255) << 16 | uint32_t((d)&255) << 24)
-#define SHARPI_TABLE(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)             \
-  {                                                                              \
-    {                                                                            \
-      SHARPI_PACK(a, b, c, d), SHARPI_PACK(e, f, g, h), SHARPI_PACK(i, j, k, l), \
-          SHARPI_PACK(m, n, o, p)                                                \
-    }                                                                            \
+  static __device__ __forceinline__ uint32_t word(int w) {
+    constexpr int entries[] = {kEntries...};
+    return uint32_t(entries[4 * w] & 255) | uint32_t(entries[4 * w + 1] & 255) << 8 |
+           uint32_t(entries[4 * w + 2] & 255) << 16 | uint32_t(entries[4 * w + 3] & 255) << 24;
   }
-#define SHARPI_TABLE_OF(...) SHARPI_TABLE(__VA_ARGS__)
+};
 
 // What a table has for four 4-bit numbers: eight entries are picked by three bits, from either
 // half, then the half by the fourth.
-__device__ __forceinline__ uint32_t look_up_4(const Table& table, uint32_t low_bits,
-                                              uint32_t half) {
-  const uint32_t first = __byte_perm(table.words[0], table.words[1], low_bits);
-  const uint32_t second = __byte_perm(table.words[2], table.words[3], low_bits);
+template <class Table>
+__device__ __forceinline__ uint32_t look_up_4(uint32_t low_bits, uint32_t half) {
+  const uint32_t first = __byte_perm(Table::word(0), Table::word(1), low_bits);
+  const uint32_t second = __byte_perm(Table::word(2), Table::word(3), low_bits);
   return __byte_perm(first, second, half);
 }
 
 // As split_nibbles, through a table.
-__device__ __forceinline__ void look_up_nibbles(const Table& table, uint32_t bytes, int& low,
-                                                int& high) {
+template <class Table>
+__device__ __forceinline__ void look_up_nibbles(uint32_t bytes, int& low, int& high) {
   const uint32_t low_bits = bytes & 0x77777777;
   const uint32_t half = 0x32103210 | (bytes & 0x88888888) >> 1;
-  const uint32_t front = look_up_4(table, low_bits & 0xffff, half & 0xffff);
-  const uint32_t back = look_up_4(table, low_bits >> 16, half >> 16);
+  const uint32_t front = look_up_4<Table>(low_bits & 0xffff, half & 0xffff);
+  const uint32_t back = look_up_4<Table>(low_bits >> 16, half >> 16);
   low = int(__byte_perm(front, back, 0x6420));
   high = int(__byte_perm(front, back, 0x7531));
 }

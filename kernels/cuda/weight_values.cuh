@@ -1,5 +1,6 @@
 // The weights of a unit as floats, to where a kernel wants them: a Sink takes a column and the
-// float4, or float2, that begins there. Rows of floats that are no multiple of eight come in twos.
+// eight values, or two, that begin there. Rows of floats that are no multiple of eight come in
+// twos.
 #pragma once
 #include "dot.cuh"
 
@@ -13,8 +14,9 @@ struct QuantisedValues : ExactDot<Type> {
 #pragma unroll
     for (int g = 0; g < Type::kGroups; g++)
 #pragma unroll
-      for (int w = 0; w < Type::kWords; w++)
-        sink.take(UnitPlace<Type>::column(unit, g) + 4 * w, four_weights<Type>(weights, g, w));
+      for (int w = 0; w < Type::kWords; w += 2)
+        sink.take(UnitPlace<Type>::column(unit, g) + 4 * w, four_weights<Type>(weights, g, w),
+                  four_weights<Type>(weights, g, w + 1));
   }
 };
 
@@ -25,8 +27,7 @@ struct FloatValues : FloatDot<Type> {
                                               const Sink& sink) {
     const float(&v)[8] = weights.values;
     if (columns % 8 == 0) {
-      sink.take(8 * unit, make_float4(v[0], v[1], v[2], v[3]));
-      sink.take(8 * unit + 4, make_float4(v[4], v[5], v[6], v[7]));
+      sink.take(8 * unit, make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]));
       return;
     }
 #pragma unroll

@@ -34,13 +34,21 @@ def random_tokens(tokens: int, columns: int, seed: int = 0) -> Floats:
 
 def operand(device: Device, x: Floats, planes: int) -> Operand:
     """x (tokens, columns) on the device: as floats, or rounded by the kernel that does that."""
-    span = upload(device, x)
+    span = taken(device, x, planes)
     if planes == 0:
         return Operand(span, x.astype(np.float64))
+    return Operand(span, rounded_values(device, span, *x.shape, planes))
+
+
+def taken(device: Device, x: Floats, planes: int) -> Span:
+    """The same without a look at it: x may have what cannot be rounded."""
+    span = upload(device, x)
+    if planes == 0:
+        return span
     tokens, columns = x.shape
     rows = empty(device, tokens * activation_bytes(columns, planes))
     device.launch(quantise(span, rows, tokens=tokens, columns=columns, planes=planes))
-    return Operand(rows, rounded_values(device, rows, tokens, columns, planes))
+    return rows
 
 
 def rounded_values(

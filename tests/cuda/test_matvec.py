@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from products import EXACT_ERROR, ROUNDED_ERROR, Floats, Operand, operand, random_tokens
+from products import EXACT_ERROR, ROUNDED_ERROR, Floats, Operand, operand, random_tokens, taken
 from quant_weights import (
     FLOAT_TYPES,
     QUANTISED_TYPES,
@@ -63,7 +63,9 @@ def test_float_weights(device: Device, quant_type: QuantType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quant_type", "planes"), [*product(TYPES, [0]), *product(QUANTISED_TYPES, [1, 2])]
+    ("quant_type", "planes"),
+    [*product(TYPES, [0]), *product(QUANTISED_TYPES, [1, 2])],
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_company_does_not_change_a_token(
     device: Device, quant_type: QuantType, planes: int
@@ -102,6 +104,16 @@ def test_bias_residual_and_scale(device: Device, tokens: int) -> None:
     expected = residual + 0.25 * (x.seen @ as_floats(QuantType.Q8_0, weights).T + bias)
     out = read(device, span, np.float32, residual.shape)
     np.testing.assert_allclose(out, expected, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("planes", [0, 1, 2])
+def test_nan_stays_with_its_token(device: Device, planes: int) -> None:
+    weights, tokens = random_weights(QuantType.Q4_K, 9, 256), random_tokens(3, 256)
+    tokens[1, 77] = np.nan
+    x = Operand(taken(device, tokens, planes), tokens.astype(np.float64))
+    (out,) = _products(device, QuantType.Q4_K, x, [weights], planes)
+    np.testing.assert_array_equal(np.isnan(out).all(axis=1), [False, True, False])
+    assert not np.isnan(out[[0, 2]]).any()
 
 
 @pytest.mark.parametrize("fill", [0x00, 0x7F, 0x80, 0xFF])
