@@ -58,7 +58,7 @@ def random_routes(tokens: int, experts: int, used: int) -> tuple[Array, Array]:
     return ids, rng.uniform(0.1, 1, (tokens, used)).astype(np.float32)
 
 
-def products(bank: ExpertBank, ids: Array, x: Array) -> Array:
+def item_products(bank: ExpertBank, ids: Array, x: Array) -> Array:
     """W x + bias of each item, (tokens * used, rows); x has a row a token, or a row an item."""
     rows = np.repeat(x, ids.size // len(x), axis=0)
     pairs = zip(ids.reshape(-1), rows, strict=True)
@@ -69,4 +69,6 @@ def hidden_values(
     activation: Activation, gate: ExpertBank, up: ExpertBank, ids: Array, x: Array
 ) -> Array:
     """act(gate x + bias) * (up x + bias) of each item, (tokens * used, rows)."""
-    return np.asarray(gated(activation, products(gate, ids, x), products(up, ids, x)), np.float64)
+    with np.errstate(over="ignore"):  # in the sigmoid of far below zero
+        values = gated(activation, item_products(gate, ids, x), item_products(up, ids, x))
+    return np.asarray(values, np.float64)

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from expert_banks import Array, ExpertBank, expert_bank, hidden_values, products, random_routes
+from expert_banks import Array, ExpertBank, expert_bank, hidden_values, item_products, random_routes
 from products import EXACT_ERROR, ROUNDED_ERROR, operand, random_tokens, rounded_values
 from quant_weights import FLOAT_TYPES, TYPES
 
@@ -156,7 +156,7 @@ def test_weighed_inputs(device: Device) -> None:
     )
     device.launch(launch)
     weighed = np.repeat(x.seen, USED, axis=0) * weights.reshape(-1, 1)
-    expected = products(case.up, case.ids, weighed)
+    expected = item_products(case.up, case.ids, weighed)
     _close(read(device, out, np.float32, expected.shape), expected, 0)
 
 
@@ -177,7 +177,7 @@ def test_down(device: Device, quant_type: QuantType) -> None:
             **case.sizes,
         )
         device.launch(launch)
-        values = products(case.up, ids, hidden.seen).reshape(TOKENS, USED, rows)
+        values = item_products(case.up, ids, hidden.seen).reshape(TOKENS, USED, rows)
         expected = residual + 0.5 * np.einsum("tu,tur->tr", weights, values)
         _close(read(device, out, np.float32, (TOKENS, rows)), expected, planes)
 
@@ -211,7 +211,7 @@ def test_a_dense_feed_forward_is_expert_0(device: Device, quant_type: QuantType)
     device.launch(
         experts.down(hidden.span, None, None, bank.part, out, quant_type=quant_type, **sizes)
     )
-    expected = products(bank, np.zeros((3, 1), int), hidden.seen)
+    expected = item_products(bank, np.zeros((3, 1), int), hidden.seen)
     _close(read(device, out, np.float32, (3, 70)), expected, planes)
 
 
@@ -224,5 +224,5 @@ def test_every_number_of_experts(device: Device, used: int) -> None:
     sizes = {"tokens": 1, "used": used, "columns": 64, "rows": 9, "planes": 1}
     spans = hidden.span, upload(device, ids), upload(device, weights), bank.part, out
     device.launch(experts.down(*spans, quant_type=QuantType.Q4_0, **sizes))
-    expected = weights.astype(np.float64) @ products(bank, ids, hidden.seen)
+    expected = weights.astype(np.float64) @ item_products(bank, ids, hidden.seen)
     _close(read(device, out, np.float32, (1, 9)), expected, 1)
