@@ -8,15 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from sharpi.engine.benchmark_processor import processor_of
 from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.engine.weight_traffic import Traffic, WeightTraffic
-from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.weights import load_weights
-from sharpi.ops.machine_limits import MachineLimits
 
 _SEED = 1
 # Int8 products that a weight meets for each token; None where activations are floats.
@@ -32,8 +30,7 @@ class Benchmark:
         self._sequence = TokenSequence(engine.runner)
         weights = load_weights(engine.file, engine.model_config)
         self._traffic = WeightTraffic(engine.file, weights)
-        pages = _pages_in_memory(engine)
-        self._limits = MachineLimits(pages, self._settings.instruction_set)
+        self._processor = processor_of(engine, weights, self._traffic)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
         """One row. Limits are measured before and after, the better counts."""
@@ -41,13 +38,13 @@ class Benchmark:
         threads = self._threads(test)
         try:
             self._fill(test.depth)
-            total = self._warm_up(test, passes)
-            self._limits.measure(threads)
+            total, bus_bytes = self._warm_up(test, passes)
+            self._processor.measure(threads)
             seconds = [self._timed(test, passes) for _ in range(self._repetitions)]
-            self._limits.measure(threads)
+            self._processor.measure(threads)
         finally:
             self._sequence.truncate(0)
-        return self._row(test, len(passes), total, seconds)
+        return self._row(test, len(passes), total, bus_bytes, seconds)
 
     def _fill(self, depth: int) -> None:
         if depth:
@@ -67,13 +64,16 @@ class Benchmark:
         size = 1 if test.kind == "tg" else self._runner.batch_size
         return [ids[i : i + size] for i in range(0, len(ids), size)]
 
-    def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> Traffic:
-        total = Traffic()
+    def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
+        """What all passes read, and how much of it over a card's bus."""
+        total, bus_bytes = Traffic(), 0
         for ids in passes:
             self._sequence.extend(ids)
-            total += self._traffic.of_pass(len(ids), [r[: len(ids)] for r in self._runner.routes])
+            routes = [r[: len(ids)] for r in self._runner.routes]
+            total += self._traffic.of_pass(len(ids), routes)
+            bus_bytes += self._processor.bus_bytes(routes)
         self._sequence.truncate(test.depth)
-        return total
+        return total, bus_bytes
 
     def _timed(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> float:
         start = time.perf_counter()
@@ -84,13 +84,18 @@ class Benchmark:
         return seconds
 
     def _row(
-        self, test: BenchmarkTest, num_passes: int, total: Traffic, seconds: list[float]
+        self,
+        test: BenchmarkTest,
+        num_passes: int,
+        total: Traffic,
+        bus_bytes: int,
+        seconds: list[float],
     ) -> BenchmarkRow:
         samples = tuple(test.num_tokens / each for each in seconds)
         mean = sum(samples) / len(samples)
         repetitions_per_second = mean / test.num_tokens
-        threads = self._threads(test)
-        limit = self._limits.bytes_per_second(threads)
+        threads, processor = self._threads(test), self._processor
+        limit = processor.bytes_per_second(threads, total.weight_bytes, bus_bytes)
         read = total.weight_bytes * repetitions_per_second
         operations, peak = self._int8_rates(test, total, repetitions_per_second)
         return BenchmarkRow(
@@ -98,21 +103,27 @@ class Benchmark:
             tokens_per_second=mean,
             deviation=deviation(samples),
             gigabytes_per_second=read / 1e9,
-            percent_of_limit=100 * read / limit,
+            percent_of_limit=100 * read / limit if limit else None,
             percent_of_int8_peak=100 * operations / peak if operations and peak else None,
-            threads=threads,
+            threads=threads if processor.has_cpu_layers else None,
             num_tokens=test.num_tokens,
             depth=test.depth,
             tokens_per_pass=test.num_tokens / num_passes,
             bytes_per_pass=total.weight_bytes / num_passes,
-            read_limit_gigabytes_per_second=limit / 1e9,
+            read_limit_gigabytes_per_second=limit / 1e9 if limit else None,
             gigaoperations_per_second=operations / 1e9 if operations else None,
             int8_peak_gigaoperations_per_second=peak / 1e9 if peak else None,
-            instruction_set=self._settings.instruction_set,
+            instruction_set=self._settings.instruction_set if processor.has_cpu_layers else None,
             precision=self._settings.rounding,
             batch_size=self._settings.batch_size,
             samples=samples,
+            device=processor.device,
+            launches_per_token=self._launches(test),
         )
+
+    def _launches(self, test: BenchmarkTest) -> int | None:
+        """Of the last token of a decode."""
+        return self._processor.launches(test.num_positions - 1) if test.kind == "tg" else None
 
     def _int8_rates(
         self, test: BenchmarkTest, total: Traffic, repetitions_per_second: float
@@ -121,14 +132,10 @@ class Benchmark:
         products = _PRODUCTS_OF_A_WEIGHT[self._settings.rounding]
         if test.kind == "tg" or products is None:
             return None, None
-        reached = total.operations * products * repetitions_per_second
-        return reached, self._limits.operations_per_second(self._threads(test))
-
-
-def _pages_in_memory(engine: Engine) -> list[npt.NDArray[np.uint8]]:
-    """All weights; without the experts where these are read from disk, past the page cache."""
-    tensors = engine.file.tensors.values()
-    return [t.data for t in tensors if not (engine.streams_experts and is_expert_matrix(t.name))]
+        peak = self._processor.operations_per_second(self._threads(test))
+        if peak is None:
+            return None, None
+        return total.operations * products * repetitions_per_second, peak
 
 
 def run_benchmark(

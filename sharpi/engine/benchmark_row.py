@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +30,52 @@ class BenchmarkRow:
     """One test's result; means over the repetitions, `deviation` that of `samples` (tokens/s).
 
     A pass is a batch of prefill or a token of decode. Giga is 1e9. `percent_of_limit` holds
-    `gigabytes_per_second` of weights against reading the mapped file with as many threads;
-    the int8 figures are None for decode and for float activations.
+    `gigabytes_per_second` of weights against reading the mapped file with as many threads, or
+    against a card's own rate; the int8 figures are None for decode and for float activations.
+
+    `device` is the card's name. Where it computes everything, `threads` and `instruction_set` are
+    None; where layers are on both processors, there is no limit to hold the rate against.
     """
 
     test: str
     tokens_per_second: float
     deviation: float
     gigabytes_per_second: float
-    percent_of_limit: float
+    percent_of_limit: float | None
     percent_of_int8_peak: float | None
-    threads: int
+    threads: int | None
     num_tokens: int
     depth: int
     tokens_per_pass: float
     bytes_per_pass: float
-    read_limit_gigabytes_per_second: float
+    read_limit_gigabytes_per_second: float | None
     gigaoperations_per_second: float | None
     int8_peak_gigaoperations_per_second: float | None
-    instruction_set: str
+    instruction_set: str | None
     precision: str
     batch_size: int
     samples: tuple[float, ...]
+    device: str | None = None
+    launches_per_token: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        """For JSON, without what does not apply to the processor."""
+        return {name: value for name, value in asdict(self).items() if self._has(name)}
+
+    def _has(self, name: str) -> bool:
+        if self.device is None:
+            return name not in _OF_A_CARD
+        return self.threads is not None or name not in _OF_THE_CPU
+
+
+_OF_A_CARD = ("device", "launches_per_token")
+_OF_THE_CPU = (
+    "threads",
+    "instruction_set",
+    "percent_of_int8_peak",
+    "gigaoperations_per_second",
+    "int8_peak_gigaoperations_per_second",
+)
 
 
 def deviation(samples: Sequence[float]) -> float:

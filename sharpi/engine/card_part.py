@@ -54,6 +54,15 @@ class CardPart:
         return program.run(step.ids, step.position, step.outputs, step.pages, step.incoming)
 
     @property
+    def device(self) -> Device:
+        """The card."""
+        return self._device
+
+    def launches_of_token(self, position: int) -> int:
+        """What decoding the token at a position starts on the card."""
+        return self._program(1).num_calls(1, 1, position)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of weights on the card, as far as they are loaded."""
         return self._card_weights.num_bytes

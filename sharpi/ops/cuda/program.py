@@ -83,6 +83,10 @@ class CardProgram:
         calls = (call for operation in self._operations for call in operation(extent))
         return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
 
+    def num_calls(self, tokens: int, outputs: int, position: int) -> int:
+        """How many a step of these sizes starts."""
+        return len(self.calls(self._extent(tokens, outputs, position)))
+
     def _work(self, extent: Extent) -> list[Work]:
         return [self._bound(call) for call in self.calls(extent)]
 

@@ -1,0 +1,133 @@
+"""What a benchmark is held against on a card: its rate, the bus's, or nothing."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sharpi.engine.benchmark_processor import (
+    BothProcessors,
+    BusTraffic,
+    CardProcessor,
+    CpuProcessor,
+    processor_of,
+)
+from sharpi.engine.benchmark_row import BenchmarkRow
+from sharpi.engine.engine import Engine
+from sharpi.engine.weight_traffic import WeightTraffic
+from sharpi.model.weights import load_weights
+from sharpi.ops.cuda import card_limits
+
+pytestmark = pytest.mark.native
+Load = Callable[..., Engine]
+ROW = BenchmarkRow(
+    test="tg1",
+    tokens_per_second=2.0,
+    deviation=0.0,
+    gigabytes_per_second=1.0,
+    percent_of_limit=50.0,
+    percent_of_int8_peak=None,
+    threads=2,
+    num_tokens=1,
+    depth=0,
+    tokens_per_pass=1,
+    bytes_per_pass=1,
+    read_limit_gigabytes_per_second=2.0,
+    gigaoperations_per_second=None,
+    int8_peak_gigaoperations_per_second=None,
+    instruction_set="avx2",
+    precision="int8",
+    batch_size=512,
+    samples=(2.0,),
+)
+GIVEN = {name: getattr(ROW, name) for name in BenchmarkRow.__dataclass_fields__}
+
+
+class SteadyLimits:
+    """Ten bytes a second from the card's memory, one over the bus."""
+
+    def __init__(self, device: object) -> None:
+        self.bytes_per_second, self.bus_bytes_per_second = 10.0, 1.0
+        self.measured: list[str] = []
+
+    def measure(self) -> None:
+        self.measured.append("card")
+
+    def measure_bus(self) -> None:
+        self.measured.append("bus")
+
+
+def bus_traffic(engine: Engine, resident: int) -> BusTraffic:
+    weights = load_weights(engine.file, engine.model_config)
+    config = engine.model_config
+    traffic = WeightTraffic(engine.file, weights)
+    return BusTraffic(traffic, [resident] * config.num_layers, config.num_experts)
+
+
+def test_the_cpus_row_has_nothing_of_a_card(load: Load) -> None:
+    engine = load("qwen3moe")
+    weights = load_weights(engine.file, engine.model_config)
+    traffic = WeightTraffic(engine.file, weights)
+    assert isinstance(processor_of(engine, weights, traffic), CpuProcessor)
+    record = ROW.record()
+    assert not {"device", "launches_per_token"} & record.keys()
+    assert record["instruction_set"] == "avx2"
+    assert record["percent_of_int8_peak"] is None
+
+
+def test_a_cards_row_names_the_card() -> None:
+    card = GIVEN | {"device": "Some Card", "launches_per_token": 9, "threads": None}
+    record = BenchmarkRow(**(card | {"instruction_set": None})).record()
+    assert (record["device"], record["launches_per_token"]) == ("Some Card", 9)
+    assert not {"instruction_set", "threads", "percent_of_int8_peak"} & record.keys()
+    both = BenchmarkRow(**(GIVEN | {"device": "Some Card", "percent_of_limit": None})).record()
+    assert (both["device"], both["instruction_set"], both["threads"]) == ("Some Card", "avx2", 2)
+    assert both["percent_of_limit"] is None
+
+
+def test_experts_beyond_the_resident_come_over_the_bus(load: Load) -> None:
+    engine = load("qwen3moe")
+    config, bus = engine.model_config, bus_traffic(engine, resident=3)
+    expert = sum(
+        tensor.num_bytes // config.num_experts
+        for name, tensor in engine.file.tensors.items()
+        if name.startswith("blk.0.ffn_") and "_exps" in name
+    )
+    routes = [np.array([[0, 5], [5, 2], [7, 5]], np.int32), np.array([[3, 1], [6, 7]], np.int32)]
+    assert bus.of_pass(routes) == 3 * expert  # 5 and 7, then 3: the last layer's first row counts
+    assert bus.of_pass([np.array([[0, 2]], np.int32)] * 2) == 0
+    assert bus_traffic(engine, resident=0).of_pass(routes) == 6 * expert
+
+
+def test_resident_experts_do_not_ask_for_the_bus(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_limits, "CardLimits", SteadyLimits)
+    card = SimpleNamespace(device=SimpleNamespace(name="Some Card"))
+    for resident, measured in ((8, ["card"]), (3, ["card", "bus"])):
+        processor = CardProcessor(card, bus_traffic(load("qwen3moe"), resident))
+        processor.measure(1)
+        assert processor._limits.measured == measured
+
+
+@pytest.mark.parametrize(
+    ("bus_bytes", "limit"),
+    [(0, 10), (5, 10), (10, 10), (50, 2), (100, 1)],
+)
+def test_the_slower_link_is_the_limit(
+    load: Load, monkeypatch: pytest.MonkeyPatch, bus_bytes: int, limit: float
+) -> None:
+    """Of 100 bytes, some over the bus, which is a tenth as fast."""
+    monkeypatch.setattr(card_limits, "CardLimits", SteadyLimits)
+    card = SimpleNamespace(
+        device=SimpleNamespace(name="Some Card"), launches_of_token=lambda position: position
+    )
+    processor = CardProcessor(card, bus_traffic(load("qwen3moe"), 3))
+    seconds = max((100 - bus_bytes) / 10, bus_bytes)
+    assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(100 / seconds)
+    assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(limit, rel=0.12)
+    assert processor.launches(7) == 7
+    both = BothProcessors(card)
+    assert both.bytes_per_second(1, 100, 0) is None
+    assert (both.device, both.launches(7)) == ("Some Card", 7)
