@@ -41,6 +41,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::LayerNorm: return add(program, params, bytes, add_layer_norm);
     case OpKind::HeadLinear: return add(program, params, bytes, add_head_linear);
     case OpKind::ScaleByPosition: return add(program, params, bytes, add_scale_by_position);
+    case OpKind::Join: return add(program, params, bytes, add_join);
     case OpKind::Convolution: return add(program, params, bytes, add_convolution);
     case OpKind::DeltaNet: return add(program, params, bytes, add_delta_net);
     case OpKind::Mamba2: return add(program, params, bytes, add_mamba2);

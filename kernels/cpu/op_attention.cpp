@@ -18,13 +18,14 @@ constexpr int kSplitTokens = 4;   // up to so many tokens, spans are shared amon
 constexpr int kTokenBlock = 16;   // otherwise a task is so many tokens of one KV head
 
 struct PageView {
-  uint16_t *keys, *values;
+  uint16_t *keys, *values;  // values: null where they are in the keys
 };
 
 PageView page_of(const KvLayer& cache, int page, int head) {
-  const size_t key_values = size_t(kPage) * cache.key_dim, head_values = key_values + size_t(kPage) * cache.value_stride;
+  const size_t key_values = size_t(kPage) * cache.key_dim;
+  const size_t head_values = key_values + (cache.values_in_keys ? 0 : size_t(kPage) * cache.value_stride);
   uint16_t* keys = cache.data + (size_t(page) * cache.heads + head) * head_values;
-  return {keys, keys + key_values};
+  return {keys, cache.values_in_keys ? nullptr : keys + key_values};
 }
 
 int page_id(const Step& step, int token, int position) {
@@ -46,6 +47,7 @@ class KvStore : public Stage {
       isa_.vectors->to_half(p_.keys + (size_t(token) * c.heads + h) * c.key_dim, key, c.key_dim);
       uint16_t* panel = view.keys + size_t(at / kPanel) * c.key_dim * kPanel + at % kPanel;
       for (int d = 0; d < c.key_dim; d++) panel[d * kPanel] = key[d];
+      if (c.values_in_keys) continue;
       const float* value = p_.values + (size_t(token) * c.heads + h) * c.value_dim;
       isa_.vectors->to_half(value, view.values + size_t(at) * c.value_stride, c.value_dim);
     }

@@ -72,7 +72,8 @@ class Route : public Stage {
     for (int i = 0; i < n; i++) total += x[i] = std::exp(x[i] - peak);
     for (int i = 0; i < n; i++) x[i] /= total;
   }
-  // Groups are ranked by the sum of their two best (DeepSeek-V3); experts of the others are never chosen.
+  // Groups are ranked by the sum of their two best (DeepSeek-V3), of softmax scores by the best alone (DeepSeek-V2);
+  // experts of the others are never chosen.
   void hide_weak_groups(std::vector<float>& choice) const {
     const int size = p_.num_experts / p_.num_groups;
     std::vector<std::pair<float, int>> groups;
@@ -82,7 +83,8 @@ class Route : public Stage {
         second = std::max(second, std::min(best, choice[e]));
         best = std::max(best, choice[e]);
       }
-      groups.push_back({-(size > 1 ? best + second : best), g});
+      const bool takes_two = size > 1 && Scoring(p_.scoring) != Scoring::Softmax;
+      groups.push_back({-(takes_two ? best + second : best), g});
     }
     std::sort(groups.begin(), groups.end());
     for (int i = p_.groups_used; i < p_.num_groups; i++)

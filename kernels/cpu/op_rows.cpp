@@ -123,6 +123,17 @@ struct Split : RowStage<SplitParams> {
   }
 };
 
+struct Join : RowStage<JoinParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const int a = p_.widths[0], b = p_.widths[1];
+    for (size_t run = size_t(row) * p_.groups; run < size_t(row + 1) * p_.groups; run++) {
+      memcpy(p_.out + run * (a + b), p_.first + run * a, sizeof(float) * a);
+      memcpy(p_.out + run * (a + b) + a, p_.second + run * b, sizeof(float) * b);
+    }
+  }
+};
+
 struct Sigmoid : RowStage<SigmoidParams> {
   using RowStage::RowStage;
   void run(const Step&, int row, int, Worker&) const override {
@@ -159,6 +170,7 @@ void add_add_scaled(Program& program, const AddScaledParams& p) {
 void add_gather(Program& program, const GatherParams& p) { program.add<Gather>(p, program.isa, Rows::Outputs); }
 void add_gated(Program& program, const GatedParams& p) { program.add<Gated>(p, program.isa, Rows(p.rows)); }
 void add_split(Program& program, const SplitParams& p) { program.add<Split>(p, program.isa, Rows(p.rows)); }
+void add_join(Program& program, const JoinParams& p) { program.add<Join>(p, program.isa, Rows(p.rows)); }
 void add_sigmoid(Program& program, const SigmoidParams& p) { program.add<Sigmoid>(p, program.isa, Rows(p.rows)); }
 void add_soft_cap(Program& program, const SoftCapParams& p) { program.add<SoftCap>(p, program.isa, Rows(p.rows)); }
 

@@ -14,7 +14,7 @@ namespace sharpi {
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
   AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14, LayerNorm = 15, HeadLinear = 16,
-  ScaleByPosition = 17,
+  ScaleByPosition = 17, Join = 18,
   Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
 };
 
@@ -86,12 +86,14 @@ struct RopeParams {
 struct KvLayer {
   uint16_t* data;
   int32_t heads, key_dim, value_dim;
-  int32_t value_stride;  // value_dim rounded up to 16; what lies between is zero
+  int32_t value_stride;    // value_dim rounded up to 16; what lies between is zero
+  int32_t values_in_keys;  // there are no values apart: they are what each key begins with
+  int32_t reserved;
 };
 
 struct KvStoreParams {
   const float* keys;    // (T, heads, key_dim)
-  const float* values;  // (T, heads, value_dim)
+  const float* values;  // (T, heads, value_dim), null where they are in the keys
   KvLayer cache;
 };
 
@@ -232,6 +234,15 @@ struct ScaleByPositionParams {
   int32_t reserved;
 };
 
+// The parts of a row side by side, run by run: the opposite of a split (T, groups * (widths[0] + widths[1])).
+struct JoinParams {
+  const float* first;   // (T, groups * widths[0])
+  const float* second;  // (T, groups * widths[1])
+  float* out;
+  int32_t widths[2];
+  int32_t groups, rows;
+};
+
 class Program;
 void add_embed(Program&, const EmbedParams&);
 void add_rms_norm(Program&, const RmsNormParams&);
@@ -251,6 +262,7 @@ void add_foresee(Program&, const ForeseeParams&);
 void add_layer_norm(Program&, const LayerNormParams&);
 void add_head_linear(Program&, const HeadLinearParams&);
 void add_scale_by_position(Program&, const ScaleByPositionParams&);
+void add_join(Program&, const JoinParams&);
 void add_gated(Program&, const GatedParams&);
 void add_split(Program&, const SplitParams&);
 

@@ -24,7 +24,7 @@ struct PageAttention {
   const int32_t* last;          // per query: last visible position within the page, may exceed it
   int num_queries;
   const uint16_t* keys;
-  const uint16_t* values;
+  const uint16_t* values;  // null: what each key begins with
   int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
   float soft_cap;          // 0: none
   SoftmaxState* states;    // per query

@@ -127,7 +127,7 @@ constexpr int kLineHalves = 32;  // fp16 in a cache line
 template <int N>
 void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   constexpr int kPair = 2 * kPanel;
-  const uint16_t* line = a.values + (size_t)(range.begin / kPair * kPair) * a.value_dim;
+  const uint16_t* line = (a.values ? a.values : a.keys) + (size_t)(range.begin / kPair * kPair) * a.value_dim;
   for (int panel = range.begin / kPair * 2; panel * kPanel < range.end; panel += 2) {
     const uint16_t* low = a.keys + (size_t)panel * a.key_dim * kPanel;
     const uint16_t* high = low + (size_t)a.key_dim * kPanel;
@@ -173,6 +173,46 @@ void page_values(const PageAttention& a, Visible range, const float probabilitie
   }
 }
 
+// Sixteen rows become sixteen columns: four rounds that swap halves, quarters, pairs and neighbours.
+inline void transpose(F32x16 rows[kLanes]) {
+  constexpr I32x16 kLane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#pragma GCC unroll 4
+  for (int step = kLanes / 2; step; step /= 2) {
+    const I32x16 low = (kLane & step) ? kLane - step + kLanes : kLane;
+    const I32x16 high = (kLane & step) ? kLane + kLanes : kLane + step;
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) {
+      if (i & step) continue;
+      const F32x16 a = rows[i], b = rows[i + step];
+      rows[i] = __builtin_shuffle(a, b, low);
+      rows[i + step] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+
+// As page_values, where the values are the first of each key's: a panel's are turned, sixteen columns at a time.
+template <int N>
+void page_values_in_keys(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                         const float* rescale) {
+  for (int d = 0; d < a.value_dim; d += kLanes) {
+    F32x16 s[N], tile[kLanes];
+    for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
+    const int rows = a.key_dim - d < kLanes ? a.key_dim - d : kLanes;
+    for (int panel = range.begin / kPanel; panel * kPanel < range.end; panel++) {
+      const uint16_t* keys = a.keys + ((size_t)panel * a.key_dim + d) * kPanel;
+      for (int r = 0; r < kLanes; r++) tile[r] = r < rows ? load_half(keys + r * kPanel) : F32x16{};
+      transpose(tile);
+      for (int i = 0; i < kPanel; i++) {
+        const int p = panel * kPanel + i;
+        if (p < range.begin || p >= range.end) continue;
+#pragma GCC unroll 8
+        for (int n = 0; n < N; n++) s[n] += probabilities[n][p] * tile[i];
+      }
+    }
+    for (int n = 0; n < N; n++) store(a.sums[n] + d, s[n]);
+  }
+}
+
 // Scores become probabilities relative to the new peak; returns what the earlier sums are multiplied with.
 float page_softmax(const PageAttention& a, int n, float* scores) {
   constexpr float kHidden = -INFINITY;
@@ -211,7 +251,7 @@ void attend(const PageAttention& a) {
   const Visible range = visible(a);
   page_scores<N>(a, range, scores);
   for (int n = 0; n < N; n++) rescale[n] = page_softmax(a, n, scores[n]);
-  page_values<N>(a, range, scores, rescale);
+  a.values ? page_values<N>(a, range, scores, rescale) : page_values_in_keys<N>(a, range, scores, rescale);
 }
 
 void attend_page(const PageAttention& a) {

@@ -32,8 +32,7 @@ class WeightTraffic:
 
     def __init__(self, file: GgufFile, weights: ModelWeights) -> None:
         self._experts = [
-            None if layer.feed_forward.experts is None else _banks(layer.feed_forward.experts)
-            for layer in weights.layers
+            None if layer.experts is None else _banks(layer.experts) for layer in weights.layers
         ]
         trunk = _trunk(file, weights, {b.name for banks in self._experts for b in banks or ()})
         last = [t for t in trunk if t.name.startswith(f"blk.{len(weights.layers) - 1}.ffn_")]

@@ -1,7 +1,6 @@
 """Reads how every layer of a model attends: heads, windows, scale and rotation."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -48,7 +47,7 @@ class AttentionReader:
         keys, spec = self._keys, self._spec
         scaling = read_scaling(keys.metadata, keys.architecture, spec.yarn_rounds_ramp)
         if scaling.kind == "divided" and spec.long_rope_factor:
-            return replace(scaling, attention_factor=spec.long_rope_factor)
+            return scaling.with_factor(spec.long_rope_factor)
         return scaling
 
     def _head_norms(self) -> HeadNorms:
@@ -64,9 +63,7 @@ class AttentionReader:
         return Temperature(interval, rate) if interval > 0 and rate else None
 
     def _rope(self, window: int) -> Rope | None:
-        if not self._rotates() or (
-            self._spec.ropes_windows_only and self._window and not window
-        ):
+        if not self._rotates() or (self._spec.ropes_windows_only and self._window and not window):
             return None
         interleaved = self._spec.rope_pairing == "interleaved"
         if window and self._local_base:

@@ -88,7 +88,8 @@ def read_config(file: GgufFile) -> ModelConfig:
     architecture = file.metadata.get_str("general.architecture")
     spec = _spec(file, architecture)
     keys = Keys(file.metadata, architecture)
-    epsilon = keys.positive("attention.layer_norm_rms_epsilon")
+    epsilon = _norm_epsilon(keys)
+    is_corrected = any(name.endswith("exp_probs_b.bias") for name in file.tensors)
     return ModelConfig(
         spec=spec,
         architecture=architecture,
@@ -103,8 +104,10 @@ def read_config(file: GgufFile) -> ModelConfig:
             norm_epsilon=epsilon,
             residual_scale=keys.number("residual_scale", 1.0) or 1.0,
             activation=spec.activation_kind,
-            router=read_router(keys, spec),
+            router=read_router(keys, spec, is_corrected),
             weighs_input=spec.weighs_expert_input,
+            gated=spec.gates_feed_forward,
+            norm="attn_norm" if spec.has_one_branch else "ffn_norm",
         ),
         embedding_scale=_embedding_scale(keys, spec),
         logit_scale=_logit_scale(keys, spec),
@@ -117,6 +120,15 @@ def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
         return load_spec(architecture)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(printable(f"{file.path}: {error}")) from None
+
+
+def _norm_epsilon(keys: Keys) -> float:
+    """Some files have it under the key that is meant for norms with a mean."""
+    if not keys.has("attention.layer_norm_rms_epsilon") and keys.has(
+        "attention.layer_norm_epsilon"
+    ):
+        return keys.positive("attention.layer_norm_epsilon")
+    return keys.positive("attention.layer_norm_rms_epsilon")
 
 
 def _embedding_scale(keys: Keys, spec: ArchitectureSpec) -> float:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sharpi.model.branch import Branch
+from sharpi.model.latent import Latent, load_latent
 from sharpi.model.norm import load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
@@ -25,7 +26,10 @@ class FeedForward(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FeedForwardSettings:
-    """What all layers' feed-forwards share; `router` has neither bias nor layer yet."""
+    """What all layers' feed-forwards share; `router` has neither bias nor layer yet.
+
+    `gated`: whether there is a gate beside what goes up. `norm`: the name of the norm before.
+    """
 
     hidden_size: int
     norm_epsilon: float
@@ -33,30 +37,35 @@ class FeedForwardSettings:
     activation: Activation
     router: Router
     weighs_input: bool = False
+    gated: bool = True
+    norm: str = "ffn_norm"
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
         """The layer's weights: routed where the file has a router for it."""
         branch = self._branch(tensors)
         if not tensors.has("ffn_gate_inp.weight"):
-            banks = tensors.banks("ffn_%s", self.hidden_size, 1)
+            banks = tensors.banks("ffn_%s", self.hidden_size, 1, gated=self.gated)
             return DenseFeedForward(branch, banks, self.activation)
         hidden, router = self.hidden_size, self.router
         bias = tensors.optional_vector("exp_probs_b.bias", router.num_experts)
-        banks = tensors.banks("ffn_%s_exps", hidden, router.num_experts)
+        latent = load_latent(tensors, hidden)
+        width = latent.down.rows if latent else hidden
+        banks = tensors.banks("ffn_%s_exps", width, router.num_experts, gated=self.gated)
         return RoutedFeedForward(
             branch=branch,
             experts=replace(banks, layer=layer, weighs_input=self.weighs_input),
             activation=self.activation,
             router=replace(router, bias=bias, layer=layer),
             router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),
-            shared=tensors.optional_banks("ffn_%s_shexp", hidden),
+            latent=latent,
+            shared=tensors.optional_banks("ffn_%s_shexp", hidden, gated=self.gated),
             shared_gate=tensors.optional_matrix("ffn_gate_inp_shexp", (1, hidden)),
         )
 
     def _branch(self, tensors: TensorSource) -> Branch:
         size, epsilon = self.hidden_size, self.norm_epsilon
         return Branch(
-            norm=load_norm(tensors, "ffn_norm", epsilon, size),
+            norm=load_norm(tensors, self.norm, epsilon, size),
             post_norm=optional_norm(tensors, "post_ffw_norm", epsilon, size),
             scale=self.residual_scale,
         )
@@ -95,6 +104,7 @@ class RoutedFeedForward:
     activation: Activation
     router: Router
     router_matrix: Matrix
+    latent: Latent | None
     shared: ExpertBanks | None
     shared_gate: Matrix | None
 
@@ -106,10 +116,20 @@ class RoutedFeedForward:
             route = ops.route(logits, self.router)
             if following is not None:
                 following.foresee(ops, x)
-            out = ops.experts(h, self.experts, self.activation, route, residual, scale)
+            out = self._routed(ops, h, route, residual, scale)
             return self._add_shared(ops, h, out, scale)
 
         return self.branch.follow(ops, x, compute)
+
+    def _routed(self, ops: Ops[X], h: X, route: tuple[X, X], residual: X | None, scale: float) -> X:
+        if self.latent is None:
+            return ops.experts(h, self.experts, self.activation, route, residual, scale)
+        (narrow,) = ops.linear(h, [self.latent.down])
+        out = ops.experts(narrow, self.experts, self.activation, route, None)
+        if residual is not None:
+            return ops.linear_add(out, self.latent.up, residual, scale)
+        (wide,) = ops.linear(out, [self.latent.up])
+        return wide
 
     def foresee(self, ops: Ops[X], x: X) -> None:
         """Tries the router on the stream before the layer's attention."""

@@ -6,29 +6,40 @@ from sharpi.model.branch import Branch
 from sharpi.model.feed_forward import FeedForward
 from sharpi.model.mixer import Mixer
 from sharpi.model.rope import Angles
-from sharpi.ops.interface import Ops, X
+from sharpi.ops.interface import ExpertBanks, Ops, X
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The weights of one layer."""
+    """The weights of one layer; it may have but one of the two, then the other's are None."""
 
-    branch: Branch
-    mixer: Mixer
-    feed_forward: FeedForward
+    branch: Branch | None
+    mixer: Mixer | None
+    feed_forward: FeedForward | None
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
         """The stream (hidden,) after the mixer."""
 
+        mixer = self.mixer
+        if mixer is None or self.branch is None:
+            return x
+
         def compute(h: X, residual: X | None, scale: float) -> X:
-            mixed = self.mixer.mix(ops, h, angles)
+            mixed = mixer.mix(ops, h, angles)
             if residual is not None:
-                return ops.linear_add(mixed, self.mixer.output, residual, scale)
-            (projected,) = ops.linear(mixed, [self.mixer.output])
+                return ops.linear_add(mixed, mixer.output, residual, scale)
+            (projected,) = ops.linear(mixed, [mixer.output])
             return projected
 
         return self.branch.follow(ops, x, compute)
 
     def feed(self, ops: Ops[X], x: X, following: "Layer | None") -> X:
         """The stream (hidden,) after the feed-forward."""
+        if self.feed_forward is None:
+            return x
         return self.feed_forward.feed(ops, x, following.feed_forward if following else None)
+
+    @property
+    def experts(self) -> ExpertBanks | None:
+        """The routed experts, None in a layer without any."""
+        return None if self.feed_forward is None else self.feed_forward.experts

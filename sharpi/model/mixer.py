@@ -38,5 +38,8 @@ class MixerSettings(Protocol):
     def rope(self) -> Rope | None:
         """How queries and keys are rotated, None where positions are left out."""
 
-    def load(self, tensors: TensorSource) -> Mixer:
-        """The mixer with the weights of the layer's tensors; raises ModelFileError."""
+    def load(self, tensors: TensorSource) -> Mixer | None:
+        """The mixer with the weights of the layer's tensors; raises ModelFileError.
+
+        None in a layer that only has a feed-forward.
+        """

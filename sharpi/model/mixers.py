@@ -1,23 +1,53 @@
-"""Which mixer each layer of a model has."""
+"""Which mixer each layer of a model has, if any."""
+
+from dataclasses import dataclass
 
 from sharpi.model.attention_reader import AttentionReader
 from sharpi.model.delta_net import read_delta_net
 from sharpi.model.keys import Keys
+from sharpi.model.latent_attention_reader import LatentAttentionReader
 from sharpi.model.mamba2 import read_mamba2
 from sharpi.model.mixer import MixerSettings
 from sharpi.model.short_convolution import read_short_convolution
 from sharpi.model.spec import ArchitectureSpec
+from sharpi.model.tensors import TensorSource
+
+
+@dataclass(frozen=True, slots=True)
+class NoMixerSettings:
+    """A layer that only has a feed-forward."""
+
+    kv_shape: None = None
+    state_shapes: tuple[()] = ()
+    rope: None = None
+
+    def load(self, tensors: TensorSource) -> None:
+        """There is nothing to load."""
 
 
 def read_mixers(
     keys: Keys, spec: ArchitectureSpec, norm_epsilon: float
 ) -> tuple[MixerSettings, ...]:
     """The settings of every layer's mixer; raises ModelFileError naming the key at fault."""
-    attention = AttentionReader(keys, spec, norm_epsilon)
-    return tuple(
-        _recurrent(keys, spec, norm_epsilon, layer) if is_recurrent else attention.layer(layer)
-        for layer, is_recurrent in enumerate(_recurrent_layers(keys, spec))
-    )
+    reader = LatentAttentionReader if spec.attention == "latent" else AttentionReader
+    attention = reader(keys, spec, norm_epsilon)
+    feeds, recurrent = _feed_forward_layers(keys, spec), _recurrent_layers(keys, spec)
+
+    def read(layer: int) -> MixerSettings:
+        if feeds[layer]:
+            return NoMixerSettings()
+        if recurrent[layer]:
+            return _recurrent(keys, spec, norm_epsilon, layer)
+        return attention.layer(layer)
+
+    return tuple(map(read, range(keys.num_layers)))
+
+
+def _feed_forward_layers(keys: Keys, spec: ArchitectureSpec) -> list[bool]:
+    """Layers that have a feed-forward in place of a mixer, not behind it."""
+    if not spec.has_one_branch:
+        return [False] * keys.num_layers
+    return [width > 0 for width in keys.per_layer("feed_forward_length", minimum=0)]
 
 
 def _recurrent(

@@ -5,7 +5,7 @@ a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling d
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import numpy as np
@@ -37,6 +37,10 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     rounds_ramp: bool = True
+
+    def with_factor(self, attention_factor: float) -> "RopeScaling":
+        """The same with another attention factor."""
+        return replace(self, attention_factor=attention_factor)
 
 
 @dataclass(frozen=True, slots=True)

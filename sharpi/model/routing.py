@@ -7,8 +7,11 @@ from sharpi.ops.interface import Router, Scoring
 _SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF_CHOSEN}
 
 
-def read_router(keys: Keys, spec: ArchitectureSpec) -> Router:
-    """The choice that all layers share, `num_experts` 0 in a dense model; raises ModelFileError."""
+def read_router(keys: Keys, spec: ArchitectureSpec, is_corrected: bool) -> Router:
+    """The choice that all layers share, `num_experts` 0 in a dense model; raises ModelFileError.
+
+    `is_corrected`: whether the file has score corrections.
+    """
     experts, used = keys.integer("expert_count", 0), keys.integer("expert_used_count", 0)
     if experts and not 0 < used <= experts:
         name = keys.name("expert_used_count")
@@ -17,7 +20,7 @@ def read_router(keys: Keys, spec: ArchitectureSpec) -> Router:
     return Router(
         num_experts=experts,
         num_used=used,
-        scoring=_scoring(keys, spec),
+        scoring=_scoring(keys, spec, is_corrected),
         normalise=keys.flag("expert_weights_norm", spec.router_normalises),
         scale=keys.number("expert_weights_scale", 0.0) or 1.0,
         num_groups=groups,
@@ -39,10 +42,10 @@ def _groups(keys: Keys, experts: int) -> tuple[int, int]:
     return groups, used
 
 
-def _scoring(keys: Keys, spec: ArchitectureSpec) -> Scoring:
+def _scoring(keys: Keys, spec: ArchitectureSpec, is_corrected: bool) -> Scoring:
     code = keys.integer("expert_gating_func", 0)
     if code == 0:
-        return spec.scoring_kind
+        return spec.corrected_scoring_kind if is_corrected else spec.scoring_kind
     if code not in _SCORING_OF_KEY:
         name = keys.name("expert_gating_func")
         raise keys.fault(f"{name} is {code}; 1, 2 and 3 are known")

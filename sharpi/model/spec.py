@@ -23,29 +23,44 @@ HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 class ArchitectureSpec:
     """One architecture's named behaviours.
 
-    `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1. `ropes_windows_only`:
-    whether layers that see everything leave positions out, in a model where others have a window.
-    `yarn_rounds_ramp`: see RopeScaling. `long_rope_factor`: what replaces the file's attention
-    factor where its divisors depend on the context, 0 for nothing.
-    `local_rope_base`: RoPE base of windowed layers when the file has no key, 0 for that of the
-    others. `window_period`: every so many layers one sees everything, when the file has no pattern;
-    0 for a window on all. `chunk_size`: windows are chunks, and of so many positions where the
-    file does not say. `head_norms`: whether queries and keys are normed before or after they are
-    rotated, or after it and by length alone; `unnormed_expert_count`: not in models of so many
-    experts. `temperature_interval` and `temperature_rate`: layers
-    without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)), unless
-    the file has other numbers.
-    `query_holds_gate`: see AttentionSettings. `recurrent`: what the layers without attention have
-    in its place; which these are the file tells by flags, by a period for which `attention_period`
-    stands in, or by KV heads of 0. `delta_net_heads`: see DeltaNetShape. `activation` and
-    `scoring`: names of the enums. `router_normalises`: whether the chosen weights are rescaled to
-    sum to one when the file has no key for it. `weighs_expert_input`: see ExpertBanks.
-    `divides_logits`: whether the logit scale divides (Granite) or multiplies.
-    `hidden_query_scale_layers`: models of so many layers scale queries by hidden / heads.
-    `tensors`: a part's usual name -> its name in this architecture's files.
+    - `attention`: with keys and values of each KV head, or of one latent vector for all.
+    - `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1.
+    - `rope_use`: whether layers rotate at all, or if `rope.scaling.finetuned` says so.
+    - `ropes_windows_only`: whether layers that see everything leave positions out, in a model where
+      others have a window.
+    - `yarn_rounds_ramp`: see RopeScaling.
+    - `long_rope_factor`: what replaces the file's attention factor where its divisors depend on the
+      context, 0 for nothing.
+    - `local_rope_base`: RoPE base of windowed layers when the file has no key, 0 for that of the
+      others.
+    - `window_period`: every so many layers one sees everything, when the file has no pattern; 0 for
+      a window on all.
+    - `chunk_size`: windows are chunks, and of so many positions where the file does not say.
+    - `head_norms`: whether queries and keys are normed before or after they are rotated, or after
+      it and by length alone.
+    - `unnormed_expert_count`: they are not in models of so many experts.
+    - `temperature_interval`, `temperature_rate`: layers without positions scale queries by 1 + rate
+      * ln(1 + floor((position + 1) / interval)), unless the file has other numbers.
+    - `query_holds_gate`: see AttentionSettings.
+    - `recurrent`: what the layers without attention have in its place; which these are the file
+      tells by flags, by a period for which `attention_period` stands in, or by KV heads of 0.
+    - `delta_net_heads`: see DeltaNetShape.
+    - `activation`, `scoring`: names of the enums.
+    - `corrected_scoring`: the scoring of files with a score correction and no key, where it
+      differs.
+    - `router_normalises`: whether the chosen weights are rescaled to sum to one when the file has
+      no key for it.
+    - `weighs_expert_input`: see ExpertBanks.
+    - `gates_feed_forward`: whether the activation is that of a gate, rather than of what goes up.
+    - `has_one_branch`: whether a layer has a mixer or a feed-forward, never both; a layer with a
+      feed-forward is one of some length.
+    - `divides_logits`: whether the logit scale divides (Granite) or multiplies.
+    - `hidden_query_scale_layers`: models of so many layers scale queries by hidden / heads.
+    - `tensors`: a part's usual name -> its name in this architecture's files.
     """
 
     name: str
+    attention: Literal["heads", "latent"] = "heads"
     rope_pairing: RopePairing = "half"
     rope_use: RopeUse = "always"
     ropes_windows_only: bool = False
@@ -64,8 +79,11 @@ class ArchitectureSpec:
     delta_net_heads: HeadOrder = "grouped"
     activation: str = "silu"
     scoring: str = "softmax"
+    corrected_scoring: str = ""
     router_normalises: bool = True
     weighs_expert_input: bool = False
+    gates_feed_forward: bool = True
+    has_one_branch: bool = False
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"
     divides_logits: bool = False
     hidden_query_scale_layers: int = 0
@@ -75,6 +93,11 @@ class ArchitectureSpec:
     def activation_kind(self) -> Activation:
         """The activation of the feed-forward's gate."""
         return Activation[self.activation.upper()]
+
+    @property
+    def corrected_scoring_kind(self) -> Scoring:
+        """How they are scored beside a correction."""
+        return Scoring[(self.corrected_scoring or self.scoring).upper()]
 
     @property
     def scoring_kind(self) -> Scoring:

@@ -98,15 +98,22 @@ class TensorSource:
         """None where the file has no such tensor."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None
 
-    def banks(self, pattern: str, hidden: int, num_experts: int) -> ExpertBanks:
+    def banks(
+        self, pattern: str, hidden: int, num_experts: int, *, gated: bool = True
+    ) -> ExpertBanks:
         """gate and up (width, hidden), down (hidden, width); a leading axis for several experts."""
-        gate = self.bank(pattern % "gate", num_experts, (None, hidden))
-        up = self.bank(pattern % "up", num_experts, (gate.rows, hidden))
-        return ExpertBanks(gate, up, self.bank(pattern % "down", num_experts, (hidden, gate.rows)))
+        gate = self.bank(pattern % "gate", num_experts, (None, hidden)) if gated else None
+        width = gate.rows if gate else None
+        up = self.bank(pattern % "up", num_experts, (width, hidden))
+        return ExpertBanks(gate, up, self.bank(pattern % "down", num_experts, (hidden, up.rows)))
 
-    def optional_banks(self, pattern: str, hidden: int) -> ExpertBanks | None:
+    def optional_banks(
+        self, pattern: str, hidden: int, *, gated: bool = True
+    ) -> ExpertBanks | None:
         """A feed-forward of one expert, None where the file has no such tensors."""
-        return self.banks(pattern, hidden, 1) if self.has(f"{pattern % 'gate'}.weight") else None
+        if not self.has(f"{pattern % 'up'}.weight"):
+            return None
+        return self.banks(pattern, hidden, 1, gated=gated)
 
     def bank(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> Bank:
         """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` when there are any."""

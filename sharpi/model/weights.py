@@ -40,13 +40,17 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
 
 
 def _layer(tensors: TensorSource, config: ModelConfig, index: int) -> Layer:
+    mixer = config.mixers[index].load(tensors)
+    if mixer is None:
+        return Layer(None, None, config.feed_forward.load(tensors, index))
     size, epsilon = config.hidden_size, config.norm_epsilon
     branch = Branch(
         norm=load_norm(tensors, "attn_norm", epsilon, size),
         post_norm=optional_norm(tensors, "post_attention_norm", epsilon, size),
         scale=config.feed_forward.residual_scale,
     )
-    mixer = config.mixers[index].load(tensors)
+    if config.spec.has_one_branch:
+        return Layer(branch, mixer, None)
     return Layer(branch, mixer, config.feed_forward.load(tensors, index))
 
 

@@ -31,6 +31,7 @@ class OpKind(IntEnum):
     LAYER_NORM = 15
     HEAD_LINEAR = 16
     SCALE_BY_POSITION = 17
+    JOIN = 18
     CONVOLUTION = 32
     DELTA_NET = 33
     MAMBA2 = 34
@@ -155,6 +156,8 @@ class KvLayerParams(Structure):
         ("key_dim", c_int32),
         ("value_dim", c_int32),
         ("value_stride", c_int32),
+        ("values_in_keys", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -269,6 +272,17 @@ class ScaleByPositionParams(Structure):
         ("interval", c_int32),
         ("rate", c_float),
         ("reserved", c_int32),
+    )
+
+
+class JoinParams(Structure):
+    _fields_ = (
+        ("first", c_void_p),
+        ("second", c_void_p),
+        ("out", c_void_p),
+        ("widths", c_int32 * 2),
+        ("groups", c_int32),
+        ("rows", c_int32),
     )
 
 

@@ -116,7 +116,9 @@ class ExpertSource(Protocol):
 class Router:
     """How experts are chosen: `num_used` of them, weights scaled after normalisation.
 
-    `layer` is the index of the layer whose experts they are.
+    Of `num_groups` groups a token chooses from the `groups_used` strongest: those of the two best
+    experts together, of softmax scores those of the best one. `layer` is the index of the layer
+    whose experts they are.
     """
 
     num_experts: int
@@ -136,6 +138,7 @@ class AttentionShape:
 
     `is_chunked`: a token sees what its chunk of `window` positions has so far, rather than as many
     positions back. `layer`: index of the layer whose part of the KV cache is used.
+    `values_in_keys`: the first `value_dim` of what a key has are its value; none is stored.
     """
 
     layer: int
@@ -147,6 +150,7 @@ class AttentionShape:
     window: int = 0
     soft_cap: float = 0.0
     is_chunked: bool = False
+    values_in_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,8 @@ class Ops(Protocol[X]):
     ) -> X:
         """Stores k and v in the KV cache, then attends causally: (num_heads * value_dim,).
 
-        Without k and v nothing is stored: the layer reads what an earlier one stored. `sinks`
+        Without k and v nothing is stored: the layer reads what an earlier one stored. Without v
+        alone the values are in the keys. `sinks`
         (num_heads,): a logit of each head that takes its share of the softmax and gives nothing.
         """
 
@@ -277,3 +282,6 @@ class Ops(Protocol[X]):
 
     def head_linear(self, x: X, bank: Bank) -> X:
         """Each head's own matrix: x (heads * columns,) to (heads * rows,), head h by bank[h]."""
+
+    def join(self, first: X, second: X, groups: int = 1) -> X:
+        """Both side by side, run by run of `groups`: the opposite of `split`."""

@@ -1,7 +1,8 @@
 """The KV cache of the CPU engine: f16 pages of 64 positions; who uses which is decided elsewhere.
 
 Within a page each KV head has its keys as panels [4][key_dim][16 positions], then its values as
-[64 positions][value_dim, rounded up to 16] (kernels/cpu/op_attention.cpp).
+[64 positions][value_dim, rounded up to 16] (kernels/cpu/op_attention.cpp), unless they are in the
+keys.
 """
 
 from collections.abc import Iterable
@@ -18,10 +19,15 @@ def value_stride(shape: AttentionShape) -> int:
     return (shape.value_dim + 15) // 16 * 16
 
 
+def _halves(shape: AttentionShape) -> int:
+    """Values of one position and KV head, all together."""
+    return shape.key_dim + (0 if shape.values_in_keys else value_stride(shape))
+
+
 def kv_bytes(shapes: Iterable[AttentionShape], num_positions: int) -> int:
     """Bytes of the KV cache for so many positions, whole pages."""
     positions = -(-num_positions // PAGE_POSITIONS) * PAGE_POSITIONS
-    return sum(2 * positions * s.num_kv_heads * (s.key_dim + value_stride(s)) for s in shapes)
+    return sum(2 * positions * s.num_kv_heads * _halves(s) for s in shapes)
 
 
 class KvCache:
@@ -30,10 +36,7 @@ class KvCache:
     def __init__(self, shapes: Iterable[AttentionShape], num_pages: int) -> None:
         self.num_pages = num_pages
         self.layers = {
-            s.layer: np.zeros(
-                (num_pages, s.num_kv_heads, PAGE_POSITIONS * (s.key_dim + value_stride(s))),
-                np.uint16,
-            )
+            s.layer: np.zeros((num_pages, s.num_kv_heads, PAGE_POSITIONS * _halves(s)), np.uint16)
             for s in shapes
         }
 

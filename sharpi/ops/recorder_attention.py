@@ -27,10 +27,14 @@ class AttentionRecorder(Tape):
             shape.key_dim,
             shape.value_dim,
             value_stride(shape),
+            shape.values_in_keys,
         )
-        if k is not None and v is not None:
-            store = abi.KvStoreParams
-            self._add(OpKind.KV_STORE, [k, v], lambda: store(self._at(k), self._at(v), layer))
+        if k is not None:
+            self._add(
+                OpKind.KV_STORE,
+                [k] if v is None else [k, v],
+                lambda: abi.KvStoreParams(self._at(k), self._at(v), layer),
+            )
         out = self._buffer(shape.num_heads * shape.value_dim)
         return self._add(
             OpKind.ATTENTION,

@@ -1,5 +1,7 @@
 """Records the operations that treat each row of a step alone."""
 
+from ctypes import c_int32
+
 from sharpi.ops import abi
 from sharpi.ops.abi import OpKind, Rows
 from sharpi.ops.buffers import Buffer
@@ -65,6 +67,17 @@ class RowRecorder(Tape):
             OpKind.SCALE_BY_POSITION,
             [out, x],
             lambda: abi.ScaleByPositionParams(self._at(x), self._at(out), x.width, interval, rate),
+        )
+
+    def join(self, first: Buffer, second: Buffer, groups: int = 1) -> Buffer:
+        out = self._buffer(first.width + second.width, first.rows)
+        widths = (c_int32 * 2)(first.width // groups, second.width // groups)
+        return self._add(
+            OpKind.JOIN,
+            [out, first, second],
+            lambda: abi.JoinParams(
+                self._at(first), self._at(second), self._at(out), widths, groups, first.rows
+            ),
         )
 
     def rope_angles(self, table: RopeTable) -> Buffer:

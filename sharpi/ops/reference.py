@@ -97,3 +97,7 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         heads = x.reshape(len(x), bank.num_experts, bank.columns)
         out = np.einsum("thc,hrc->thr", heads, dequantise(bank))
         return np.asarray(out.reshape(len(x), -1), dtype=np.float32)
+
+    def join(self, first: Array, second: Array, groups: int = 1) -> Array:
+        parts = [part.reshape(len(part), groups, -1) for part in (first, second)]
+        return np.concatenate(parts, axis=2).reshape(len(first), -1)

@@ -25,8 +25,8 @@ class ReferenceAttention:
         shape: AttentionShape,
         sinks: FloatArray | None = None,
     ) -> Array:
-        if k is not None and v is not None:
-            self._remember(k, v, shape)
+        if k is not None:
+            self._remember(k, self._leading_values(k, shape) if v is None else v, shape)
         keys, values = self.kv[shape.layer]
         group = shape.num_heads // shape.num_kv_heads
         queries = q.reshape(len(q), shape.num_heads, shape.key_dim)
@@ -40,6 +40,10 @@ class ReferenceAttention:
         weights = softmax(scores)[..., : len(keys)]
         mixed = np.einsum("htp,phd->thd", weights, np.repeat(values, group, axis=1))
         return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
+
+    def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
+        """The part of the keys that is their value."""
+        return k.reshape(len(k), shape.num_kv_heads, shape.key_dim)[..., : shape.value_dim]
 
     def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:
         """Which positions each token sees, (tokens, positions)."""

@@ -33,7 +33,8 @@ def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.i
     choice = scores if router.bias is None else scores + router.bias
     if router.num_groups > 1:
         grouped = choice.reshape(len(choice), router.num_groups, -1)
-        strength = np.sort(grouped, axis=-1)[..., -2:].sum(axis=-1)
+        counted = 1 if router.scoring is Scoring.SOFTMAX else 2
+        strength = np.sort(grouped, axis=-1)[..., -counted:].sum(axis=-1)
         order = np.argsort(-strength, axis=-1, kind="stable")[:, router.groups_used :]
         grouped = grouped.copy()
         np.put_along_axis(grouped, order[..., None], -np.inf, axis=1)

@@ -25,7 +25,8 @@ SOUND = {
 def config(changes: dict[str, Any]) -> ModelConfig:
     metadata = {f"qwen3moe.{key}": value for key, value in (SOUND | changes).items()}
     metadata["general.architecture"] = "qwen3moe"
-    return read_config(SimpleNamespace(metadata=Metadata(Path("m.gguf"), metadata)))  # type: ignore[arg-type]
+    file = SimpleNamespace(metadata=Metadata(Path("m.gguf"), metadata), tensors={})
+    return read_config(file)  # type: ignore[arg-type]
 
 
 def test_sizes_of_a_sound_file() -> None:

@@ -112,10 +112,14 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
         ops.select_outputs(ops.embed(TABLE, 1.0)), norm_weight(HIDDEN), norm_weight(HIDDEN), 1e-5
     ),
     "head_linear": lambda ops: ops.select_outputs(ops.head_linear(ops.embed(TABLE, 1.0), HEADS)),
+    "join": lambda ops: ops.select_outputs(
+        ops.join(ops.embed(TABLE, 1.0), ops.linear(ops.embed(TABLE, 1.0), MATRICES[1:])[0], 8)
+    ),
     "scale_by_position": lambda ops: ops.select_outputs(
         ops.scale_by_position(ops.embed(TABLE, 1.0), 3, 0.7)
     ),
     "experts, groups": moe(scoring=Scoring.SIGMOID, num_groups=4, groups_used=2),
+    "experts, groups of softmax scores": moe(num_groups=4, groups_used=2),
     "soft_cap": lambda ops: ops.soft_cap(ops.select_outputs(ops.embed(TABLE, 40.0)), 2.0),
     "scale": lambda ops: ops.scale(ops.select_outputs(ops.embed(TABLE, 1.0)), 0.25),
 }
@@ -141,7 +145,8 @@ def attention_model(shape: AttentionShape, sinks: np.ndarray | None = None) -> C
         angles = ops.rope_angles(table)
         queries = ops.rope(queries, shape.num_heads, angles, False)
         keys = ops.rope(keys, shape.num_kv_heads, angles, False)
-        attended = ops.attention(queries, keys, values, shape, sinks)
+        stored = None if shape.values_in_keys else values
+        attended = ops.attention(queries, keys, stored, shape, sinks)
         if sinks is None:
             return ops.select_outputs(attended)
         again = ops.attention(queries, None, None, shape)
@@ -159,6 +164,8 @@ SHAPES = {
     "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
     "chunks": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37, is_chunked=True),
     "one KV head": AttentionShape(0, 20, 1, 80, 64, 0.1),
+    "values in keys": AttentionShape(0, 20, 1, 80, 64, 0.1, values_in_keys=True),
+    "odd values in keys": AttentionShape(0, 3, 1, 44, 40, 0.1, values_in_keys=True),
 }
 
 

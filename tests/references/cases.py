@@ -62,6 +62,26 @@ SIGMOID_ROUTER = {
     "scoring_func": "sigmoid",
 }
 
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 40,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
+LATENT_YARN = YARN_ROPE | {
+    "rope_theta": 10000.0,
+    "mscale": 0.8,
+    "mscale_all_dim": 0.8,
+}
+
 SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
 
 
@@ -77,6 +97,34 @@ DELTA_NET = {
     "linear_num_value_heads": 6,
     "linear_conv_kernel_dim": 4,
     "rms_norm_eps": 1e-6,
+}
+
+MAMBA2 = {
+    "num_hidden_layers": 3,
+    "hidden_size": 32,
+    "mamba_n_heads": 4,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 24,
+    "mamba_d_head": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}
+
+NEMOTRON_H = {
+    "num_hidden_layers": None,
+    "head_dim": 32,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 16,
+    "ssm_state_size": 24,
+    "n_groups": 2,
+    "conv_kernel": 4,
+    "expand": 1,
+    "time_step_min": 1e-30,  # none: llama.cpp and NVIDIA's own code have no floor
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "moe_shared_expert_intermediate_size": 64,
+    "routed_scaling_factor": 1.5,
 }
 
 
@@ -481,4 +529,81 @@ CASES = (
         },
     ),
     Case("qwen35", "Qwen3_5ForCausalLM", DELTA_NET | {"tie_word_embeddings": True}),
+    Case(
+        "granitehybrid",
+        "GraniteMoeHybridForCausalLM",
+        GRANITE_SCALES
+        | MAMBA2
+        | {
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "shared_intermediate_size": 64,
+            "position_embedding_type": "nope",
+        },
+        rename="as_granitehybrid",
+    ),
+    Case(
+        "granitehybrid-dense",
+        "GraniteMoeHybridForCausalLM",
+        GRANITE_SCALES
+        | MAMBA2
+        | {
+            "num_hidden_layers": 2,
+            "layer_types": ["full_attention", "linear_attention"],
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "shared_intermediate_size": 64,
+            "position_embedding_type": "nope",
+            "tie_word_embeddings": True,
+        },
+        rename="as_granitehybrid",
+    ),
+    Case(
+        "nemotron_h_moe",
+        "NemotronHForCausalLM",
+        NEMOTRON_H | {"layers_block_type": ["linear_attention", "moe", "full_attention", "moe"]},
+    ),
+    Case(
+        "nemotron_h_moe-latent",
+        "NemotronHForCausalLM",
+        NEMOTRON_H | {"layers_block_type": ["linear_attention", "moe"], "moe_latent_size": 32},
+    ),
+    Case(
+        "deepseek2-lite",
+        "DeepseekV2ForCausalLM",
+        LATENT | {"q_lora_rank": None, "norm_topk_prob": False, "rope_parameters": LATENT_YARN},
+    ),
+    Case(
+        "deepseek2-groups",
+        "DeepseekV2ForCausalLM",
+        LATENT
+        | {
+            "num_hidden_layers": 1,
+            "first_k_dense_replace": 0,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 4.0,
+        },
+        llama_cpp_agrees=False,
+    ),
+    Case(
+        "deepseek3",
+        "DeepseekV3ForCausalLM",
+        LATENT
+        | {
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "scoring_func": "sigmoid",
+            "rope_parameters": LATENT_YARN,
+        },
+    ),
+    Case(
+        "glm4.7-flash",
+        "Glm4MoeLiteForCausalLM",
+        LATENT | {"n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 1},
+    ),
 )

@@ -34,6 +34,16 @@ def as_phimoe(folder: Path) -> None:
     _change_config(folder, ["PhiMoEForCausalLM"], rope_scaling="rope_parameters")
 
 
+def as_granitehybrid(folder: Path) -> None:
+    """Granite 4 as it was released: layers are named for Mamba and attention."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [names[each] for each in config["layer_types"]]
+    config.pop("layers_block_type", None)
+    path.write_text(json.dumps(config))
+
+
 def _bailing_name(name: str) -> str:
     for old, new in (
         ("self_attn.o_proj", "attention.dense"),

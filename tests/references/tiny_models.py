@@ -91,8 +91,14 @@ def _gain(name: str) -> float:
     """The embedding outweighs what branches add, so that rounding does not grow with depth."""
     gains = {
         "embed_tokens": 6.0,
+        "embeddings": 6.0,
         "mlp.gate.": 2.0,
         "feed_forward.gate.": 2.0,
+        "mixer.gate.": 2.0,
+        "mixer.out_proj": 0.5,
+        "mixer.o_proj": 0.5,
+        "mixer.experts.down": 0.4,
+        "mixer.shared_experts.down": 0.4,
         "conv.out_proj": 0.5,
         "linear_attn.out_proj": 0.25,
         "router": 2.0,

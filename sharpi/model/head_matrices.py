@@ -1,0 +1,55 @@
+"""The matrices of each head of latent attention: for queries, in the place of keys, and for values.
+
+Files made since April 2025 have both apart; in older ones a single matrix gives keys and values of
+all heads, and is taken apart here.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sharpi.gguf.quant_types import QuantType
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Bank, FloatArray, Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMatrices:
+    """`keys` (heads, latent, plain) turns queries, `values` (heads, value, latent) gives values."""
+
+    keys: Bank
+    values: Bank
+
+
+def load_head_matrices(
+    tensors: TensorSource, heads: int, plain_dim: int, value_dim: int, latent: int
+) -> HeadMatrices:
+    """Of one layer; raises ModelFileError naming a missing or misshapen tensor."""
+    if not tensors.has("attn_kv_b.weight"):
+        return HeadMatrices(
+            keys=tensors.bank("attn_k_b", heads, (latent, plain_dim)),
+            values=tensors.bank("attn_v_b", heads, (value_dim, latent)),
+        )
+    whole = tensors.matrix("attn_kv_b", (heads * (plain_dim + value_dim), latent))
+    return _divide(whole, heads, plain_dim)
+
+
+def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
+    """Each head's rows are its key's, then its value's; a key's are turned, in float16."""
+    rows = whole.data.reshape(heads, whole.rows // heads, -1)
+    values = np.ascontiguousarray(rows[:, plain_dim:])
+    keys = _floats(whole, np.ascontiguousarray(rows[:, :plain_dim]))
+    turned = np.ascontiguousarray(keys.transpose(0, 2, 1), dtype=np.float16)
+    latent, value_dim = whole.columns, whole.rows // heads - plain_dim
+    return HeadMatrices(
+        keys=Bank(whole.name, QuantType.F16, heads, latent, plain_dim, turned.view(np.uint8)),
+        values=Bank(whole.name, whole.quant_type, heads, value_dim, latent, values),
+    )
+
+
+def _floats(whole: Matrix, rows: np.ndarray) -> FloatArray:
+    """Quant blocks (heads, rows, bytes) as (heads, rows, columns)."""
+    from sharpi.ops.reference_numbers import dequantise
+
+    heads, count, _ = rows.shape
+    return dequantise(Bank(whole.name, whole.quant_type, heads, count, whole.columns, rows))

@@ -1,0 +1,22 @@
+"""The narrow space that some models' experts work in, and the way into it and back (Nemotron 3)."""
+
+from dataclasses import dataclass
+
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """down (width, hidden) before the experts, up (hidden, width) after their sum."""
+
+    down: Matrix
+    up: Matrix
+
+
+def load_latent(tensors: TensorSource, hidden: int) -> Latent | None:
+    """None where the experts take the hidden state itself."""
+    down = tensors.optional_matrix("ffn_latent_down", (None, hidden))
+    if down is None:
+        return None
+    return Latent(down, tensors.matrix("ffn_latent_up", (hidden, down.rows)))

@@ -1,0 +1,112 @@
+"""Multi-head latent attention: the KV cache holds one compressed vector a position for all heads.
+
+Keys and values are products of that latent vector with matrices of each head. The key's matrix is
+applied to the query instead, the value's to what was attended to, so that the heads share one KV
+head: [latent, rotated part] as key, the latent as value (DeepSeek-V2, arXiv 2405.04434).
+"""
+
+from dataclasses import dataclass
+
+from sharpi.model.head_matrices import HeadMatrices, load_head_matrices
+from sharpi.model.norm import Norm, load_norm
+from sharpi.model.rope import Angles, Rope
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
+from sharpi.ops.recurrent import RecurrentShape
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttentionSettings:
+    """One layer's sizes; a head's query is `plain_dim` values, then those that are rotated.
+
+    `query_rank`: width of the compressed queries, 0 where they are not.
+    """
+
+    kv_shape: AttentionShape
+    rope: Rope
+    hidden_size: int
+    norm_epsilon: float
+    query_rank: int
+    plain_dim: int
+    value_dim: int
+
+    @property
+    def state_shapes(self) -> tuple[RecurrentShape, ...]:
+        """Nothing is carried but keys."""
+        return ()
+
+    @property
+    def latent_dim(self) -> int:
+        """Width of what keys and values are made of."""
+        return self.kv_shape.value_dim
+
+    def load(self, tensors: TensorSource) -> "LatentAttention":
+        """Projections and norms; the heads' matrices apart, or as an older file has them."""
+        heads, hidden, latent = self.kv_shape.num_heads, self.hidden_size, self.latent_dim
+        return LatentAttention(
+            settings=self,
+            query=self._load_query(tensors),
+            compress=tensors.matrix("attn_kv_a_mqa", (latent + self.rope.dims, hidden)),
+            latent_norm=load_norm(tensors, "attn_kv_a_norm", self.norm_epsilon, latent),
+            matrices=load_head_matrices(tensors, heads, self.plain_dim, self.value_dim, latent),
+            output=tensors.matrix("attn_output", (hidden, heads * self.value_dim)),
+        )
+
+    def _load_query(self, tensors: TensorSource) -> "QueryProjection":
+        width = self.kv_shape.num_heads * (self.plain_dim + self.rope.dims)
+        rank = self.query_rank
+        if not rank:
+            return QueryProjection(tensors.matrix("attn_q", (width, self.hidden_size)))
+        return QueryProjection(
+            matrix=tensors.matrix("attn_q_b", (width, rank)),
+            compress=tensors.matrix("attn_q_a", (rank, self.hidden_size)),
+            norm=load_norm(tensors, "attn_q_a_norm", self.norm_epsilon, rank),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProjection:
+    """Queries, with or without compression to a normed vector in between."""
+
+    matrix: Matrix
+    compress: Matrix | None = None
+    norm: Norm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """The weights; `compress` gives [latent, part to be rotated] of each position."""
+
+    settings: LatentAttentionSettings
+    query: QueryProjection
+    compress: Matrix
+    latent_norm: Norm
+    matrices: HeadMatrices
+    output: Matrix
+
+    def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
+        """Attends from h (hidden,): (num_heads * value_dim,)."""
+        s = self.settings
+        queries, compressed = self._project(ops, h)
+        latent, shared = ops.split(compressed, [s.latent_dim, s.rope.dims])
+        key = ops.join(self.latent_norm.apply(ops, latent), angles.rotate(shared, 1, s.rope))
+        query = self._absorb(ops, queries, angles)
+        attended = ops.attention(query, key, None, s.kv_shape)
+        return ops.head_linear(attended, self.matrices.values)
+
+    def _project(self, ops: Ops[X], h: X) -> tuple[X, X]:
+        """Queries of all heads, and what their keys and values are made of."""
+        query = self.query
+        if query.compress is None or query.norm is None:
+            queries, compressed = ops.linear(h, [query.matrix, self.compress])
+            return queries, compressed
+        narrow, compressed = ops.linear(h, [query.compress, self.compress])
+        (queries,) = ops.linear(query.norm.apply(ops, narrow), [query.matrix])
+        return queries, compressed
+
+    def _absorb(self, ops: Ops[X], queries: X, angles: Angles[X]) -> X:
+        """Queries that meet latent vectors rather than keys: [latent, rotated part] a head."""
+        s, heads = self.settings, self.settings.kv_shape.num_heads
+        plain, rotated = ops.split(queries, [s.plain_dim, s.rope.dims], heads)
+        rotated = angles.rotate(rotated, heads, s.rope)
+        return ops.join(ops.head_linear(plain, self.matrices.keys), rotated, heads)
