@@ -30,7 +30,7 @@ class Benchmark:
         self._sequence = TokenSequence(engine.runner)
         weights = load_weights(engine.file, engine.model_config)
         self._traffic = WeightTraffic(engine.file, weights)
-        self._processor = processor_of(engine, weights, self._traffic)
+        self._processor = processor_of(engine, self._traffic)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
         """One row. Limits are measured before and after, the better counts."""

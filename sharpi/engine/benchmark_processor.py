@@ -12,7 +12,6 @@ import numpy.typing as npt
 from sharpi.engine.engine import Engine
 from sharpi.engine.weight_traffic import WeightTraffic
 from sharpi.gguf.tensor_summary import is_expert_matrix
-from sharpi.model.weights import ModelWeights
 from sharpi.ops.machine_limits import MachineLimits
 from sharpi.ops.program import IntArray
 
@@ -42,7 +41,7 @@ class Processor(Protocol):
         """Kernels that a token at a position starts."""
 
 
-def processor_of(engine: Engine, weights: ModelWeights, traffic: WeightTraffic) -> Processor:
+def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
     """The one that computes, or both as one."""
     plan = engine.plan
     first_card_layer = engine.model_config.num_layers if plan is None else plan.first_card_layer
@@ -54,8 +53,7 @@ def processor_of(engine: Engine, weights: ModelWeights, traffic: WeightTraffic) 
     if first_card_layer:
         return BothProcessors(card)
     assert plan is not None
-    moe = [i for i, w in enumerate(weights.layers) if w.experts is not None]
-    resident = [plan.vram_slots[i] for i in moe]
+    resident = [layer.vram_slots for layer in plan.layers if layer.num_experts]
     return CardProcessor(card, BusTraffic(traffic, resident, engine.model_config.num_experts))
 
 
