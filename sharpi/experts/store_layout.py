@@ -27,9 +27,15 @@ class PieceLayout:
     num_bytes: int
 
 
+_NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerLayout:
-    """The routed experts of a layer; `pieces` are gate, up and down, none in a dense layer."""
+    """The routed experts of a layer; `pieces` are gate, up and down, none in a dense layer.
+
+    Experts without a gate have one of no bytes.
+    """
 
     num_experts: int = 0
     pieces: tuple[PieceLayout, ...] = ()
@@ -70,17 +76,19 @@ def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
 
 
 def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout:
-    names = [f"blk.{index}.ffn_{matrix}_exps.weight" for matrix in _MATRICES]
-    found = [tensors[name] for name in names if name in tensors]
+    names = {each: f"blk.{index}.ffn_{each}_exps.weight" for each in _MATRICES}
+    found = {each: tensors[name] for each, name in names.items() if name in tensors}
     if not found:
         return LayerLayout()
-    num_experts = found[0].shape[0]
-    if len(found) < len(names) or any(tensor.shape[0] != num_experts for tensor in found):
+    num_experts = next(iter(found.values())).shape[0]
+    is_whole = {"up", "down"} <= found.keys()
+    if not is_whole or any(tensor.shape[0] != num_experts for tensor in found.values()):
         raise ModelFileError(
             f"{path}: layer {index} does not have {', '.join(_MATRICES)} of all its experts, so"
             " they cannot be read one by one; give --ram the whole model's size"
         )
-    return LayerLayout(num_experts, tuple(map(_piece, found)))
+    pieces = (_piece(found[each]) if each in found else _NOTHING for each in _MATRICES)
+    return LayerLayout(num_experts, tuple(pieces))
 
 
 def _piece(tensor: Tensor) -> PieceLayout:

@@ -44,7 +44,7 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
     hidden = [
         (t.shape[-2], used if "_exps." in name else 1)
         for name, t in file.tensors.items()
-        if ".ffn_gate" in name and "_inp" not in name and len(t.shape) > 1
+        if ".ffn_up" in name and len(t.shape) > 1
     ]
     embedding = file.tensors.get("token_embd.weight")
     return BufferWidths(
