@@ -59,16 +59,18 @@ def test_float32_logits_are_those_of_transformers(case: str, load: Load) -> None
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rounded_activations_give_what_the_cpu_gives(
-    case: str, load: Load, tmp_path: Path
-) -> None:
-    """Step by step, every product is on the quant blocks; all at once, through f16 matrices."""
-    ids, _ = expected(case)
+def test_rounded_activations_give_what_the_cpu_gives(case: str, load: Load, tmp_path: Path) -> None:
+    """Step by step, every product is on the quant blocks; all at once, through f16 matrices.
+
+    The two differ by less than what rounding costs: a last bit may turn a rounding of 8 bits.
+    """
+    ids, exact = expected(case)
     q8_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
     wanted = load(q8_0, precision="int8", device="cpu").logits(ids)
     engine = load(q8_0, precision="int8")
-    assert error(step_by_step(engine, ids), wanted) < 5e-3
-    assert error(engine.logits(ids), wanted) < 2e-2
+    rounding = error(wanted, exact)
+    assert error(step_by_step(engine, ids), wanted) < 0.6 * rounding
+    assert error(engine.logits(ids), exact) < 1.2 * rounding
 
 
 @pytest.mark.parametrize("case", ["qwen3moe", "gemma3", "gpt-oss"])
@@ -96,9 +98,7 @@ def test_experts_that_vram_does_not_hold_are_read_in_place(
 ) -> None:
     """Where an expert lies changes no bit."""
     ids, _ = expected("qwen3moe")
-    model = requantise(
-        REFERENCES / "qwen3moe.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0
-    )
+    model = requantise(REFERENCES / "qwen3moe.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
     whole, some = load(model), load(model, moe_slots=slots)
     assert some.plan is not None
     assert set(some.plan.vram_slots) == {slots}
@@ -121,7 +121,7 @@ def test_greedy_answers_are_stable_and_those_of_the_cpu(load: Load) -> None:
     answers = []
     for device in ("cuda", "cuda", "cpu"):
         engine = load(DEMO, device=device)
-        prompt = engine.tokenizer.encode("Once upon a time")
+        prompt = engine.tokenizer.encode("Once upon a time", add_bos=True, parse_special=False)
         answers.append(list(engine.session().generate(prompt, request)))
     assert answers[0] == answers[1] == answers[2]
 

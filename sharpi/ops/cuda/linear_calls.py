@@ -78,15 +78,17 @@ class _Linear:
 
     def calls(self, extent: Extent) -> Iterator[Call]:
         rows = extent.rows(self.x.rows)
-        quick: list[Part] = []
+        rest: Sequence[Part] = self.parts
         if self.halves is not None and rows >= PRODUCT_TOKENS:
-            planes = self.recording.planes
-            quick = [p for p in self.parts if not takes_floats(p.matrix.quant_type, planes)]
+            quick = [part for part in self.parts if not self._takes_floats(part)]
+            rest = [part for part in self.parts if self._takes_floats(part)]
             yield from self._products(quick, rows, self.halves)
-        rest = [part for part in self.parts if part not in quick]
         for first in range(0, rows, MAX_TOKENS):
             for group in _groups(rest):
                 yield self._matvec(group, first, min(MAX_TOKENS, rows - first))
+
+    def _takes_floats(self, part: Part) -> bool:
+        return takes_floats(part.matrix.quant_type, self.recording.planes)
 
     def _products(self, parts: Sequence[Part], rows: int, halves: HalfProducts) -> Iterator[Call]:
         at = self.recording
