@@ -31,8 +31,8 @@ def floats() -> npt.NDArray[np.float32]:
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     halfway = (halves[:-1] + halves[1:]) / 2
     edges = [0, -0.0, np.inf, -np.inf, 65519.99, 65520, 2**-25, 2**-24, 1e-45]
-    whole = np.concatenate([any_bits, magnitudes, halfway, edges]).astype(np.float32)
-    whole = whole[~np.isnan(whole)]
+    numbers = any_bits[~np.isnan(any_bits)]
+    whole = np.concatenate([numbers, magnitudes, halfway, edges]).astype(np.float32)
     return np.resize(whole, -(-len(whole) // BLOCK) * BLOCK)
 
 
