@@ -125,8 +125,11 @@ class AttentionReader:
 
     def _read_window(self) -> int:
         """Positions of a sliding window or a chunk, 0 where there are none."""
-        name = self._keys.name("attention.sliding_window")
-        return self._keys.metadata.get_int(name, self._spec.chunk_size, minimum=0)
+        window = self._keys.integer("attention.sliding_window", self._spec.chunk_size)
+        if window < 0:
+            name = self._keys.name("attention.sliding_window")
+            raise self._keys.fault(f"{name} is {window}, less than 0")
+        return window
 
     def _read_pattern(self) -> list[bool]:
         """Which layers have a window: the file's flags or period, else the architecture's."""

@@ -40,8 +40,9 @@ class Keys:
         return self.name(key) in self.metadata
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
-        return self.metadata.get_int(self.name(key), default)
+        """A whole number, within what the kernels' numbers hold."""
+        limit = 1 << 31
+        return self.metadata.get_int(self.name(key), default, minimum=-limit, maximum=limit - 1)
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""
