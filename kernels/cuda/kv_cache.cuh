@@ -1,35 +1,43 @@
 // The KV cache: pages of 64 positions, each (KV heads, 64, dim), f16 or q8_0.
 //
 // q8_0 is, for each page and head, int8 (64, dim) and then half scales (64, dim / 32). Rows are
-// read in pieces of 8 values, which a register quadruple holds as they come; the last piece of a
-// row of f16 may be a part, filled with zeros.
+// read in pieces of 8 or 4 values `from` one on, kept as they come until they are unpacked; the
+// last piece of a row of f16 may be a part, filled with zeros.
 #pragma once
 #include "block_sums.cuh"
 
 namespace sharpi {
 
 constexpr int kPage = 64;
-constexpr int kPiece = 8;
 
 struct KvF16 {
   static __device__ __forceinline__ size_t head_bytes(int dim) { return size_t(kPage) * dim * 2; }
 
-  static __device__ __forceinline__ uint4 load(const uint8_t* head, int at, int dim, int piece) {
-    const uint8_t* p = head + unsigned(at * dim + piece * kPiece) * 2;
-    if (dim % kPiece == 0) return *(const uint4*)p;
-    const uint32_t* pairs = (const uint32_t*)p;
-    const int left = (dim - piece * kPiece) / 2;
-    return make_uint4(pairs[0], left > 1 ? pairs[1] : 0u, left > 2 ? pairs[2] : 0u,
-                      left > 3 ? pairs[3] : 0u);
+  static __device__ __forceinline__ uint4 load_8(const uint8_t* head, int at, int dim, int from) {
+    const uint8_t* p = head + unsigned(at * dim + from) * 2;
+    if (dim % 8 == 0) return *(const uint4*)p;
+    const uint2 low = pairs(p, dim - from), high = pairs(p + 8, dim - from - 4);
+    return make_uint4(low.x, low.y, high.x, high.y);
+  }
+  static __device__ __forceinline__ uint2 load_4(const uint8_t* head, int at, int dim, int from) {
+    const uint8_t* p = head + unsigned(at * dim + from) * 2;
+    return dim % 4 == 0 ? *(const uint2*)p : pairs(p, dim - from);
+  }
+  // Four halves, as far as there are any
+  static __device__ __forceinline__ uint2 pairs(const uint8_t* p, int left) {
+    const uint32_t* words = (const uint32_t*)p;
+    return make_uint2(left > 0 ? words[0] : 0u, left > 2 ? words[1] : 0u);
   }
 
+  static __device__ __forceinline__ void unpack(uint2 piece, float* values) {
+    values[0] = __half2float(__ushort_as_half((unsigned short)(piece.x & 0xffff)));
+    values[1] = __half2float(__ushort_as_half((unsigned short)(piece.x >> 16)));
+    values[2] = __half2float(__ushort_as_half((unsigned short)(piece.y & 0xffff)));
+    values[3] = __half2float(__ushort_as_half((unsigned short)(piece.y >> 16)));
+  }
   static __device__ __forceinline__ void unpack(uint4 piece, float* values) {
-    const uint32_t pairs[4] = {piece.x, piece.y, piece.z, piece.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      values[2 * i] = __half2float(__ushort_as_half((unsigned short)(pairs[i] & 0xffff)));
-      values[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(pairs[i] >> 16)));
-    }
+    unpack(make_uint2(piece.x, piece.y), values);
+    unpack(make_uint2(piece.z, piece.w), values + 4);
   }
 
   // One warp stores a row of an even number of values.
@@ -48,21 +56,29 @@ struct KvQ8_0 {
     return kPage * dim + (at * (dim / 32) + block) * 2;
   }
 
-  // x, y: 8 bytes; z: the bits of their scale
-  static __device__ __forceinline__ uint4 load(const uint8_t* head, int at, int dim, int piece) {
-    const uint2 q = *(const uint2*)(head + unsigned(at * dim + piece * kPiece));
-    return make_uint4(q.x, q.y, *(const uint16_t*)(head + scale_at(at, dim, piece / 4)), 0u);
+  // The bytes, and then the bits of their scale
+  static __device__ __forceinline__ uint4 load_8(const uint8_t* head, int at, int dim, int from) {
+    const uint2 q = *(const uint2*)(head + unsigned(at * dim + from));
+    return make_uint4(q.x, q.y, *(const uint16_t*)(head + scale_at(at, dim, from / 32)), 0u);
+  }
+  static __device__ __forceinline__ uint2 load_4(const uint8_t* head, int at, int dim, int from) {
+    const uint32_t q = *(const uint32_t*)(head + unsigned(at * dim + from));
+    return make_uint2(q, *(const uint16_t*)(head + scale_at(at, dim, from / 32)));
   }
 
   // A byte's value + 128 as the low bits of the float 2^23: quicker than a conversion.
-  static __device__ __forceinline__ void unpack(uint4 piece, float* values) {
-    const float scale = __half2float(__ushort_as_half((unsigned short)piece.z));
-    const uint32_t q[2] = {piece.x ^ 0x80808080u, piece.y ^ 0x80808080u};
+  static __device__ __forceinline__ void unpack(uint2 piece, float* values) {
+    const float scale = __half2float(__ushort_as_half((unsigned short)piece.y));
+    const uint32_t q = piece.x ^ 0x80808080u;
 #pragma unroll
-    for (int i = 0; i < kPiece; i++) {
-      const uint32_t bits = __byte_perm(q[i / 4], 0x4b000000u, 0x7540 + i % 4);
+    for (int i = 0; i < 4; i++) {
+      const uint32_t bits = __byte_perm(q, 0x4b000000u, 0x7540 + i);
       values[i] = (__int_as_float(int(bits)) - 8388736.f) * scale;
     }
+  }
+  static __device__ __forceinline__ void unpack(uint4 piece, float* values) {
+    unpack(make_uint2(piece.x, piece.z), values);
+    unpack(make_uint2(piece.y, piece.z), values + 4);
   }
 
   // One warp stores a row of whole blocks of 32.

@@ -49,7 +49,7 @@ def attention(
     (kernels/cuda/kv_cache.cuh), with the tokens' own already in them; page_table int32, positions
     int32 (T,), all under max_positions. `window` 0 sees everything, `soft_cap` 0 is none; sinks
     (num_heads,): one more score in each denominator. Dims are even, of q8_0 multiples of 32;
-    value_dim is at most 2048.
+    value_dim is at most 1024.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
     tiles = -(-group // _HEADS_AT_ONCE[-1])
