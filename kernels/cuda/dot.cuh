@@ -4,7 +4,7 @@
 // lanes, by fused multiply-adds that are written out: its bits depend on columns and n, not on
 // company. What stands for a type of weights and of activations here is a Dot: RoundedDot,
 // ExactDot, FloatDot. Its kBlocks of 256 threads have registers enough at one token, kManyBlocks
-// at eight.
+// at eight, kPairBlocks at eight with two matrices.
 #pragma once
 #include "activations.cuh"
 #include "quant_types.cuh"
@@ -51,7 +51,7 @@ template <class Type>
 struct RoundedDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
-  static constexpr int kBlocks = 3, kManyBlocks = 2;
+  static constexpr int kBlocks = 3, kManyBlocks = 2, kPairBlocks = Place::kValues == 64 ? 2 : 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
     Place::load(row, unit, out);
@@ -132,7 +132,7 @@ template <class Type>
 struct ExactDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
-  static constexpr int kBlocks = 2, kManyBlocks = 1;
+  static constexpr int kBlocks = 2, kManyBlocks = 1, kPairBlocks = 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
     Place::load(row, unit, out);
@@ -164,7 +164,7 @@ struct FloatDot {
   }
   static __device__ __forceinline__ int units(int columns) { return (columns + 7) / 8; }
   static constexpr int kRowsAtOnce = 2;
-  static constexpr int kBlocks = 4, kManyBlocks = 2;
+  static constexpr int kBlocks = 4, kManyBlocks = 2, kPairBlocks = 2;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int columns,
                                               Unit& out) {

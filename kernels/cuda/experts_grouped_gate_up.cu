@@ -26,7 +26,7 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
 }  // namespace sharpi
 
 #define GATE_UP(entry, Dot)                                                                     \
-  KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                       \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kPairBlocks)                                       \
       entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* gate,       \
             const float* gate_bias, const uint64_t* up, const float* up_bias,                   \
             const float* weights, uint8_t* hidden, int used, int columns, int rows, int planes, \
