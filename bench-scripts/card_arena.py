@@ -1,0 +1,99 @@
+"""Random weights, activations and KV pages on a card, more of them than its cache holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from synthetic_moe import block_pool
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.gguf.quant_types import QuantType, row_bytes
+from sharpi.ops.cuda.activations import activation_bytes
+from sharpi.ops.cuda.experts import BankPart
+from sharpi.ops.cuda.quantise import quantise
+
+_POOL_BYTES = 8 << 20
+_ALIGNMENT = 256
+PAGE_POSITIONS = 64
+
+
+def upload(device: Device, array: npt.NDArray[np.generic]) -> Span:
+    """A memory of its own for an array."""
+    span = room(device, array.nbytes)
+    device.upload(span, array)
+    return span
+
+
+def room(device: Device, num_bytes: int) -> Span:
+    """Memory that nobody set."""
+    return Span(device.allocate(num_bytes), 0, num_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Matrices (rows, columns) of one type, one after the other, aligned as sharpi aligns them."""
+
+    quant_type: QuantType
+    rows: int
+    columns: int
+    memory: Span
+    stride: int
+
+    @property
+    def count(self) -> int:
+        """How many matrices there are."""
+        return self.memory.num_bytes // self.stride
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of one."""
+        return self.rows * row_bytes(self.quant_type, self.columns)
+
+    def matrix(self, index: int) -> Span:
+        """One of them, round and round."""
+        return self.memory.part(index % self.count * self.stride, self.matrix_bytes)
+
+    def bank(self, device: Device, first: int, step: int) -> BankPart:
+        """Every so many-th matrix as an expert, as the kernels look experts up."""
+        start = self.memory.address + np.arange(first, self.count, step) * self.stride
+        return BankPart(upload(device, start.astype(np.uint64)), None, (self.memory,))
+
+
+def make_arena(
+    device: Device, quant_type: QuantType, rows: int, columns: int, num_bytes: int, least: int
+) -> Arena:
+    """As many matrices as `num_bytes` has room for, `least` at least; not zeros, but weights."""
+    size = rows * row_bytes(quant_type, columns)
+    stride = -(-size // _ALIGNMENT) * _ALIGNMENT
+    memory = room(device, max(least, num_bytes // stride) * stride)
+    pool = block_pool(quant_type, columns, min(_POOL_BYTES, size))
+    tile = np.resize(pool, stride)
+    for start in range(0, memory.num_bytes, stride):
+        device.upload(memory.part(start, stride), tile)
+    return Arena(quant_type, rows, columns, memory, stride)
+
+
+def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
+    """Rows of ordinary values: floats, or rounded by the kernel that does that."""
+    values = np.random.default_rng(1).standard_normal((tokens, columns), np.float32)
+    floats = upload(device, values)
+    if not planes:
+        return floats
+    rounded = room(device, tokens * activation_bytes(columns, planes))
+    device.launch(quantise(floats, rounded, tokens=tokens, columns=columns, planes=planes))
+    device.synchronise()
+    return rounded
+
+
+def kv_pages(device: Device, kv_type: str, pages: int, heads: int, dim: int) -> Span:
+    """Keys or values of one layer (kernels/cuda/kv_cache.cuh), all alike but for their places."""
+    random = np.random.default_rng(2)
+    if kv_type == "f16":
+        values = random.standard_normal((heads, PAGE_POSITIONS, dim), np.float32)
+        page = values.astype(np.float16).view(np.uint8).reshape(-1)
+    else:
+        codes = random.integers(-127, 128, (heads, PAGE_POSITIONS * dim), np.int8)
+        scales = np.full((heads, PAGE_POSITIONS * dim // 32), 0.01, np.float16)
+        page = np.concatenate([codes.view(np.uint8), scales.view(np.uint8)], axis=1).reshape(-1)
+    return upload(device, np.tile(page, pages))

@@ -1,0 +1,215 @@
+"""What is timed on a card: each kernel of a decode step at its sizes, over more than the cache."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from card_arena import Arena, activations, kv_pages, make_arena, room, upload
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda import experts
+from sharpi.ops.cuda.activations import activation_bytes
+from sharpi.ops.cuda.attention import attention, scratch_bytes
+from sharpi.ops.cuda.elementwise import sigmoid
+from sharpi.ops.cuda.heads import KvType
+from sharpi.ops.cuda.lanes import takes_floats
+from sharpi.ops.cuda.matvec import MatvecPart, matvec
+from sharpi.ops.cuda.rms_norm import rms_norm
+from sharpi.ops.cuda.route import route
+from sharpi.ops.interface import Activation, Scoring
+
+_FLOAT, _INT = 4, 4
+_PLANES = 1  # int8 activations, which is what large models run with
+_KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Those of Qwen3-30B-A3B; `arena_bytes`: of weights that a case walks through."""
+
+    hidden: int = 2048
+    expert_hidden: int = 768
+    experts: int = 128
+    used: int = 8
+    heads: int = 32
+    kv_heads: int = 4
+    head_dim: int = 128
+    output_rows: int = 32768
+    contexts: tuple[int, ...] = (512, 4096, 32768)
+    batches: tuple[int, ...] = (1, 8)
+    arena_bytes: int = 512 << 20
+    max_kv_layers: int = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Launches that differ in nothing but what they read; `num_bytes` is what one of them reads.
+
+    `num_bytes` 0: too little for a rate. `launches_of_one`: launches that belong together.
+    """
+
+    kernel: str
+    shape: str
+    tokens: int
+    num_bytes: int
+    launches: list[Launch] = field(repr=False)
+    quant_type: str = ""
+    launches_of_one: int = 1
+
+
+def expert_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
+    """Gate and up with activation of the chosen experts, then down with their sum."""
+    most = s.used * max(s.batches)
+    wide = make_arena(device, quant_type, s.expert_hidden, s.hidden, s.arena_bytes, 2 * most)
+    for tokens in s.batches:
+        yield _gate_up(device, wide, tokens, s)
+    del wide
+    tall = make_arena(device, quant_type, s.hidden, s.expert_hidden, s.arena_bytes, most)
+    for tokens in s.batches:
+        yield _down(device, tall, tokens, s)
+
+
+def _gate_up(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
+    planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
+    x = activations(device, tokens, s.hidden, planes)
+    gate, up = (arena.bank(device, first, 2) for first in (0, 1))
+    items = tokens * s.used
+    hidden = room(
+        device, items * max(_FLOAT * s.expert_hidden, activation_bytes(s.expert_hidden, 1))
+    )
+    launches = [
+        experts.gate_up(
+            x, ids, gate, up, hidden,
+            quant_type=arena.quant_type, activation=Activation.SILU, tokens=tokens, used=s.used,
+            columns=s.hidden, rows=s.expert_hidden, planes=planes, hidden_planes=planes,
+        )
+        for ids in _rotating_ids(device, arena.count // 2, items)
+    ]  # fmt: skip
+    shape = f"2 x {s.used} of {s.expert_hidden} x {s.hidden}"
+    num_bytes = 2 * items * arena.matrix_bytes
+    return Case("experts gate_up", shape, tokens, num_bytes, launches, arena.quant_type.name)
+
+
+def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
+    planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
+    items = tokens * s.used
+    hidden = activations(device, items, s.expert_hidden, planes)
+    weights = upload(device, np.full((tokens, s.used), 1 / s.used, np.float32))
+    bank, out = arena.bank(device, 0, 1), room(device, _FLOAT * tokens * s.hidden)
+    launches = [
+        experts.down(
+            hidden, ids, weights, bank, out,
+            quant_type=arena.quant_type, tokens=tokens, used=s.used,
+            columns=s.expert_hidden, rows=s.hidden, planes=planes,
+        )
+        for ids in _rotating_ids(device, arena.count, items)
+    ]  # fmt: skip
+    shape = f"{s.used} of {s.hidden} x {s.expert_hidden}"
+    return Case(
+        "experts down", shape, tokens, items * arena.matrix_bytes, launches, arena.quant_type.name
+    )
+
+
+def _rotating_ids(device: Device, num_experts: int, items: int) -> list[Span]:
+    """Ids for one launch after the other, until all experts were chosen once."""
+    turns = max(1, num_experts // items)
+    order = np.random.default_rng(3).permutation(num_experts)[: turns * items].astype(np.int32)
+    ids = upload(device, order)
+    return [ids.part(turn * items * _INT, items * _INT) for turn in range(turns)]
+
+
+def trunk_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
+    """Matrices that every token meets: those of attention, and the output."""
+    wide = s.heads * s.head_dim
+    for rows, columns in ((wide, s.hidden), (s.hidden, wide), (s.output_rows, s.hidden)):
+        arena = make_arena(device, quant_type, rows, columns, s.arena_bytes, 1)
+        for tokens in s.batches:
+            yield _matvec(device, arena, tokens)
+
+
+def _matvec(device: Device, arena: Arena, tokens: int) -> Case:
+    planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
+    x = activations(device, tokens, arena.columns, planes)
+    out = room(device, _FLOAT * tokens * arena.rows)
+    launches = [
+        matvec(
+            x, [MatvecPart(arena.matrix(i), None, out, arena.rows)],
+            quant_type=arena.quant_type, tokens=tokens, columns=arena.columns, planes=planes,
+        )
+        for i in range(arena.count)
+    ]  # fmt: skip
+    shape = f"{arena.rows} x {arena.columns}"
+    return Case("matvec", shape, tokens, arena.matrix_bytes, launches, arena.quant_type.name)
+
+
+def attention_cases(device: Device, s: Sizes) -> Iterator[Case]:
+    """One token over a KV cache of several lengths, both halves of it."""
+    for kv_type in _KV_TYPES:
+        for context in s.contexts:
+            yield _attention(device, kv_type, context, s)
+
+
+def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
+    pages = -(-context // 64)
+    keys = kv_pages(device, kv_type, pages, s.kv_heads, s.head_dim)
+    layers = max(1, min(s.max_kv_layers, s.arena_bytes // (2 * keys.num_bytes)))
+    caches = [keys] + [
+        kv_pages(device, kv_type, pages, s.kv_heads, s.head_dim) for _ in range(2 * layers - 1)
+    ]
+    width = s.heads * s.head_dim
+    q, out = activations(device, 1, width, 0), room(device, _FLOAT * width)
+    rounded = room(device, activation_bytes(width, _PLANES))
+    most = 256
+    while most < context:
+        most *= 2
+    size = scratch_bytes(tokens=1, num_heads=s.heads, value_dim=s.head_dim, max_positions=most)
+    scratch = room(device, size)
+    table = upload(device, np.arange(pages, dtype=np.int32))
+    positions = upload(device, np.array([context - 1], np.int32))
+    launches = [
+        launch
+        for layer in range(layers)
+        for launch in attention(
+            q, caches[2 * layer], caches[2 * layer + 1], out, rounded, scratch,
+            page_table=table, positions=positions, tokens=1, num_heads=s.heads,
+            num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
+            scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, kv_type=kv_type,
+            planes=_PLANES, max_positions=most,
+        )
+    ]  # fmt: skip
+    num_bytes = 2 * keys.num_bytes * context // (64 * pages)
+    return Case("attention", f"{context} positions", 1, num_bytes, launches, kv_type, 2)
+
+
+def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
+    """Kernels that are too small for a rate; the first shows what starting one takes."""
+    one = upload(device, np.zeros(1, np.float32))
+    yield Case("smallest", "1 value", 1, 0, [sigmoid(one, count=1)])
+    for tokens in s.batches:
+        yield _rms_norm(device, tokens, s)
+        yield _route(device, tokens, s)
+
+
+def _rms_norm(device: Device, tokens: int, s: Sizes) -> Case:
+    x = activations(device, tokens, s.hidden, 0)
+    weight = upload(device, np.ones(s.hidden, np.float32))
+    rounded = room(device, tokens * activation_bytes(s.hidden, _PLANES))
+    launch = rms_norm(
+        x, weight, None, rounded,
+        tokens=tokens, width=s.hidden, groups=1, weight_per_group=False, epsilon=1e-6,
+        planes=_PLANES,
+    )  # fmt: skip
+    return Case("rms_norm", f"{s.hidden} values", tokens, 0, [launch])
+
+
+def _route(device: Device, tokens: int, s: Sizes) -> Case:
+    logits = activations(device, tokens, s.experts, 0)
+    ids, weights = (room(device, 4 * tokens * s.used) for _ in range(2))
+    launch = route(
+        logits, None, ids, weights,
+        tokens=tokens, experts=s.experts, used=s.used, scoring=Scoring.SOFTMAX, normalise=True,
+        scale=1.0, num_groups=0, groups_used=0,
+    )  # fmt: skip
+    return Case("route", f"{s.used} of {s.experts}", tokens, 0, [launch])

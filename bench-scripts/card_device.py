@@ -1,0 +1,30 @@
+"""Which device a script about cards works on: the card, or the tests' execution on the CPU."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sharpi.device.card import open_card
+from sharpi.device.device import Device
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+
+
+def device_opener(is_dry: bool) -> Callable[[], Device]:
+    """Opens the card, or with `is_dry` what runs the kernels' text on the CPU, unchecked."""
+    return _open_cpu if is_dry else open_card
+
+
+def _open_cpu() -> Device:
+    add_tests("cuda")
+    from cpu_device import CpuDevice
+
+    device: Device = CpuDevice(check=False)
+    return device
+
+
+def add_tests(folder: str) -> None:
+    """Makes the modules of a folder of the tests importable."""
+    path = str(TESTS / folder)
+    if path not in sys.path:
+        sys.path.append(path)

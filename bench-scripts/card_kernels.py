@@ -1,0 +1,191 @@
+"""The kernels of a decode step on a card: microseconds, and GB/s against what the card reads.
+
+Each is started many times in one CUDA graph over weights that do not fit the card's cache, so that
+starting one from Python costs nothing; medians of several replays. What a kernel costs even when it
+does nothing is measured too, and taken off in a second share. `--dry-run` runs the same on the CPU
+with tiny sizes: it says nothing about speed, only that everything runs.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+from card_cases import Case, Sizes, attention_cases, expert_cases, small_cases, trunk_cases
+from card_device import device_opener
+
+from sharpi.device.device import Device
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.card_limits import BYTES_A_TRY, CardLimits, replay_seconds
+from sharpi.ops.cuda.unsupported import CARD_TYPES
+
+_TINY = Sizes(
+    hidden=256,
+    expert_hidden=256,
+    experts=8,
+    used=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=64,
+    output_rows=64,
+    contexts=(70,),
+    batches=(1, 3),
+    arena_bytes=1 << 18,
+    max_kv_layers=2,
+)
+_FIRST_TYPES = ("Q4_K", "Q6_K")  # those of a Q4_K_M file
+_LEAST_LAUNCHES, _TRIES = 512, 7
+HEADING = (
+    f"{'kernel':<16}{'type':<8}{'shape':<24}{'T':>2}{'us':>9}{'GB/s':>9}{'of card':>9}"
+    f"{'less start':>12}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel; `percent` of the card's read rate, and the same without what starting costs.
+
+    Rates are None where a kernel reads too little for one.
+    """
+
+    kernel: str
+    quant_type: str
+    shape: str
+    tokens: int
+    num_bytes: int
+    microseconds: float
+    gigabytes_per_second: float | None
+    percent: float | None
+    percent_without_start: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure, and how long at most; `launches`: in one graph, at least."""
+
+    sizes: Sizes
+    types: tuple[QuantType, ...]
+    launches: int
+    tries: int
+    seconds: float
+
+
+def main() -> None:
+    """Parses the command line, prints a line for each kernel and writes the report."""
+    options = _parse_options()
+    device = device_opener(options.dry_run)()
+    plan = Plan(
+        sizes=_TINY if options.dry_run else Sizes(),
+        types=tuple(options.types),
+        launches=4 if options.dry_run else _LEAST_LAUNCHES,
+        tries=1 if options.dry_run else _TRIES,
+        seconds=options.seconds,
+    )
+    report = measure(device, plan, options.limit_bytes)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--types", type=_type_list, default=all_types(), metavar="Q4_K,...")
+    parser.add_argument("--seconds", type=float, default=75, help="after which no case begins")
+    parser.add_argument("--limit-bytes", type=int, default=BYTES_A_TRY, help="read for the rate")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--dry-run", action="store_true", help="on the CPU, tiny sizes")
+    return parser.parse_args()
+
+
+def _type_list(text: str) -> list[QuantType]:
+    return [QuantType[name] for name in text.split(",")]
+
+
+def all_types() -> list[QuantType]:
+    """Those that cards have kernels for, the usual ones first."""
+    return sorted(CARD_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
+
+
+def measure(device: Device, plan: Plan, limit_bytes: int) -> dict[str, object]:
+    """The report: the card's rates before and after, the better of which counts, and the rows."""
+    limits, end = CardLimits(device), time.monotonic() + plan.seconds
+    limits.measure(limit_bytes)
+    limits.measure_bus()
+    timed, left_out = _timed(device, plan, end)
+    limits.measure(limit_bytes)
+    start = next(seconds for case, seconds in timed if case.kernel == "smallest")
+    rows = [_row(case, seconds, start, limits.bytes_per_second) for case, seconds in timed]
+    print(HEADING)
+    for row in rows:
+        print(_line(row))
+    print(
+        f"{device.name}: reads {limits.bytes_per_second / 1e9:.0f} GB/s, over the bus"
+        f" {limits.bus_bytes_per_second / 1e9:.1f} GB/s; starting a kernel {1e6 * start:.2f} us"
+    )
+    if left_out:
+        print(f"left out for want of time: {', '.join(left_out)}", file=sys.stderr)
+    return {
+        "device": device.name,
+        "read_gigabytes_per_second": limits.bytes_per_second / 1e9,
+        "bus_gigabytes_per_second": limits.bus_bytes_per_second / 1e9,
+        "start_microseconds": 1e6 * start,
+        "left_out": left_out,
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def _timed(device: Device, plan: Plan, end: float) -> tuple[list[tuple[Case, float]], list[str]]:
+    """Each case with its median seconds; and the types that there was no time for."""
+    sizes, left_out = plan.sizes, []
+    first = chain(small_cases(device, sizes), attention_cases(device, sizes))
+    timed = list(_seconds_of(device, first, plan))
+    for quant_type in plan.types:
+        if time.monotonic() > end:
+            left_out.append(quant_type.name)
+            continue
+        for kind in (expert_cases, trunk_cases):
+            timed += _seconds_of(device, kind(device, quant_type, sizes), plan)
+    return timed, left_out
+
+
+def _seconds_of(device: Device, cases: Iterable[Case], plan: Plan) -> Iterator[tuple[Case, float]]:
+    for case in cases:
+        sweeps = max(1, -(-plan.launches // len(case.launches)))
+        count = sweeps * len(case.launches) // case.launches_of_one
+        tries = replay_seconds(device, case.launches * sweeps, plan.tries)
+        case.launches.clear()  # and with them the memory that they read
+        yield case, statistics.median(tries) / count
+
+
+def _row(case: Case, seconds: float, start: float, limit: float) -> Row:
+    rate = case.num_bytes / seconds if case.num_bytes else None
+    busy = max(seconds - case.launches_of_one * start, 1e-9)
+    return Row(
+        kernel=case.kernel,
+        quant_type=case.quant_type,
+        shape=case.shape,
+        tokens=case.tokens,
+        num_bytes=case.num_bytes,
+        microseconds=1e6 * seconds,
+        gigabytes_per_second=rate / 1e9 if rate else None,
+        percent=100 * rate / limit if rate else None,
+        percent_without_start=100 * case.num_bytes / busy / limit if rate else None,
+    )
+
+
+def _line(row: Row) -> str:
+    shares = (row.percent, row.percent_without_start)
+    cells = ["" if share is None else f"{share:.0f} %" for share in shares]
+    rate = "" if row.gigabytes_per_second is None else f"{row.gigabytes_per_second:.0f}"
+    return (
+        f"{row.kernel:<16}{row.quant_type:<8}{row.shape:<24}{row.tokens:>2}"
+        f"{row.microseconds:>9.2f}{rate:>9}{cells[0]:>9}{cells[1]:>12}"
+    ).rstrip()
+
+
+if __name__ == "__main__":
+    main()
