@@ -10,7 +10,7 @@ from sharpi.gguf.quant_types import QuantType as Kind
 FLOAT_KINDS = (Kind.F32, Kind.F16, Kind.BF16)
 
 # Where the half floats of a block are, in bytes.
-_HALVES: dict[Kind, tuple[int, ...]] = {
+HALVES: dict[Kind, tuple[int, ...]] = {
     Kind.Q4_0: (0,),
     Kind.Q4_1: (0, 2),
     Kind.Q5_0: (0,),
@@ -37,7 +37,7 @@ _HALVES: dict[Kind, tuple[int, ...]] = {
     Kind.Q1_0: (0,),
     Kind.Q2_0: (0,),
 }
-QUANTISED_KINDS = tuple(_HALVES)
+QUANTISED_KINDS = tuple(HALVES)
 KINDS = FLOAT_KINDS + QUANTISED_KINDS
 
 
@@ -59,7 +59,7 @@ def random_weights(
     if fill is not None:
         blocks[:] = fill
     scales = rng.uniform(0.01, 1.0, shape) * rng.choice([-1, 1], shape) * largest_scale
-    for at in _HALVES[kind]:
+    for at in HALVES[kind]:
         blocks[:, :, at : at + 2] = scales.astype(np.float16)[:, :, None].view(np.uint8)
     if kind is Kind.MXFP4:
         blocks[:, :, 0] = rng.integers(120, 132, shape)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from guarded_memory import GuardedMemory
 from kernel_library import EXACT, INT8, Floats, library, matmul, rounded
-from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats
+from random_weights import FLOAT_KINDS, HALVES, KINDS, QUANTISED_KINDS, as_floats
 from random_weights import random_weights as weights_of
 
 from sharpi.gguf.quant_types import QuantType as Kind
@@ -117,6 +117,19 @@ def test_extreme_codes_do_not_overflow(isa: str, kind: Kind) -> None:
         dense = as_floats(kind, weights)
         error = np.abs(matmul(isa, kind, weights, x) - x @ dense.T)
         assert np.all(error <= ARITHMETIC * np.abs(x) @ np.abs(dense).T)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", HALVES, ids=lambda kind: kind.name)
+def test_a_scale_that_is_not_finite_shows_in_its_row(isa: str, kind: Kind, bad: float) -> None:
+    weights, x = weights_of(kind, 33, 512), random_tokens(5, 512)
+    sound = matmul(isa, kind, weights, x)
+    for at in HALVES[kind]:
+        damaged = weights.copy()
+        damaged[7, at : at + 2] = np.array([bad], np.float16).view(np.uint8)
+        out = matmul(isa, kind, damaged, x)
+        assert not np.isfinite(out[:, 7]).any()
+        np.testing.assert_array_equal(np.delete(out, 7, axis=1), np.delete(sound, 7, axis=1))
 
 
 def test_unknown_names_are_refused() -> None:
