@@ -17,6 +17,7 @@ from sharpi.device.device import AttendShape, HostArray, Work
 from sharpi.device.fused_attention import PAGE_POSITIONS, fused_attention
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
+from sharpi.device.nvrtc import own_options
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
 
@@ -107,8 +108,8 @@ class CudaDevice:
         return self._module(kernel.file, kernel.quant_type).get_function(kernel.entry)
 
     def _compile_module(self, file: str, quant_type: str | None) -> Any:
-        only = (f"-DONLY_{quant_type.upper()}",) if quant_type else ()
-        return self._cupy.RawModule(code=kernel_source(file), options=("-std=c++17", *only))
+        options = tuple(own_options(quant_type))
+        return self._cupy.RawModule(code=kernel_source(file), options=options)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         tokens, rows, columns = shape

@@ -23,4 +23,16 @@ def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Eng
     device = CountingDevice()
     part = CardPart(device, config, weights, settings, num_pages(settings))
     part.prepare()
-    return device.num_bytes - part.weight_bytes - part.kv_bytes + FUSED_BYTES
+    buffers = device.num_bytes - part.weight_bytes - part.kv_bytes
+    return buffers + _library_bytes(config, settings)
+
+
+def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
+    """What fused attention takes for itself: keys and values put in order, queries and result."""
+    counts = [0]
+    for shape in config.attention:
+        dims = shape.key_dim + shape.value_dim
+        kv = 2 * settings.context_size * shape.num_kv_heads * dims
+        tokens = 2 * settings.batch_size * shape.num_heads * dims
+        counts.append(2 * min(kv, FUSED_BYTES) + tokens)
+    return max(counts)

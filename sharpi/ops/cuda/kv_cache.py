@@ -5,15 +5,15 @@ a page's head is int8 (64, dim), then f16 scales (64, dim / 32).
 """
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.card_weights import aligned
+from sharpi.ops.cuda.heads import KvType
 from sharpi.ops.interface import AttentionShape
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 
-CardKvType = Literal["f16", "q8_0"]
 _BLOCK = 32
 
 
@@ -24,13 +24,13 @@ class LayerKv(NamedTuple):
     values: Span
 
 
-def page_bytes(num_heads: int, dim: int, kv_type: CardKvType) -> int:
+def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
     """Bytes of the keys, or of the values, of one page of a layer."""
     row = 2 * dim if kv_type == "f16" else dim + 2 * (dim // _BLOCK)
     return num_heads * PAGE_POSITIONS * row
 
 
-def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: CardKvType) -> int:
+def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: KvType) -> int:
     """Bytes of one layer's pages, as they are allocated."""
     return sum(
         aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kv_type))
@@ -46,7 +46,7 @@ class CardKvCache:
         device: Device,
         shapes: Iterable[AttentionShape],
         num_pages: int,
-        kv_type: CardKvType = "f16",
+        kv_type: KvType = "f16",
     ) -> None:
         shapes = tuple(shapes)
         self.kv_type = kv_type
