@@ -1,4 +1,4 @@
-// The id of each row's largest logit: the lowest among equals; what is no number never wins.
+// The id of each row's largest logit: the lowest among equals; -1 where that is no finite number.
 #include "block_sums.cuh"
 
 namespace sharpi {
@@ -27,12 +27,15 @@ KERNEL __launch_bounds__(1024) argmax(const float* logits, int* out, int width) 
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   Best best = {-infinity(), width};
 #pragma unroll 8
-  for (int i = threadIdx.x; i < width; i += blockDim.x) best.meet(row[i], i);
+  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+    const float x = row[i];
+    best.meet(x == x ? x : infinity(), i);
+  }
   best.meet_lanes();
   if (lane == 0) values[warp] = best.value, ids[warp] = best.id;
   __syncthreads();
   if (warp > 0) return;
   best = {values[lane], ids[lane]};
   best.meet_lanes();
-  if (lane == 0) out[blockIdx.x] = best.id < width ? best.id : 0;
+  if (lane == 0) out[blockIdx.x] = best.id < width && best.value < infinity() ? best.id : -1;
 }

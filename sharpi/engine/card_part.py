@@ -51,7 +51,18 @@ class CardPart:
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         program = self._latest = self._program(max_outputs)
-        return program.run(step.ids, step.position, step.outputs, step.pages, step.incoming)
+        return program.run(
+            step.ids,
+            step.position,
+            step.outputs,
+            step.pages,
+            step.incoming,
+            largest=step.wants_largest,
+        )
+
+    def largest(self) -> int:
+        assert self._latest is not None
+        return self._latest.largest()
 
     @property
     def device(self) -> Device:

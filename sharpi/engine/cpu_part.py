@@ -85,6 +85,12 @@ class CpuPart:
         s = self._settings
         return s.num_threads if num_tokens == 1 else s.num_batch_threads
 
+    def largest(self) -> int:
+        assert self._latest is not None
+        logits = self._latest.logits[0]
+        chosen = int(np.argmax(logits))
+        return chosen if np.isfinite(logits[chosen]) else -1
+
     @property
     def routes(self) -> list[IntArray]:
         return [] if self._latest is None else self._latest.routes

@@ -66,8 +66,8 @@ class Generation:
         self.timings.prefill_seconds = decode_start - start
         if self._request.max_tokens == 0:
             self.finish_reason = "length"
+        token = -1 if self.finish_reason else sampler.sample(logits)
         while self.finish_reason is None:
-            token = sampler.sample(logits)
             self._count(start, decode_start)
             if token in self._tokenizer.end_ids and not self._request.ignore_end:
                 self.finish_reason = "stop"
@@ -76,7 +76,7 @@ class Generation:
             yield from self._show(self._stops.feed(self._decoder.feed(token)))
             if self._ended(len(self.ids)):
                 break
-            logits = self._next_logits(token)
+            token = self._next(token, sampler)
         if not self._stops.stopped:
             yield from self._show(self._stops.feed(self._decoder.flush()) + self._stops.flush())
 
@@ -121,6 +121,14 @@ class Generation:
                 " raise it with -c, or drop its beginning with --context-shift"
             )
         return shifted(self._prompt, size)
+
+    def _next(self, token: int, sampler: Sampler) -> int:
+        """The choice after a token; where it is the largest logit, no others are looked at."""
+        if not (sampler.takes_largest and self._sequence.room):
+            return sampler.sample(self._next_logits(token))
+        chosen = self._sequence.extend_largest(token)
+        sampler.accept(chosen)
+        return chosen
 
     def _next_logits(self, token: int) -> npt.NDArray[np.float32]:
         if self._sequence.room:

@@ -15,7 +15,7 @@ class StepOfPart(NamedTuple):
 
     `outputs`: rows whose logits are wanted. `state`: what the recurrent layers carry of the
     sequence, changed by the step; None where there are none. `incoming` (tokens, hidden): what the
-    part before left.
+    part before left. `wants_largest`: not the logits, but which of the first output's is largest.
     """
 
     ids: IntArray
@@ -24,6 +24,7 @@ class StepOfPart(NamedTuple):
     pages: IntArray
     state: Values | None = None
     incoming: Values | None = None
+    wants_largest: bool = False
 
 
 class StepRoutes(Protocol):
@@ -46,6 +47,9 @@ class ModelPart(StepRoutes, Protocol):
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         """One pass; `max_outputs` of them are wanted at most in passes of this kind."""
+
+    def largest(self) -> int:
+        """After a step that wanted it: the id, the lowest among equals; -1 if not finite."""
 
     def prepare(self) -> None:
         """Does now what the first step would have to do first."""

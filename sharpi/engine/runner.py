@@ -8,8 +8,10 @@ import numpy.typing as npt
 from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.model_part import ModelPart, StepOfPart, Values
 from sharpi.engine.page_pool import PagePool
+from sharpi.engine.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
 from sharpi.engine.state_pool import StatePool
+from sharpi.errors import ModelFileError
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import IntArray
 from sharpi.ops.state_layout import MAX_STATES
@@ -70,12 +72,28 @@ class Runner:
         overwrites. Raises ModelFileError where an expert could not be read; the tokens are not in
         the cache then, and the state is of no use.
         """
-        max_outputs = 1 if len(outputs) <= 1 else self.scoring_batch
-        step = StepOfPart(ids, position, outputs, pages, state)
+        return self._forward(StepOfPart(ids, position, outputs, pages, state))
+
+    def largest(
+        self, ids: IntArray, position: int, pages: IntArray, state: Values | None = None
+    ) -> int:
+        """As `forward` for the last token alone, but only the id of its largest logit.
+
+        Raises ModelFileError where that is not a finite number, as damaged weights give them.
+        """
+        last = np.array([len(ids) - 1], np.int32)
+        self._forward(StepOfPart(ids, position, last, pages, state, wants_largest=True))
+        chosen = self.parts[-1].largest()
+        if chosen < 0:
+            raise ModelFileError(NOT_FINITE)
+        return chosen
+
+    def _forward(self, step: StepOfPart) -> Values:
+        max_outputs = 1 if len(step.outputs) <= 1 else self.scoring_batch
         for part in self.parts:
             step = step._replace(incoming=part.run(step, max_outputs))
         if self._records is not None:
-            self._records.step(position, ids, self)
+            self._records.step(step.position, step.ids, self)
         assert step.incoming is not None
         return step.incoming
 

@@ -16,6 +16,12 @@ FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]
 
 
+NOT_FINITE = (
+    "the model computes logits that are not finite numbers; its file may be damaged,"
+    " so download or convert it again"
+)
+
+
 class Sampler:
     """The choice for one continuation, with its own random state and memory of recent tokens."""
 
@@ -25,16 +31,22 @@ class Sampler:
         last_n = params.penalty_last_n
         self._recent: deque[int] = deque(history, maxlen=None if last_n < 0 else last_n)
 
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the choice is always the largest logit; tell of it with `accept`."""
+        return self._params.temperature <= 0 and not self._has_penalties
+
+    def accept(self, token: int) -> None:
+        """Remembers a token that was chosen elsewhere."""
+        self._recent.append(token)
+
     def sample(self, logits: FloatArray) -> int:
         """The next token for logits (vocabulary,), which are left as they are.
 
         Raises ModelFileError for logits that leave no choice, as damaged weights give them.
         """
         if not np.isfinite(logits.max()):
-            raise ModelFileError(
-                "the model computes logits that are not finite numbers; its file may be damaged,"
-                " so download or convert it again"
-            )
+            raise ModelFileError(NOT_FINITE)
         p = self._params
         if self._penalises():
             logits = self._penalise(logits)
@@ -50,12 +62,12 @@ class Sampler:
         return int(ids[min(int(at), len(ids) - 1)])
 
     def _penalises(self) -> bool:
+        return bool(self._recent) and self._has_penalties
+
+    @property
+    def _has_penalties(self) -> bool:
         p = self._params
-        return bool(self._recent) and (
-            p.repeat_penalty,
-            p.presence_penalty,
-            p.frequency_penalty,
-        ) != (1, 0, 0)
+        return (p.repeat_penalty, p.presence_penalty, p.frequency_penalty) != (1, 0, 0)
 
     def _penalise(self, logits: FloatArray) -> FloatArray:
         counts = Counter(self._recent)

@@ -92,6 +92,17 @@ class Sequence:
             )
         return np.asarray(logits[0])
 
+    def extend_largest(self, token: int) -> int:
+        """Appends one token; the id of the largest logit after it. Raises as `extend`."""
+        self._reserve(1)
+        self._catch_up()
+        state = self._state.begin()
+        ids = np.array([token], np.int32)
+        chosen = self._runner.largest(ids, len(self.tokens), self._pages, state)
+        self.tokens.append(token)
+        self._state.finish(len(self.tokens))
+        return chosen
+
     def extend_scored(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens and gives the logits (tokens, vocabulary) after each of them."""
         self._reserve(len(ids))

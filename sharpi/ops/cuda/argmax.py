@@ -8,7 +8,7 @@ from sharpi.device.launch import Kernel, Launch, Span
 def argmax(logits: Span, out: Span, *, rows: int, width: int) -> Launch:
     """out int32 (rows,): where each row of logits (rows, width) is largest.
 
-    The lowest id among equals; NaN never wins, and a row of nothing else gives 0.
+    The lowest id among equals; -1 where one is NaN or the largest infinite.
     """
     return Launch(
         Kernel("argmax", "argmax"),

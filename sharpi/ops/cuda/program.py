@@ -47,16 +47,24 @@ class CardProgram:
         outputs: IntArray,
         pages: IntArray,
         incoming: npt.NDArray[np.float32] | None = None,
+        *,
+        largest: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host.
 
-        `incoming` (tokens, hidden): what the layers before these left, where there are some.
+        `incoming` (tokens, hidden): what the layers before these left, where there are some. With
+        `largest` none are copied, see the method of that name.
         """
         self._inputs.write(ids, position, outputs, pages)
         if incoming is not None:
             self._inputs.write_incoming(incoming)
-        self.replay(self._extent(len(ids), len(outputs), position))
-        return self._outputs.read(self._logits, len(outputs))
+        extent = self._extent(len(ids), len(outputs), position)
+        self.replay(extent._replace(largest=largest))
+        return self._outputs.read(self._logits, 0 if largest else len(outputs))
+
+    def largest(self) -> int:
+        """The id of the largest logit of a step that was to find it; -1 if that is not finite."""
+        return self._outputs.read_largest()
 
     def _extent(self, tokens: int, outputs: int, position: int) -> Extent:
         """Sizes of a step; of positions, so few different ones that graphs are used again."""

@@ -7,7 +7,7 @@ replayed as one CUDA graph for each token of a decode.
 from collections.abc import Iterable, Sequence
 
 from sharpi.ops.abi import Rows
-from sharpi.ops.cuda import elementwise, embed, rms_norm, rope_angles, route
+from sharpi.ops.cuda import argmax, elementwise, embed, rms_norm, rope_angles, route
 from sharpi.ops.cuda.attention_calls import attend
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.feed_forward import FeedForward
@@ -276,7 +276,16 @@ class CardRecorder(UnsupportedOnCard):
 
     def finish(self, logits: Value) -> CardProgram:
         """Places the buffers, copies the weights and makes the program."""
-        self._recording.keep(logits)
+        rec = self._recording
+        rec.keep(logits)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            if extent.largest:
+                yield argmax.argmax(
+                    rec.of(logits), self._outputs.largest, rows=1, width=logits.width
+                )
+
+        rec.append(calls)
         operations = self._recording.finish()
         return CardProgram(
             self._recording,

@@ -25,6 +25,7 @@ class StepOutputs:
     def __init__(self, device: Device, max_ids: int) -> None:
         self._device = device
         self._memory = device.allocate(max_ids * _ID_BYTES)
+        self.largest = Span(device.allocate(_ID_BYTES), 0, _ID_BYTES)
         self._num_ids = 0
         self._routes: list[tuple[int, int, int]] = []
         self.router_logits: list[Rows4] = []
@@ -35,6 +36,12 @@ class StepOutputs:
         self._routes.append((start, num_rows, width))
         self._num_ids += count
         return Span(self._memory, start * _ID_BYTES, count * _ID_BYTES)
+
+    def read_largest(self) -> int:
+        """The id that the last step chose, -1 where its logits are not finite."""
+        chosen = np.zeros(1, np.int32)
+        self._device.download(self.largest, chosen)
+        return int(chosen[0])
 
     def read_routes(self) -> list[IntArray]:
         """Each layer's ids, (rows, used); rows beyond the step's are of earlier steps."""

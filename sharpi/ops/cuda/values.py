@@ -15,13 +15,15 @@ class Extent(NamedTuple):
     """The sizes of one step.
 
     `positions`: those that attention may look at, an upper bound. `end`: the position after the
-    last token, where more tokens than one make the step.
+    last token, where more tokens than one make the step. `largest`: whether only the largest
+    logit's id is wanted.
     """
 
     tokens: int
     outputs: int
     positions: int
     end: int = 0
+    largest: bool = False
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""
