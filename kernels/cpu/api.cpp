@@ -42,6 +42,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::HeadLinear: return add(program, params, bytes, add_head_linear);
     case OpKind::ScaleByPosition: return add(program, params, bytes, add_scale_by_position);
     case OpKind::Join: return add(program, params, bytes, add_join);
+    case OpKind::Part: return add(program, params, bytes, add_part);
     case OpKind::Convolution: return add(program, params, bytes, add_convolution);
     case OpKind::DeltaNet: return add(program, params, bytes, add_delta_net);
     case OpKind::Mamba2: return add(program, params, bytes, add_mamba2);

@@ -57,7 +57,7 @@ class GateUp : public Stage {
   int first(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].late; }
   int end(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].late : g.batches[batch_].end; }
   static Product tile(const Bank& bank, int expert, int row) {
-    return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, row);
+    return tile_product(bank.matrix(expert), QuantType(bank.type), bank.rows, bank.columns, row);
   }
   // What this thread reads next, where that is known to be in memory.
   const uint8_t* next_rows(const Grouping& g, int task, int next) const {
@@ -141,7 +141,7 @@ class Down : public Stage {
  private:
   Product tile(int expert, int first) const {
     const Bank& bank = s_.p.down;
-    return tile_product(bank.data[expert], QuantType(bank.type), bank.rows, bank.columns, first);
+    return tile_product(bank.matrix(expert), QuantType(bank.type), bank.rows, bank.columns, first);
   }
   // The sums of a task between two batches, (T, 32).
   float* kept(int task, int num_tokens) const {

@@ -56,7 +56,7 @@ class HeadLinear : public Stage {
  private:
   Product tile(int task) const {
     const Bank& bank = p_.bank;
-    return tile_product(bank.data[task / tiles_], QuantType(bank.type), bank.rows, bank.columns,
+    return tile_product(bank.matrix(task / tiles_), QuantType(bank.type), bank.rows, bank.columns,
                         task % tiles_ * kTileRows);
   }
 

@@ -134,6 +134,14 @@ struct Join : RowStage<JoinParams> {
   }
 };
 
+struct Part : RowStage<PartParams> {
+  using RowStage::RowStage;
+  void run(const Step&, int row, int, Worker&) const override {
+    const float* from = p_.x + size_t(row) * p_.x_width + p_.begin;
+    memcpy(p_.out + size_t(row) * p_.width, from, sizeof(float) * p_.width);
+  }
+};
+
 struct Sigmoid : RowStage<SigmoidParams> {
   using RowStage::RowStage;
   void run(const Step&, int row, int, Worker&) const override {
@@ -171,6 +179,7 @@ void add_gather(Program& program, const GatherParams& p) { program.add<Gather>(p
 void add_gated(Program& program, const GatedParams& p) { program.add<Gated>(p, program.isa, Rows(p.rows)); }
 void add_split(Program& program, const SplitParams& p) { program.add<Split>(p, program.isa, Rows(p.rows)); }
 void add_join(Program& program, const JoinParams& p) { program.add<Join>(p, program.isa, Rows(p.rows)); }
+void add_part(Program& program, const PartParams& p) { program.add<Part>(p, program.isa, Rows(p.rows)); }
 void add_sigmoid(Program& program, const SigmoidParams& p) { program.add<Sigmoid>(p, program.isa, Rows(p.rows)); }
 void add_soft_cap(Program& program, const SoftCapParams& p) { program.add<SoftCap>(p, program.isa, Rows(p.rows)); }
 

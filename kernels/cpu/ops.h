@@ -8,13 +8,14 @@
 
 #include "recurrent.h"
 #include "stage.h"
+#include "tiles.h"
 
 namespace sharpi {
 
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
   AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14, LayerNorm = 15, HeadLinear = 16,
-  ScaleByPosition = 17, Join = 18,
+  ScaleByPosition = 17, Join = 18, Part = 19,
   Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
 };
 
@@ -146,8 +147,10 @@ struct Bank {
   const uint8_t* const* data;  // (num_experts) addresses
   const float* bias;           // optional (num_experts, rows)
   const float* scales;         // optional (num_experts): of what the blocks say
-  int32_t type, rows, columns, reserved;
+  int32_t type, rows, columns;
+  int32_t first_row;  // of the matrix at an address: gate and up may lie in one
 
+  const uint8_t* matrix(int expert) const { return data[expert] + first_row * row_bytes(QuantType(type), columns); }
   float scale(int expert) const { return scales ? scales[expert] : 1.f; }
 };
 
@@ -243,6 +246,13 @@ struct JoinParams {
   int32_t groups, rows;
 };
 
+// out = x[begin : begin + width] of each row (T, x_width)
+struct PartParams {
+  const float* x;
+  float* out;
+  int32_t x_width, begin, width, rows;
+};
+
 class Program;
 void add_embed(Program&, const EmbedParams&);
 void add_rms_norm(Program&, const RmsNormParams&);
@@ -263,6 +273,7 @@ void add_layer_norm(Program&, const LayerNormParams&);
 void add_head_linear(Program&, const HeadLinearParams&);
 void add_scale_by_position(Program&, const ScaleByPositionParams&);
 void add_join(Program&, const JoinParams&);
+void add_part(Program&, const PartParams&);
 void add_gated(Program&, const GatedParams&);
 void add_split(Program&, const SplitParams&);
 

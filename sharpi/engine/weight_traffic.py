@@ -81,7 +81,7 @@ def _expert_bytes(banks: Iterable[Bank]) -> int:
     num_bytes = 0
     for bank in banks:
         bias = 0 if bank.bias is None else bank.bias.nbytes
-        num_bytes += (bank.data.nbytes + bias) // bank.num_experts
+        num_bytes += bank.expert_bytes + bias // bank.num_experts
     return num_bytes
 
 

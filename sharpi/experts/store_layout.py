@@ -34,7 +34,7 @@ _NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
 class LayerLayout:
     """The routed experts of a layer; `pieces` are gate, up and down, none in a dense layer.
 
-    Experts without a gate have one of no bytes.
+    Experts without a gate have one of no bytes; gate and up in one tensor count as a gate.
     """
 
     num_experts: int = 0
@@ -78,6 +78,9 @@ def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
 def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout:
     names = {each: f"blk.{index}.ffn_{each}_exps.weight" for each in _MATRICES}
     found = {each: tensors[name] for each, name in names.items() if name in tensors}
+    fused = tensors.get(f"blk.{index}.ffn_gate_up_exps.weight")
+    if fused is not None and "down" in found:
+        return LayerLayout(fused.shape[0], (_piece(fused), _NOTHING, _piece(found["down"])))
     if not found:
         return LayerLayout()
     num_experts = next(iter(found.values())).shape[0]

@@ -1,13 +1,13 @@
-"""Reads how every layer of a model attends: heads, windows, scale and rotation."""
+"""Reads how every layer of a model attends: heads, their sizes and scale, and whose keys."""
 
 import math
 
-import numpy as np
-
 from sharpi.model.attention import AttentionSettings, Temperature
 from sharpi.model.keys import Keys
-from sharpi.model.rope import Rope, RopeScaling, read_scaling
+from sharpi.model.projections import KvSource
+from sharpi.model.rope_reader import RopeReader
 from sharpi.model.spec import ArchitectureSpec, HeadNorms
+from sharpi.model.windows import read_windows
 from sharpi.ops.interface import AttentionShape
 
 MAX_HEAD_DIM = 1024
@@ -18,21 +18,20 @@ class AttentionReader:
 
     def __init__(self, keys: Keys, spec: ArchitectureSpec, norm_epsilon: float) -> None:
         self._keys, self._spec, self._epsilon = keys, spec, norm_epsilon
-        self._scaling = self._read_scaling()
-        self._base = keys.positive("rope.freq_base", 10000.0)
-        self._local_base = keys.positive("rope.freq_base_swa", spec.local_rope_base)
         self._heads = keys.per_layer("attention.head_count", minimum=0)
         self._kv_heads = self._heads
         if keys.has("attention.head_count_kv"):
             self._kv_heads = keys.per_layer("attention.head_count_kv", minimum=0)
-        self._rope_dims = self._read_rope_dims()
-        self._window = self._read_window()
-        self._is_windowed = self._read_pattern()
+        if not any(self._heads):
+            raise keys.fault(f"{keys.name('attention.head_count')} is 0 in all layers")
+        self._windows = read_windows(keys, spec)
+        self._ropes = RopeReader(keys, spec, has_windows=any(self._windows))
+        self._num_storing = self._read_num_storing()
 
     def layer(self, index: int) -> AttentionSettings:
         """One layer's settings."""
-        shape = self._shape(index)
-        rope = self._rope(shape.window)
+        shape, spec = self._shape(index), self._spec
+        rope = self._ropes.rope(shape.window, shape.key_dim)
         return AttentionSettings(
             shape=shape,
             rope=rope,
@@ -40,15 +39,10 @@ class AttentionReader:
             norm_epsilon=self._epsilon,
             head_norms=self._head_norms(),
             temperature=None if rope else self._temperature(),
-            query_holds_gate=self._spec.query_holds_gate,
+            query_holds_gate=spec.query_holds_gate,
+            kv=self._kv_source(index),
+            norms_values=spec.norms_values,
         )
-
-    def _read_scaling(self) -> RopeScaling:
-        keys, spec = self._keys, self._spec
-        scaling = read_scaling(keys.metadata, keys.architecture, spec.yarn_rounds_ramp)
-        if scaling.kind == "divided" and spec.long_rope_factor:
-            return scaling.with_factor(spec.long_rope_factor)
-        return scaling
 
     def _head_norms(self) -> HeadNorms:
         count = self._spec.unnormed_expert_count
@@ -62,20 +56,6 @@ class AttentionReader:
         rate = keys.number("attention.temperature_scale", spec.temperature_rate)
         return Temperature(interval, rate) if interval > 0 and rate else None
 
-    def _rope(self, window: int) -> Rope | None:
-        if not self._rotates() or (self._spec.ropes_windows_only and self._window and not window):
-            return None
-        interleaved = self._spec.rope_pairing == "interleaved"
-        if window and self._local_base:
-            return Rope(self._rope_dims, self._local_base, RopeScaling(), interleaved, False)
-        return Rope(self._rope_dims, self._base, self._scaling, interleaved)
-
-    def _rotates(self) -> bool:
-        """Whether there are positions at all; Granite says so by a key with another name."""
-        if self._spec.rope_use == "flagged":
-            return self._keys.flag("rope.scaling.finetuned", True)
-        return self._spec.rope_use == "always"
-
     def _shape(self, layer: int) -> AttentionShape:
         keys, num_heads, num_kv_heads = self._keys, self._heads[layer], self._kv_heads[layer]
         for count, key in ((num_heads, "head_count"), (num_kv_heads, "head_count_kv")):
@@ -85,63 +65,56 @@ class AttentionReader:
             raise keys.fault(
                 f"layer {layer}: {num_heads} heads cannot share {num_kv_heads} KV heads"
             )
-        key_dim = self._key_dim(num_heads)
+        window = self._windows[layer]
+        key_dim = self._head_size("key_length", window, keys.hidden_size // num_heads)
         return AttentionShape(
-            layer=layer,
+            layer=self._storing_layer(layer),
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
             key_dim=key_dim,
-            value_dim=keys.integer("attention.value_length", 0) or key_dim,
+            value_dim=self._head_size("value_length", window, key_dim),
             scale=self._scale(num_heads, key_dim),
-            window=self._window if self._is_windowed[layer] else 0,
+            window=window,
             soft_cap=keys.number("attn_logit_softcapping", 0.0),
             is_chunked=bool(self._spec.chunk_size),
         )
 
-    def _key_dim(self, num_heads: int) -> int:
-        keys = self._keys
-        dim = keys.integer("attention.key_length", 0) or keys.hidden_size // num_heads
-        if not 0 < dim <= MAX_HEAD_DIM or dim % 2:
-            name = keys.name("attention.key_length")
-            raise keys.fault(f"{name} is {dim}; even sizes to {MAX_HEAD_DIM} work")
-        return dim
-
-    def _read_rope_dims(self) -> int:
-        key_dim = min((self._key_dim(heads) for heads in self._heads if heads), default=0)
-        if not key_dim:
-            raise self._keys.fault(f"{self._keys.name('attention.head_count')} is 0 in all layers")
-        dims = self._keys.integer("rope.dimension_count", 0) or key_dim
-        if not 0 < dims <= key_dim or dims % 2:
-            name = self._keys.name("rope.dimension_count")
-            raise self._keys.fault(
-                f"{name} is {dims}, not an even number up to {key_dim}, a head's size"
-            )
-        return dims
+    def _head_size(self, key: str, window: int, default: int) -> int:
+        """Of the layers with a window, the file may have another size."""
+        keys, key = self._keys, f"attention.{key}"
+        if window and keys.has(f"{key}_swa"):
+            key = f"{key}_swa"
+        size = keys.integer(key, 0) or default
+        if not 0 < size <= MAX_HEAD_DIM or size % 2:
+            raise keys.fault(f"{keys.name(key)} is {size}; even sizes to {MAX_HEAD_DIM} work")
+        return size
 
     def _scale(self, num_heads: int, key_dim: int) -> float:
         if self._keys.num_layers == self._spec.hidden_query_scale_layers:
             return 1.0 / math.sqrt(self._keys.hidden_size // num_heads)
-        return self._keys.number("attention.scale", 0.0) or 1.0 / math.sqrt(key_dim)
+        stated = self._keys.number("attention.scale", 0.0) or self._spec.attention_scale
+        return stated or 1.0 / math.sqrt(key_dim)
 
-    def _read_window(self) -> int:
-        """Positions of a sliding window or a chunk, 0 where there are none."""
-        window = self._keys.integer("attention.sliding_window", self._spec.chunk_size)
-        if window < 0:
-            name = self._keys.name("attention.sliding_window")
-            raise self._keys.fault(f"{name} is {window}, less than 0")
-        return window
+    def _read_num_storing(self) -> int:
+        """Layers that store keys and values; those behind read what the last of these stored."""
+        keys, key = self._keys, "attention.shared_kv_layers"
+        shared = keys.integer(key, 0)
+        if not 0 <= shared < keys.num_layers:
+            name = keys.name(key)
+            raise keys.fault(f"{name} is {shared}, outside 0..{keys.num_layers - 1}")
+        return keys.num_layers - shared
 
-    def _read_pattern(self) -> list[bool]:
-        """Which layers have a window: the file's flags or period, else the architecture's."""
-        keys, key, period = self._keys, "attention.sliding_window_pattern", self._spec.window_period
-        value = keys.metadata.get(keys.name(key))
-        if isinstance(value, np.ndarray):
-            return keys.flags(key)
-        if value is not None:
-            period = keys.integer(key)
-        return [not _is_last(layer, period) for layer in range(keys.num_layers)]
+    def _storing_layer(self, layer: int) -> int:
+        """The layer itself, or the last storing one that has a window, or none, as this has."""
+        if layer < self._num_storing:
+            return layer
+        alike = [i for i in range(self._num_storing) if self._windows[i] == self._windows[layer]]
+        if not alike:
+            name = self._keys.name("attention.shared_kv_layers")
+            raise self._keys.fault(f"{name} leaves layer {layer} without keys of its kind")
+        return alike[-1]
 
-
-def _is_last(layer: int, period: int) -> bool:
-    """Whether the layer is the last of a period; there is none with a period of 0."""
-    return period > 0 and layer % period == period - 1
+    def _kv_source(self, layer: int) -> KvSource:
+        if layer >= self._num_storing:
+            return "earlier layer"
+        return "own or keys" if self._spec.values_may_be_keys else "own"

@@ -24,6 +24,7 @@ from sharpi.ops.recurrent import RecurrentShape
 class ModelConfig:
     """One model's hyperparameters; names follow Hugging Face with `num_` spelled out.
 
+    `layer_input_width`: of the embeddings that each layer has of its own, 0 for none.
     `has_long_context`: whether more positions are to be held than the rope was first made for.
     `num_predict_layers`: layers behind the model's own that predict further tokens; not run.
     """
@@ -40,6 +41,7 @@ class ModelConfig:
     embedding_scale: float
     logit_scale: float
     final_soft_cap: float
+    layer_input_width: int = 0
     has_long_context: bool = False
 
     def for_context(self, num_positions: int) -> "ModelConfig":
@@ -112,6 +114,7 @@ def read_config(file: GgufFile) -> ModelConfig:
         embedding_scale=_embedding_scale(keys, spec),
         logit_scale=_logit_scale(keys, spec),
         final_soft_cap=keys.number("final_logit_softcapping", 0.0),
+        layer_input_width=keys.integer("embedding_length_per_layer_input", 0),
     )
 
 

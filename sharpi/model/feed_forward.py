@@ -46,6 +46,12 @@ class FeedForwardSettings:
         if not tensors.has("ffn_gate_inp.weight"):
             banks = tensors.banks("ffn_%s", self.hidden_size, 1, gated=self.gated)
             return DenseFeedForward(branch, banks, self.activation)
+        if tensors.has("pre_ffw_norm_2.weight"):
+            from sharpi.model.parallel_feed_forward import load_parallel
+
+            return load_parallel(
+                tensors, branch, self.router, self.activation, self.hidden_size, layer
+            )
         hidden, router = self.hidden_size, self.router
         bias = tensors.optional_vector("exp_probs_b.bias", router.num_experts)
         latent = load_latent(tensors, hidden)

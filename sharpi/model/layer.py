@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sharpi.model.branch import Branch
 from sharpi.model.feed_forward import FeedForward
+from sharpi.model.layer_input import LayerInputGate
 from sharpi.model.mixer import Mixer
 from sharpi.model.rope import Angles
 from sharpi.ops.interface import ExpertBanks, Ops, X
@@ -11,11 +12,16 @@ from sharpi.ops.interface import ExpertBanks, Ops, X
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The weights of one layer; it may have but one of the two, then the other's are None."""
+    """The weights of one layer; it may have but one of the two, then the other's are None.
+
+    `input_gate` mixes in the layer's own input; `output_scale` is of all that the layer gives.
+    """
 
     branch: Branch | None
     mixer: Mixer | None
     feed_forward: FeedForward | None
+    input_gate: LayerInputGate | None = None
+    output_scale: float = 1.0
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
         """The stream (hidden,) after the mixer."""
@@ -38,6 +44,12 @@ class Layer:
         if self.feed_forward is None:
             return x
         return self.feed_forward.feed(ops, x, following.feed_forward if following else None)
+
+    def finish(self, ops: Ops[X], x: X, own: X | None) -> X:
+        """The stream (hidden,) that the layer leaves; `own` is its input, if it has one."""
+        if self.input_gate is not None and own is not None:
+            x = self.input_gate.add(ops, x, own)
+        return x if self.output_scale == 1.0 else ops.scale(x, self.output_scale)
 
     @property
     def experts(self) -> ExpertBanks | None:

@@ -36,6 +36,9 @@ class ArchitectureSpec:
     - `window_period`: every so many layers one sees everything, when the file has no pattern; 0 for
       a window on all.
     - `chunk_size`: windows are chunks, and of so many positions where the file does not say.
+    - `attention_scale`: of queries where the file has none, 0 for 1 / sqrt(head size).
+    - `values_may_be_keys`: in layers without a matrix for values.
+    - `norms_values`: see AttentionSettings.
     - `head_norms`: whether queries and keys are normed before or after they are rotated, or after
       it and by length alone.
     - `unnormed_expert_count`: they are not in models of so many experts.
@@ -69,6 +72,9 @@ class ArchitectureSpec:
     local_rope_base: float = 0.0
     window_period: int = 0
     chunk_size: int = 0
+    attention_scale: float = 0.0
+    values_may_be_keys: bool = False
+    norms_values: bool = False
     head_norms: HeadNorms = "before_rope"
     unnormed_expert_count: int = 0
     temperature_interval: int = 0

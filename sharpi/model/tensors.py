@@ -67,7 +67,7 @@ class TensorSource:
         self._check(tensor, shape)
         return self._floats(tensor).reshape(shape)
 
-    def matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix:
+    def matrix(self, name: str, shape: tuple[int | None, int], *, is_scaled: bool = True) -> Matrix:
         """`<name>.weight` (rows, columns), with `<name>.bias` and `.scale` when there are any."""
         tensor = self.tensor(f"{name}.weight")
         if shape[0] == 1 and len(tensor.shape) == 1:
@@ -77,7 +77,7 @@ class TensorSource:
         rows = tensor.num_values // shape[1]
         bias = self.optional_vector(f"{name}.bias", rows)
         full_name = tensor.name.removesuffix(".weight")
-        scales = self._scales(name, 1)
+        scales = self._scales(name, 1) if is_scaled else None
         scale = 1.0 if scales is None else float(scales[0])
         return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias, scale)
 
@@ -102,10 +102,22 @@ class TensorSource:
         self, pattern: str, hidden: int, num_experts: int, *, gated: bool = True
     ) -> ExpertBanks:
         """gate and up (width, hidden), down (hidden, width); a leading axis for several experts."""
+        if gated and self.has(f"{pattern % 'gate_up'}.weight"):
+            return self._fused_banks(pattern, hidden, num_experts)
         gate = self.bank(pattern % "gate", num_experts, (None, hidden)) if gated else None
         width = gate.rows if gate else None
         up = self.bank(pattern % "up", num_experts, (width, hidden))
         return ExpertBanks(gate, up, self.bank(pattern % "down", num_experts, (hidden, up.rows)))
+
+    def _fused_banks(self, pattern: str, hidden: int, num_experts: int) -> ExpertBanks:
+        """As `banks`, with each expert's gate above its up in one tensor."""
+        both = self.bank(pattern % "gate_up", num_experts, (None, hidden))
+        width = both.rows // 2
+        gate_bias, up_bias = (None, None) if both.bias is None else np.hsplit(both.bias, [width])
+        gate = replace(both, rows=width, bias=gate_bias)
+        up = replace(both, rows=width, bias=up_bias, first_row=width)
+        down = self.bank(pattern % "down", num_experts, (hidden, width))
+        return ExpertBanks(gate, up, down)
 
     def optional_banks(
         self, pattern: str, hidden: int, *, gated: bool = True
@@ -116,7 +128,7 @@ class TensorSource:
         return self.banks(pattern, hidden, 1, gated=gated)
 
     def bank(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> Bank:
-        """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` when there are any."""
+        """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` where it has any."""
         tensor = self.tensor(f"{name}.weight")
         stacked = len(tensor.shape) == 3 or num_experts > 1
         self._check(tensor, (num_experts, *shape) if stacked else shape)

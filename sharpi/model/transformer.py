@@ -42,16 +42,32 @@ class Transformer(Generic[X]):
     def layers(self, x: X, indices: range) -> X:
         """Some of the layers; after the last of all only the wanted outputs are left."""
         angles = Angles(self._ops, self._weights.rope_divisors)
+        inputs = self._layer_inputs(x, indices)
         last = self._config.num_layers - 1
         for i in indices:
-            layer = self._weights.layers[i]
+            layer, trims = self._weights.layers[i], i == last and self._trims_last_layer
             x = layer.mix(self._ops, x, angles)
-            if i == last and self._trims_last_layer:
+            if trims:
                 x = self._ops.select_outputs(x)
             x = layer.feed(self._ops, x, None if i == last else self._weights.layers[i + 1])
+            x = layer.finish(self._ops, x, self._layer_input(inputs, i, trims))
         if last in indices and not self._trims_last_layer:
             x = self._ops.select_outputs(x)
         return x
+
+    def _layer_inputs(self, x: X, indices: range) -> X | None:
+        """What all layers have as inputs of their own, None where they have none."""
+        inputs = self._weights.layer_inputs
+        if inputs is None:
+            return None
+        return inputs.compute(self._ops, x if indices.start == 0 else self.embed())
+
+    def _layer_input(self, inputs: X | None, layer: int, trims: bool) -> X | None:
+        if inputs is None or self._weights.layer_inputs is None:
+            return None
+        width = self._weights.layer_inputs.width
+        own = self._ops.part(inputs, layer * width, width)
+        return self._ops.select_outputs(own) if trims else own
 
     def logits(self, x: X) -> X:
         """Logits (vocabulary,) for what the last layer left."""

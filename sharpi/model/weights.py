@@ -6,6 +6,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.model.branch import Branch
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer
+from sharpi.model.layer_input import LayerInputs, load_layer_gate, load_layer_inputs
 from sharpi.model.norm import Norm, load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix
@@ -20,6 +21,7 @@ class ModelWeights:
     output_norm: Norm
     output: Matrix
     rope_divisors: FloatArray | None
+    layer_inputs: LayerInputs | None
     unused: tuple[str, ...]
 
 
@@ -35,6 +37,9 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
         output_norm=load_norm(source, "output_norm", config.norm_epsilon, hidden),
         output=embedding if tied else source.matrix("output", (embedding.rows, hidden)),
         rope_divisors=_divisors(source, config),
+        layer_inputs=load_layer_inputs(
+            source, embedding, config.num_layers, config.layer_input_width, config.norm_epsilon
+        ),
         unused=source.unused(),
     )
 
@@ -51,7 +56,18 @@ def _layer(tensors: TensorSource, config: ModelConfig, index: int) -> Layer:
     )
     if config.spec.has_one_branch:
         return Layer(branch, mixer, None)
-    return Layer(branch, mixer, config.feed_forward.load(tensors, index))
+    feed_forward = config.feed_forward
+    scale = tensors.optional_vector("layer_output_scale.weight", 1)
+    gate = load_layer_gate(
+        tensors, size, config.layer_input_width, epsilon, feed_forward.activation
+    )
+    return Layer(
+        branch=branch,
+        mixer=mixer,
+        feed_forward=feed_forward.load(tensors, index),
+        input_gate=gate,
+        output_scale=1.0 if scale is None else float(scale[0]),
+    )
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:

@@ -32,6 +32,7 @@ class OpKind(IntEnum):
     HEAD_LINEAR = 16
     SCALE_BY_POSITION = 17
     JOIN = 18
+    PART = 19
     CONVOLUTION = 32
     DELTA_NET = 33
     MAMBA2 = 34
@@ -228,7 +229,7 @@ class BankParams(Structure):
         ("type", c_int32),
         ("rows", c_int32),
         ("columns", c_int32),
-        ("reserved", c_int32),
+        ("first_row", c_int32),
     )
 
 
@@ -282,6 +283,17 @@ class JoinParams(Structure):
         ("out", c_void_p),
         ("widths", c_int32 * 2),
         ("groups", c_int32),
+        ("rows", c_int32),
+    )
+
+
+class PartParams(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("out", c_void_p),
+        ("x_width", c_int32),
+        ("begin", c_int32),
+        ("width", c_int32),
         ("rows", c_int32),
     )
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.gguf.quant_types import QuantType
+from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
 FloatArray = npt.NDArray[np.float32]
@@ -69,7 +69,8 @@ class Matrix:
 class Bank:
     """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows).
 
-    `scales` (experts,): what the blocks of each say is to be multiplied by.
+    `scales` (experts,): what the blocks of each say is to be multiplied by. `first_row`: where the
+    matrices begin among the rows that `data` has for each expert, of which they may be some.
     """
 
     name: str
@@ -80,6 +81,17 @@ class Bank:
     data: npt.NDArray[np.uint8]
     bias: FloatArray | None = None
     scales: FloatArray | None = None
+    first_row: int = 0
+
+    @property
+    def expert_bytes(self) -> int:
+        """One matrix in quant blocks."""
+        return self.rows * row_bytes(self.quant_type, self.columns)
+
+    @property
+    def shares_data(self) -> bool:
+        """Whether `data` has other matrices as well."""
+        return self.data.nbytes != self.num_experts * self.expert_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +297,6 @@ class Ops(Protocol[X]):
 
     def join(self, first: X, second: X, groups: int = 1) -> X:
         """Both side by side, run by run of `groups`: the opposite of `split`."""
+
+    def part(self, x: X, begin: int, width: int) -> X:
+        """Some of the values of each row: (width,) from `begin` on."""

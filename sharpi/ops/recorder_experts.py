@@ -124,7 +124,10 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             return abi.BankParams()
         if banks.layer is None or self._source is None:
             return self._in_memory(bank)
-        return self._bank_at(self._source.table(banks.layer, piece), bank)
+        # Gate and up in one tensor are one piece, in the place of the gate.
+        is_up_in_gate = piece == 1 and bank.shares_data
+        table = self._source.table(banks.layer, 0 if is_up_in_gate else piece)
+        return self._bank_at(table, bank)
 
     def head_linear(self, x: Buffer, bank: Bank) -> Buffer:
         out = self._buffer(bank.num_experts * bank.rows)
@@ -143,7 +146,7 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
     def _bank_at(self, table: int | None, bank: Bank) -> abi.BankParams:
         return abi.BankParams(
             table, self._data(bank.bias), self._data(bank.scales),
-            bank.quant_type, bank.rows, bank.columns,
+            bank.quant_type, bank.rows, bank.columns, bank.first_row,
         )  # fmt: skip
 
 

@@ -80,6 +80,14 @@ class RowRecorder(Tape):
             ),
         )
 
+    def part(self, x: Buffer, begin: int, width: int) -> Buffer:
+        out = self._buffer(width, x.rows)
+        return self._add(
+            OpKind.PART,
+            [out, x],
+            lambda: abi.PartParams(self._at(x), self._at(out), x.width, begin, width, x.rows),
+        )
+
     def rope_angles(self, table: RopeTable) -> Buffer:
         half = len(table.frequencies)
         out = self._buffer(2 * half)

@@ -101,3 +101,6 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     def join(self, first: Array, second: Array, groups: int = 1) -> Array:
         parts = [part.reshape(len(part), groups, -1) for part in (first, second)]
         return np.concatenate(parts, axis=2).reshape(len(first), -1)
+
+    def part(self, x: Array, begin: int, width: int) -> Array:
+        return x[:, begin : begin + width]

@@ -16,6 +16,10 @@ def dequantise(weight: Matrix | Bank) -> FloatArray:
         shape = (weight.num_experts, *shape)
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     rows = weight.data.reshape(-1, weight.columns // block * block_bytes)
+    if isinstance(weight, Bank) and weight.shares_data:
+        end = weight.first_row + weight.rows
+        parts = rows.reshape(weight.num_experts, -1, rows.shape[-1])
+        rows = parts[:, weight.first_row : end].reshape(-1, rows.shape[-1])
     if kind == gguf.GGMLQuantizationType.BF16:
         halves = rows.view(np.uint16).astype(np.uint32)
         return (halves << 16).view(np.float32).reshape(shape)
@@ -39,7 +43,7 @@ def softmax(x: FloatArray) -> FloatArray:
 
 def sigmoid(x: FloatArray) -> FloatArray:
     """1 / (1 + e^-x)."""
-    return np.asarray(1 / (1 + np.exp(-x)), dtype=np.float32)
+    return np.exp(-np.logaddexp(np.float32(0), -x)).astype(np.float32)
 
 
 def gated(kind: Activation, gate: FloatArray, x: FloatArray) -> FloatArray:

@@ -42,9 +42,9 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
     """The widths of a model, from its configuration and the shapes of its tensors."""
     used, shapes = config.num_experts_per_token, config.attention
     hidden = [
-        (t.shape[-2], used if "_exps." in name else 1)
+        (t.shape[-2] // (2 if "gate_up" in name else 1), used if "_exps." in name else 1)
         for name, t in file.tensors.items()
-        if ".ffn_up" in name and len(t.shape) > 1
+        if (".ffn_up" in name or "gate_up" in name) and len(t.shape) > 1
     ]
     embedding = file.tensors.get("token_embd.weight")
     return BufferWidths(

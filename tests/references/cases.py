@@ -82,9 +82,32 @@ LATENT_YARN = YARN_ROPE | {
     "mscale_all_dim": 0.8,
 }
 
+GEMMA_4 = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 8,
+    "tie_word_embeddings": True,
+    "rope_parameters": {
+        "full_attention": {
+            "rope_type": "proportional",
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 100000.0,
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+    },
+}
+
 SHALLOW = {"num_hidden_layers": 1, "head_dim": 32, "tie_word_embeddings": True}
 
 
+QWEN35_ROPE = {
+    "rope_type": "default",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.25,
+    "mrope_section": [1, 1, 0],
+}
 DELTA_NET = {
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
@@ -160,7 +183,7 @@ class Case:
     @property
     def num_used(self) -> int:
         """Of them, those that a token uses."""
-        return self._first("num_experts_per_tok", "moe_k", "moe_topk")
+        return self._first("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
 
     def _first(self, *names: str) -> int:
         value = next((self.settings[name] for name in names if name in self.settings), 0)
@@ -522,13 +545,18 @@ CASES = (
         "Qwen3_5MoeForCausalLM",
         DELTA_NET
         | {
+            "rope_parameters": QWEN35_ROPE,
             "num_experts": 4,
             "num_experts_per_tok": 2,
             "moe_intermediate_size": 32,
             "shared_expert_intermediate_size": 64,
         },
     ),
-    Case("qwen35", "Qwen3_5ForCausalLM", DELTA_NET | {"tie_word_embeddings": True}),
+    Case(
+        "qwen35",
+        "Qwen3_5ForCausalLM",
+        DELTA_NET | {"tie_word_embeddings": True, "rope_parameters": QWEN35_ROPE},
+    ),
     Case(
         "granitehybrid",
         "GraniteMoeHybridForCausalLM",
@@ -554,7 +582,7 @@ CASES = (
             "layer_types": ["full_attention", "linear_attention"],
             "num_local_experts": 0,
             "num_experts_per_tok": 0,
-            "shared_intermediate_size": 64,
+            "shared_intermediate_size": 96,
             "position_embedding_type": "nope",
             "tie_word_embeddings": True,
         },
@@ -568,7 +596,11 @@ CASES = (
     Case(
         "nemotron_h_moe-latent",
         "NemotronHForCausalLM",
-        NEMOTRON_H | {"layers_block_type": ["linear_attention", "moe"], "moe_latent_size": 32},
+        NEMOTRON_H
+        | {
+            "layers_block_type": ["full_attention", "linear_attention", "moe"],
+            "moe_latent_size": 32,
+        },
     ),
     Case(
         "deepseek2-lite",
@@ -605,5 +637,47 @@ CASES = (
         "glm4.7-flash",
         "Glm4MoeLiteForCausalLM",
         LATENT | {"n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 1},
+    ),
+    Case(
+        "gemma4-moe",
+        "Gemma4ForCausalLM",
+        GEMMA_4
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+            "final_logit_softcapping": 6.0,
+        },
+    ),
+    Case(
+        "gemma4-e2b",
+        "Gemma4ForCausalLM",
+        GEMMA_4
+        | {
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_key_value_heads": 1,
+            "num_kv_shared_layers": 3,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": VOCAB_SIZE,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    Case(
+        "lfm2",
+        "Lfm2ForCausalLM",
+        {
+            "hidden_size": 32,
+            "layer_types": ["conv", "full_attention"],
+            "block_auto_adjust_ff_dim": False,
+            "conv_L_cache": 4,
+        },
     ),
 )

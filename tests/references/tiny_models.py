@@ -63,10 +63,16 @@ def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> No
     for name, buffer in model.named_buffers():
         if name.endswith(("e_score_correction_bias", "expert_bias")):
             buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
+        if name.endswith("layer_scalar"):
+            buffer.fill_(0.9)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if model.config.model_type == "gpt_oss" and parameter.ndim == 3:
             value = mxfp4.nearest(_gain(name) * parameter.shape[-2] ** -0.5 * noise)
+        elif name.endswith("router.scale"):  # Gemma 4 divides by the root of its length
+            value = len(noise) ** 0.5 * (1 + 0.2 * noise)
+        elif name.endswith("per_expert_scale"):
+            value = 1 + 0.2 * noise
         elif name.endswith("norm.weight"):
             value = _norm_mean(name, model.config.model_type) + 0.2 * noise
         elif name.endswith("A_log"):
@@ -82,6 +88,10 @@ def _norm_mean(name: str, model_type: str) -> float:
     """Around 1, which some store as 0; Gemma's after a branch are smaller, as `_gain` says."""
     if model_type.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name:
         return 0.0
+    if model_type.startswith("gemma4") and ("q_norm" in name or "k_norm" in name):
+        return 0.5  # attention is not scaled otherwise
+    if model_type.startswith("gemma4") and "post_" in name:
+        return 0.4
     if not model_type.startswith("gemma3"):
         return 1.0
     return -0.6 if "post_" in name and "layernorm" in name else 0.0

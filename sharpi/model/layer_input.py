@@ -1,0 +1,72 @@
+"""Inputs of each layer's own, which it mixes into the stream at its end (Gemma 4)."""
+
+from dataclasses import dataclass
+
+from sharpi.model.norm import Norm, load_norm
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Activation, Matrix, Ops, X
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """What the inputs of all layers, (layers * width,), are made of.
+
+    Rows of a second embedding, and a projection of the first, normed layer by layer.
+    """
+
+    width: int
+    embedding: Matrix
+    projection: Matrix
+    norm: Norm
+
+    def compute(self, ops: Ops[X], x: X) -> X:
+        """All layers' inputs from the embedded tokens x (hidden,)."""
+        (projected,) = ops.linear(x, [self.projection])
+        projected = ops.scale(projected, self.projection.columns**-0.5)
+        normed = self.norm.apply(ops, projected, self.projection.rows)
+        own = ops.embed(self.embedding, self.width**0.5)
+        return ops.scale(ops.add(normed, own, 1.0), 2**-0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputGate:
+    """What one layer adds to the stream: norm(projection(act(gate x) * its input))."""
+
+    gate: Matrix
+    projection: Matrix
+    norm: Norm
+    activation: Activation
+
+    def add(self, ops: Ops[X], x: X, own: X) -> X:
+        """The stream (hidden,) afterwards; `own` (width,) is the layer's input."""
+        (gate,) = ops.linear(x, [self.gate])
+        (out,) = ops.linear(ops.gated(gate, own, self.activation), [self.projection])
+        return ops.add(x, self.norm.apply(ops, out), 1.0)
+
+
+def load_layer_inputs(
+    tensors: TensorSource, embedding: Matrix, num_layers: int, width: int, epsilon: float
+) -> LayerInputs | None:
+    """Beside the embedding of tokens; None where the model has none."""
+    if not width:
+        return None
+    return LayerInputs(
+        width=width,
+        embedding=tensors.matrix("per_layer_token_embd", (embedding.rows, num_layers * width)),
+        projection=tensors.matrix("per_layer_model_proj", (num_layers * width, embedding.columns)),
+        norm=load_norm(tensors, "per_layer_proj_norm", epsilon, width),
+    )
+
+
+def load_layer_gate(
+    tensors: TensorSource, hidden: int, width: int, epsilon: float, activation: Activation
+) -> LayerInputGate | None:
+    """One layer's, None where the model has none."""
+    if not width:
+        return None
+    return LayerInputGate(
+        gate=tensors.matrix("inp_gate", (width, hidden)),
+        projection=tensors.matrix("proj", (hidden, width)),
+        norm=load_norm(tensors, "post_norm", epsilon, hidden),
+        activation=activation,
+    )

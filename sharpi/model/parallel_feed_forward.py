@@ -1,0 +1,79 @@
+"""A dense feed-forward and routed experts side by side, each with norms of its own (Gemma 4)."""
+
+from dataclasses import dataclass, replace
+
+from sharpi.model.branch import Branch
+from sharpi.model.feed_forward import FeedForward
+from sharpi.model.norm import Norm, load_norm
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelFeedForward:
+    """post_norm(norm_1(dense(norm x)) + norm_2(experts(expert_norm x))).
+
+    `router_norm` is that of what the router takes: the stream, scaled value by value.
+    """
+
+    branch: Branch
+    activation: Activation
+    dense: ExpertBanks
+    dense_norm: Norm
+    expert_norm: Norm
+    experts: ExpertBanks
+    experts_norm: Norm
+    router_norm: Norm
+    router_matrix: Matrix
+    router: Router
+
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+        """The residual stream (hidden,) afterwards."""
+
+        def compute(h: X, residual: X | None, scale: float) -> X:
+            dense = self.dense_norm.apply(
+                ops, ops.experts(h, self.dense, self.activation, None, None)
+            )
+            both = ops.add(dense, self._routed(ops, x, following), 1.0)
+            return both if residual is None else ops.add(residual, both, scale)
+
+        return self.branch.follow(ops, x, compute)
+
+    def _routed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
+        (logits,) = ops.linear(self.router_norm.apply(ops, x), [self.router_matrix])
+        route = ops.route(logits, self.router)
+        if following is not None:
+            following.foresee(ops, x)
+        h = self.expert_norm.apply(ops, x)
+        out = ops.experts(h, self.experts, self.activation, route, None)
+        return self.experts_norm.apply(ops, out)
+
+    def foresee(self, ops: Ops[X], x: X) -> None:
+        """Tries the router on the stream before the layer's attention."""
+        norm = self.router_norm
+        ops.foresee(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
+
+
+def load_parallel(
+    tensors: TensorSource,
+    branch: Branch,
+    router: Router,
+    activation: Activation,
+    hidden: int,
+    layer: int,
+) -> ParallelFeedForward:
+    """The layer's weights; raises ModelFileError."""
+    epsilon, experts = branch.norm.epsilon, router.num_experts
+    scale = tensors.vector("ffn_gate_inp.scale", hidden)
+    return ParallelFeedForward(
+        branch=branch,
+        activation=activation,
+        dense=tensors.banks("ffn_%s", hidden, 1),
+        dense_norm=load_norm(tensors, "post_ffw_norm_1", epsilon, hidden),
+        expert_norm=load_norm(tensors, "pre_ffw_norm_2", epsilon, hidden),
+        experts=replace(tensors.banks("ffn_%s_exps", hidden, experts), layer=layer),
+        experts_norm=load_norm(tensors, "post_ffw_norm_2", epsilon, hidden),
+        router_norm=Norm(scale / scale.dtype.type(hidden**0.5), epsilon),
+        router_matrix=tensors.matrix("ffn_gate_inp", (experts, hidden), is_scaled=False),
+        router=replace(router, layer=layer),
+    )

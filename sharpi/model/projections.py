@@ -1,0 +1,75 @@
+"""What attention makes of a layer's input: queries, keys, values, and a gate for what comes out."""
+
+from dataclasses import dataclass
+from typing import Generic, Literal
+
+from sharpi.model.tensors import TensorSource
+from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
+
+# Where values are from: a matrix, the keys where it is missing, or what a layer before stored.
+KvSource = Literal["own", "own or keys", "earlier layer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Projected(Generic[X]):
+    """Queries (heads * key_dim,), keys and values of the KV heads, gate (heads * value_dim,).
+
+    Keys and values are None where an earlier layer's are used.
+    """
+
+    q: X
+    k: X | None
+    v: X | None
+    gate: X | None
+
+
+@dataclass(frozen=True, slots=True)
+class Projections:
+    """The matrices, with their biases; `v` None: values are keys before these are normed.
+
+    `query_holds_gate`: the rows of each head's query are followed by those of a gate as wide.
+    """
+
+    shape: AttentionShape
+    q: Matrix
+    k: Matrix | None
+    v: Matrix | None
+    gate: Matrix | None
+    query_holds_gate: bool
+
+    def apply(self, ops: Ops[X], h: X) -> Projected[X]:
+        """All of h (hidden,)."""
+        kinds = {"q": self.q, "k": self.k, "v": self.v, "gate": self.gate}
+        present = {name: matrix for name, matrix in kinds.items() if matrix is not None}
+        out = dict(zip(present, ops.linear(h, list(present.values())), strict=True))
+        q, gate = out["q"], out.get("gate")
+        if self.query_holds_gate:
+            shape = self.shape
+            q, gate = ops.split(q, (shape.key_dim, shape.key_dim), groups=shape.num_heads)
+        k = out.get("k")
+        return Projected(q, k, out.get("v", k), gate)
+
+
+def load_projections(
+    tensors: TensorSource,
+    shape: AttentionShape,
+    hidden: int,
+    *,
+    kv: KvSource,
+    query_holds_gate: bool,
+) -> Projections:
+    """One layer's, each apart or all in one matrix; raises ModelFileError."""
+    q_rows = shape.num_heads * shape.key_dim * (2 if query_holds_gate else 1)
+    k_rows, v_rows = shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim
+    gate = tensors.optional_matrix("attn_gate", (shape.num_heads * shape.value_dim, hidden))
+    k: Matrix | None = None
+    v: Matrix | None = None
+    if tensors.has("attn_qkv.weight"):
+        q, k, v = tensors.rows("attn_qkv", (q_rows, k_rows, v_rows), hidden)
+    else:
+        q = tensors.matrix("attn_q", (q_rows, hidden))
+        if kv != "earlier layer":
+            k = tensors.matrix("attn_k", (k_rows, hidden))
+        if kv == "own" or (kv == "own or keys" and tensors.has("attn_v.weight")):
+            v = tensors.matrix("attn_v", (v_rows, hidden))
+    return Projections(shape, q, k, v, gate, query_holds_gate)
