@@ -31,18 +31,19 @@ class DeltaNetSettings:
         return (self.convolution, self.shape)
 
     def load(self, tensors: TensorSource) -> "DeltaNet":
-        """The projections and rates; beta and alpha are one matrix, or one each."""
+        """The projections and rates; files differ in which of them are one matrix."""
         shape, hidden = self.shape, self.hidden_size
         heads, values = shape.num_value_heads, shape.num_value_heads * shape.value_dim
+        inputs = {"attn_qkv": shape.width, "attn_gate": values}
+        if tensors.has("ssm_in.weight"):
+            inputs = {"ssm_in": shape.width + values}
+        gates = {"ssm_beta": heads, "ssm_alpha": heads}
         if tensors.has("ssm_ba.weight"):
-            gates = [tensors.matrix("ssm_ba", (2 * heads, hidden))]
-        else:
-            gates = [tensors.matrix(name, (heads, hidden)) for name in ("ssm_beta", "ssm_alpha")]
+            gates = {"ssm_ba": 2 * heads}
         return DeltaNet(
             settings=self,
-            qkv=tensors.matrix("attn_qkv", (shape.width, hidden)),
-            output_gate=tensors.matrix("attn_gate", (values, hidden)),
-            gates=tuple(gates),
+            inputs=tuple(tensors.matrix(name, (rows, hidden)) for name, rows in inputs.items()),
+            gates=tuple(tensors.matrix(name, (rows, hidden)) for name, rows in gates.items()),
             convolution=load_convolution(tensors, "ssm_conv1d", self.convolution),
             rates=DecayRates(tensors.vector("ssm_a", heads), tensors.vector("ssm_dt.bias", heads)),
             norm=load_norm(tensors, "ssm_norm", self.norm_epsilon, shape.value_dim),
@@ -52,11 +53,14 @@ class DeltaNetSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeltaNet:
-    """The weights; `gates` are beta and alpha, or both in one with the heads of a key together."""
+    """The weights; joint matrices hold for every key head its rows and those of its value heads.
+
+    `inputs`: queries with keys and values, and the output's gate; or all of them. `gates`: beta
+    and alpha, or both.
+    """
 
     settings: DeltaNetSettings
-    qkv: Matrix
-    output_gate: Matrix
+    inputs: tuple[Matrix, ...]
     gates: tuple[Matrix, ...]
     convolution: Convolution
     rates: DecayRates
@@ -66,15 +70,25 @@ class DeltaNet:
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
         """From h (hidden,): (num_value_heads * value_dim,)."""
         shape = self.settings.shape
-        qkv, gate, *gates = ops.linear(h, [self.qkv, self.output_gate, *self.gates])
-        if len(gates) == 1:
-            shared = shape.num_value_heads // shape.num_key_heads
-            gates = ops.split(gates[0], (shared, shared), groups=shape.num_key_heads)
-        beta, alpha = gates
+        qkv, gate, beta, alpha = self._project(ops, h)
         qkv = self.convolution.apply(ops, qkv, silu=True)
         mixed = ops.delta_net(qkv, beta, alpha, self.rates, shape)
         normed = self.norm.apply(ops, mixed, shape.num_value_heads * shape.value_dim)
         return ops.gated(gate, normed, Activation.SILU)
+
+    def _project(self, ops: Ops[X], h: X) -> list[X]:
+        shape, num_inputs = self.settings.shape, len(self.inputs)
+        projected = ops.linear(h, [*self.inputs, *self.gates])
+        inputs, gates = projected[:num_inputs], projected[num_inputs:]
+        shared = shape.num_value_heads // shape.num_key_heads
+        if num_inputs == 1:
+            values = shared * shape.value_dim
+            widths = (shape.key_dim, shape.key_dim, values, values)
+            q, k, v, gate = ops.split(inputs[0], widths, groups=shape.num_key_heads)
+            inputs = [ops.join(ops.join(q, k), v), gate]
+        if len(gates) == 1:
+            gates = ops.split(gates[0], (shared, shared), groups=shape.num_key_heads)
+        return [*inputs, *gates]
 
 
 def read_delta_net(
