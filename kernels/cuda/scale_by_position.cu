@@ -1,0 +1,11 @@
+// x * (1 + rate * ln(1 + floor((position + 1) / interval))), in place.
+#include "types.cuh"
+
+// x: (T, width); positions: (T,). Grid (width by blocks, T).
+KERNEL __launch_bounds__(256)
+    scale_by_position(float* x, const int* positions, int width, int interval, float rate) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= width) return;
+  const int passed = (positions[blockIdx.y] + 1) / interval;
+  x[size_t(blockIdx.y) * width + i] *= __fmaf_rn(rate, log1pf(float(passed)), 1.f);
+}

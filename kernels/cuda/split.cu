@@ -1,0 +1,29 @@
+// Rows cut into up to three parts, run by run; a part without a place is left out.
+#include "types.cuh"
+
+namespace sharpi {
+
+// Part of a run: `width` of its values from `begin` on go to out (runs, width).
+struct RunPart {
+  float* out;
+  int begin, width;
+
+  __device__ __forceinline__ void take(int run, int at, float x) const {
+    const unsigned place = unsigned(at - begin);
+    if (out && place < unsigned(width)) out[size_t(run) * width + place] = x;
+  }
+};
+
+}  // namespace sharpi
+
+// x: (runs, a + b + c), `count` values in all; each of a, b, c with its out, or null.
+KERNEL __launch_bounds__(256) split(const float* x, float* out_a, float* out_b, float* out_c, int a,
+                                    int b, int c, int count) {
+  using namespace sharpi;
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const int run = i / (a + b + c), at = i % (a + b + c);
+  const RunPart parts[] = {{out_a, 0, a}, {out_b, a, b}, {out_c, a + b, c}};
+#pragma unroll
+  for (const RunPart& part : parts) part.take(run, at, x[i]);
+}

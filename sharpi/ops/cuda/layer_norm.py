@@ -1,0 +1,33 @@
+"""Starts of the norm with a mean."""
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+
+
+def layer_norm(
+    x: Span,
+    weight: Span,
+    bias: Span,
+    out: Span | None,
+    rounded: Span | None,
+    *,
+    tokens: int,
+    width: int,
+    epsilon: float,
+    planes: int,
+) -> Launch:
+    """(x - mean) / deviation * weight + bias of x (T, width); weight, bias (width,).
+
+    Into floats `out` and/or `rounded`: activation rows, of a width that is a multiple of 32.
+    """
+    return Launch(
+        Kernel("layer_norm", "layer_norm"),
+        grid=(tokens, 1, 1),
+        block=min(1024, -(-width // 64) * 32),
+        arguments=(
+            *(x, weight, bias, out, rounded),
+            *(np.int32(width), np.float32(epsilon), np.int32(planes)),
+        ),
+        writes=frozenset({3, 4}),
+    )

@@ -1,0 +1,20 @@
+import numpy as np
+import pytest
+from device_arrays import read, upload
+
+from sharpi.device.device import Device
+from sharpi.ops.cuda.scale_by_position import scale_by_position
+from sharpi.ops.reference import ReferenceOps
+
+
+@pytest.mark.parametrize("width", [1, 256, 300])
+@pytest.mark.parametrize(("first", "interval"), [(0, 8192), (8190, 8192), (999_998, 3)])
+def test_against_the_reference(device: Device, width: int, first: int, interval: int) -> None:
+    """Around the first position that is scaled, and far beyond it."""
+    positions = np.arange(first, first + 3, dtype=np.int32)
+    x = np.random.default_rng(width).standard_normal((3, width), np.float32)
+    span, sizes = upload(device, x), {"tokens": 3, "width": width}
+    table = upload(device, positions)
+    device.launch(scale_by_position(span, table, **sizes, interval=interval, rate=0.1))
+    want = ReferenceOps(positions=positions).scale_by_position(x, interval, 0.1)
+    np.testing.assert_allclose(read(device, span, np.float32, x.shape), want, rtol=3e-7)
