@@ -1,7 +1,7 @@
 // out = residual + scale * (W x + bias): one to three matrices of one quant type that share x.
 //
 // A group of lanes has a row or two neighbouring ones; blocks go through the parts one after
-// another.
+// another, and along y through the tokens.
 #include "dot.cuh"
 
 namespace sharpi {
@@ -53,17 +53,18 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
 #pragma unroll
   for (int r = 0; r < kRows; r++)
     rows[r] = part.weights + size_t(min(first + r, part.rows - 1)) * Dot::row_bytes(x.columns);
+  const int begin = int(blockIdx.y) * kTokens, count = min(kTokens, tokens - begin);
   int token[kTokens];
 #pragma unroll
-  for (int t = 0; t < kTokens; t++) token[t] = t;
+  for (int t = 0; t < kTokens; t++) token[t] = begin + t;
   float sum[kTokens][kRows];
-  dot_rows<Dot>(at, rows, x, token, tokens, sum);
+  dot_rows<Dot>(at, rows, x, token, count, sum);
   if (at.lane != 0) return;
 #pragma unroll
   for (int t = 0; t < kTokens; t++)
 #pragma unroll
     for (int r = 0; r < kRows; r++)
-      if (t < tokens && first + r < part.rows) store(part, added, t, first + r, sum[t][r]);
+      if (t < count && first + r < part.rows) store(part, added, begin + t, first + r, sum[t][r]);
 }
 
 }  // namespace sharpi

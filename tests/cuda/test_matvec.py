@@ -43,7 +43,7 @@ def _columns(quant_type: QuantType) -> list[int]:
 def test_against_float64(device: Device, quant_type: QuantType, planes: int) -> None:
     bound = ROUNDED_ERROR if planes else EXACT_ERROR
     for columns in _columns(quant_type):
-        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8)):
+        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8), (3, 19)):
             weights = random_weights(quant_type, rows, columns)
             x = operand(device, random_tokens(tokens, columns), planes)
             (out,) = _products(device, quant_type, x, [weights], planes)
@@ -54,7 +54,7 @@ def test_against_float64(device: Device, quant_type: QuantType, planes: int) -> 
 @pytest.mark.parametrize("quant_type", FLOAT_TYPES, ids=lambda t: t.name)
 def test_float_weights(device: Device, quant_type: QuantType) -> None:
     for columns in _columns(quant_type):
-        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8)):
+        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8), (3, 19)):
             weights = random_weights(quant_type, rows, columns)
             x = operand(device, random_tokens(tokens, columns), 0)
             (out,) = _products(device, quant_type, x, [weights], 1)
@@ -70,9 +70,9 @@ def test_float_weights(device: Device, quant_type: QuantType) -> None:
 def test_company_does_not_change_a_token(
     device: Device, quant_type: QuantType, planes: int
 ) -> None:
-    weights, tokens = random_weights(quant_type, 7, 512), random_tokens(8, 512)
+    weights, tokens = random_weights(quant_type, 7, 512), random_tokens(11, 512)
     together = _products(device, quant_type, operand(device, tokens, planes), [weights], planes)
-    for token in (0, 5, 7):
+    for token in (0, 5, 7, 10):
         alone = operand(device, tokens[token : token + 1], planes)
         (out,) = _products(device, quant_type, alone, [weights], planes)
         np.testing.assert_array_equal(out[0], together[0][token])

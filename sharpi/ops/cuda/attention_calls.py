@@ -10,7 +10,6 @@ from sharpi.ops.cuda import attention, heads
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
 from sharpi.ops.cuda.heads import CacheTarget
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.cuda.linear_calls import rounded_rows_of, rows_of
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
@@ -140,11 +139,11 @@ class _Attention:
         assert scratch is not None
         layer = self.cache.layers[s.layer]
         return attention.attention(
-            rows_of(at, self.qkv[0], first, count),
+            at.rows_of(self.qkv[0], first, count),
             layer.keys,
             layer.values,
-            rows_of(at, out, first, count) if out.is_read else None,
-            rounded_rows_of(at, out, first, count) if out.rounded else None,
+            at.rows_of(out, first, count) if out.is_read else None,
+            at.rounded_rows_of(out, first, count) if out.rounded else None,
             scratch,
             page_table=self.inputs.page_table,
             positions=self.inputs.positions.part(first * _INT_BYTES, count * _INT_BYTES),

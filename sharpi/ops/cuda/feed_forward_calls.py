@@ -163,11 +163,8 @@ class _Calls:
     def _source(self, bank: Bank) -> Span:
         """x in the form that a bank takes."""
         at = self.recording
-        if takes_floats(bank.quant_type, at.planes):
-            return at.of(self.x)
-        rounded = at.at(self.x.rounded)
-        assert rounded is not None
-        return rounded
+        is_float = takes_floats(bank.quant_type, at.planes)
+        return at.of(self.x) if is_float else at.rounded_of(self.x)
 
     @property
     def _hidden_planes(self) -> int:

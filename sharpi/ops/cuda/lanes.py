@@ -8,7 +8,7 @@ from typing import Final
 from sharpi.gguf.quant_types import QuantType
 
 FLOAT_TYPES: Final = frozenset({QuantType.F32, QuantType.F16, QuantType.BF16})
-MAX_TOKENS: Final = 8  # of one product's launch
+MAX_TOKENS: Final = 8  # that a block multiplies with the weights it has read
 BLOCK: Final = 256
 _FEW_BLOCKS: Final = 256  # under this many, a block is better split
 _SMALLEST_BLOCK: Final = 64

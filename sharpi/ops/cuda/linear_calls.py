@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from sharpi.device.launch import Span
 from sharpi.ops.abi import Rows
-from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard, half_products
-from sharpi.ops.cuda.lanes import MAX_TOKENS, takes_floats
+from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.matvec import MAX_PARTS, MatvecPart, matvec
-from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type, refuse
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Matrix
@@ -83,9 +81,8 @@ class _Linear:
             quick = [part for part in self.parts if not self._takes_floats(part)]
             rest = [part for part in self.parts if self._takes_floats(part)]
             yield from self._products(quick, rows, self.halves)
-        for first in range(0, rows, MAX_TOKENS):
-            for group in _groups(rest):
-                yield self._matvec(group, first, min(MAX_TOKENS, rows - first))
+        if rows:
+            yield from (self._matvec(group, rows) for group in _groups(rest))
 
     def _takes_floats(self, part: Part) -> bool:
         return takes_floats(part.matrix.quant_type, self.recording.planes)
@@ -100,27 +97,23 @@ class _Linear:
             on_card = OnCard(data, bias, m.quant_type, m.rows, m.columns)
             yield from halves.product(on_card, at.of(part.out), rows, residual, self.scale)
 
-    def _matvec(self, parts: Sequence[Part], first: int, count: int) -> Call:
+    def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
         matrix, at = parts[0].matrix, self.recording
         return matvec(
-            source_rows(at, self.x, matrix, first, count),
-            [self._matvec_part(part, first, count) for part in parts],
+            at.of(self.x) if self._takes_floats(parts[0]) else at.rounded_of(self.x),
+            [self._matvec_part(part) for part in parts],
             quant_type=matrix.quant_type,
-            tokens=count,
+            tokens=rows,
             columns=matrix.columns,
             planes=at.planes,
-            residual=None if self.residual is None else rows_of(at, self.residual, first, count),
+            residual=None if self.residual is None else at.of(self.residual),
             scale=self.scale,
         )
 
-    def _matvec_part(self, part: Part, first: int, count: int) -> MatvecPart:
-        weights = self.recording.weights
-        return MatvecPart(
-            weights.span(part.matrix.data),
-            weights.optional(part.matrix.bias),
-            rows_of(self.recording, part.out, first, count),
-            part.matrix.rows,
-        )
+    def _matvec_part(self, part: Part) -> MatvecPart:
+        weights, m = self.recording.weights, part.matrix
+        bias = weights.optional(m.bias)
+        return MatvecPart(weights.span(m.data), bias, self.recording.of(part.out), m.rows)
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
@@ -129,24 +122,3 @@ def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
         group = list(same)
         for start in range(0, len(group), MAX_PARTS):
             yield group[start : start + MAX_PARTS]
-
-
-def source_rows(recording: Recording, x: Value, matrix: Matrix, first: int, count: int) -> Span:
-    """Some rows of x in the form that a matrix takes."""
-    if takes_floats(matrix.quant_type, recording.planes):
-        return rows_of(recording, x, first, count)
-    return rounded_rows_of(recording, x, first, count)
-
-
-def rows_of(recording: Recording, value: Value, first: int, count: int) -> Span:
-    """Some rows of a value's floats."""
-    row = value.width * FLOAT_BYTES
-    return recording.of(value).part(first * row, count * row)
-
-
-def rounded_rows_of(recording: Recording, value: Value, first: int, count: int) -> Span:
-    """Some rows of a value as it was rounded."""
-    span = recording.at(value.rounded)
-    assert span is not None
-    row = activation_bytes(value.width, recording.planes)
-    return span.part(first * row, count * row)

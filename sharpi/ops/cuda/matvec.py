@@ -7,7 +7,15 @@ import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import BLOCK, bits, block_threads, entry, lanes_of_row, rows_at_once
+from sharpi.ops.cuda.lanes import (
+    BLOCK,
+    MAX_TOKENS,
+    bits,
+    block_threads,
+    entry,
+    lanes_of_row,
+    rows_at_once,
+)
 
 MAX_PARTS = 3
 _FIRST_OUT, _ARGUMENTS_OF_PART = 3, 4
@@ -36,8 +44,8 @@ def matvec(
 ) -> Launch:
     """out (T, rows) = residual + scale * (W x + bias), for one to three matrices of one type.
 
-    `x`: activation rows, or floats (T, columns) when `planes` is 0 or the weights are floats. At
-    most 8 tokens. Columns: a multiple of the type's block; of float types any even number.
+    `x`: activation rows, or floats (T, columns) when `planes` is 0 or the weights are floats.
+    Columns: a multiple of the type's block; of float types any even number.
     """
     lanes = lanes_of_row(quant_type, columns)
     rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
@@ -46,7 +54,7 @@ def matvec(
     operation = "matvec_one" if tokens == 1 else "matvec"
     return Launch(
         Kernel("matvec", entry(operation, quant_type, planes), quant_type.name.lower()),
-        grid=(sum(-(-part.rows // tile) for part in parts), 1, 1),
+        grid=(sum(-(-part.rows // tile) for part in parts), -(-tokens // MAX_TOKENS), 1),
         block=threads,
         arguments=(
             x,

@@ -120,6 +120,22 @@ class Recording:
         assert span is not None
         return span
 
+    def rounded_of(self, value: Value) -> Span:
+        """Where its rounded rows are."""
+        span = self.at(value.rounded)
+        assert span is not None
+        return span
+
+    def rows_of(self, value: Value, first: int, count: int) -> Span:
+        """Some rows of a value's floats."""
+        row = value.width * FLOAT_BYTES
+        return self.of(value).part(first * row, count * row)
+
+    def rounded_rows_of(self, value: Value, first: int, count: int) -> Span:
+        """Some rows of a value as it was rounded."""
+        row = activation_bytes(value.width, self.planes)
+        return self.rounded_of(value).part(first * row, count * row)
+
     def wanted(self, value: Value) -> Span | None:
         """The same, None where nobody reads them."""
         return self.of(value) if value.is_read else None
