@@ -7,33 +7,31 @@ replayed as one CUDA graph for each token of a decode.
 from collections.abc import Iterable, Sequence
 
 from sharpi.ops.abi import Rows
-from sharpi.ops.cuda import argmax, elementwise, embed, rms_norm, rope_angles, route
+from sharpi.ops.cuda import argmax, elementwise, embed, route
 from sharpi.ops.cuda.attention_calls import attend
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.feed_forward import FeedForward
 from sharpi.ops.cuda.feed_forward_calls import feed_forward
-from sharpi.ops.cuda.heads import HeadNorm, HeadRope
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.linear_calls import Part, linear
 from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.recorder_rows import RowsOnCard
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.unsupported import UnsupportedOnCard, check_type, refuse
-from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
+from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
     ExpertBanks,
     FloatArray,
     Matrix,
-    RopeTable,
     Router,
-    Scoring,
 )
 
 
-class CardRecorder(UnsupportedOnCard):
+class CardRecorder(RowsOnCard, UnsupportedOnCard):
     """Implements `Ops[Value]`; call `finish` with the logits to get the program."""
 
     def __init__(
@@ -69,37 +67,7 @@ class CardRecorder(UnsupportedOnCard):
                 quant_type=table.quant_type,
                 tokens=extent.tokens,
                 columns=table.columns,
-                scale=scale,
-            )
-
-        rec.append(calls)
-        return out
-
-    def rms_norm(self, x: Value, weight: FloatArray, epsilon: float, groups: int = 1) -> Value:
-        rec = self._recording
-        rec.weights.want(weight)
-        per_group = groups > 1 and weight.size == x.width
-        if groups > 1 and x.pending is None:
-            x.pending = PendingHeads(
-                norm=lambda: HeadNorm(rec.weights.span(weight), epsilon, per_group),
-                num_heads=groups,
-            )
-            return x
-        rec.floats(x)
-        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
-
-        def calls(extent: Extent) -> Iterable[Call]:
-            yield rms_norm.rms_norm(
-                rec.of(x),
-                rec.weights.span(weight),
-                rec.wanted(out),
-                rec.at(out.rounded),
-                tokens=extent.rows(x.rows),
-                width=x.width // groups,
-                groups=groups,
-                weight_per_group=per_group,
-                epsilon=epsilon,
-                planes=rec.planes,
+                scale=scale * table.scale,
             )
 
         rec.append(calls)
@@ -115,35 +83,6 @@ class CardRecorder(UnsupportedOnCard):
         linear(self._recording, x, [Part(matrix, out)], residual, scale)
         return out
 
-    def rope_angles(self, table: RopeTable) -> Value:
-        rec, half = self._recording, len(table.frequencies)
-        rec.weights.want(table.frequencies)
-        out = rec.value(2 * half)
-
-        def calls(extent: Extent) -> Iterable[Call]:
-            yield rope_angles.rope_angles(
-                rec.weights.span(table.frequencies),
-                self._inputs.positions,
-                rec.of(out),
-                tokens=extent.tokens,
-                half=half,
-                scale=table.scale,
-            )
-
-        rec.append(calls)
-        return out
-
-    def rope(self, x: Value, num_heads: int, angles: Value, interleaved: bool) -> Value:
-        rec, pending = self._recording, x.pending
-        if pending is not None and (pending.rope is not None or pending.num_heads != num_heads):
-            rec.floats(x)
-            pending = None
-        pending = pending or PendingHeads(num_heads=num_heads)
-        pending.rope = lambda: HeadRope(rec.of(angles), angles.width // 2, interleaved)
-        pending.angles = angles
-        x.pending = pending
-        return x
-
     def attention(
         self,
         q: Value,
@@ -158,8 +97,6 @@ class CardRecorder(UnsupportedOnCard):
 
     def route(self, logits: Value, router: Router) -> tuple[Value, Value]:
         rec = self._recording
-        if router.scoring is Scoring.SPARSE_MIXER:
-            refuse("the sparse mixer's choice of experts")
         rec.floats(logits)
         if router.bias is not None:
             rec.weights.want(router.bias)
@@ -212,49 +149,6 @@ class CardRecorder(UnsupportedOnCard):
     ) -> Value:
         what = FeedForward(banks, activation, None, weight, residual, 1.0)
         return feed_forward(self._recording, self._banks, x, what)
-
-    def add(self, a: Value, b: Value, scale: float) -> Value:
-        return self._add_scaled(a, b, scale)
-
-    def scale(self, x: Value, factor: float) -> Value:
-        return self._add_scaled(None, x, factor)
-
-    def _add_scaled(self, a: Value | None, b: Value, scale: float) -> Value:
-        rec = self._recording
-        for value in (a, b):
-            if value is not None:
-                rec.floats(value)
-        out = rec.value(b.width, b.rows)
-
-        def calls(extent: Extent) -> Iterable[Call]:
-            yield elementwise.add_scaled(
-                None if a is None else rec.of(a),
-                rec.of(b),
-                rec.of(out),
-                count=extent.rows(b.rows) * b.width,
-                scale=scale,
-            )
-
-        rec.append(calls)
-        return out
-
-    def sigmoid(self, x: Value) -> Value:
-        rec = self._recording
-        rec.floats(x)
-        rec.append(
-            lambda extent: [elementwise.sigmoid(rec.of(x), count=extent.rows(x.rows) * x.width)]
-        )
-        return x
-
-    def soft_cap(self, x: Value, cap: float) -> Value:
-        rec = self._recording
-        rec.floats(x)
-        rec.append(
-            lambda extent: [
-                elementwise.soft_cap(rec.of(x), count=extent.rows(x.rows) * x.width, cap=cap)
-            ]
-        )
-        return x
 
     def select_outputs(self, x: Value) -> Value:
         rec = self._recording

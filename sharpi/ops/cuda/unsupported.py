@@ -1,12 +1,11 @@
 """The operations of `Ops` that have no CUDA kernels: a model that needs one runs on the CPU."""
 
-from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.values import Value
-from sharpi.ops.interface import Activation, Bank, FloatArray
+from sharpi.ops.interface import Bank, FloatArray
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
 CARD_TYPES: Final = frozenset(
@@ -32,12 +31,6 @@ def check_type(quant_type: QuantType) -> None:
 class UnsupportedOnCard:
     """Says of each what the card lacks."""
 
-    def split(self, x: Value, widths: Sequence[int], groups: int = 1) -> list[Value]:
-        refuse("projections that are cut into parts")
-
-    def gated(self, gate: Value, x: Value, activation: Activation) -> Value:
-        refuse("gates of values")
-
     def convolve(
         self,
         x: Value,
@@ -58,12 +51,6 @@ class UnsupportedOnCard:
         self, xbc: Value, dt: Value, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
     ) -> Value:
         refuse("Mamba-2 layers")
-
-    def layer_norm(self, x: Value, weight: FloatArray, bias: FloatArray, epsilon: float) -> Value:
-        refuse("layer norms")
-
-    def scale_by_position(self, x: Value, interval: int, rate: float) -> Value:
-        refuse("scales by position")
 
     def head_linear(self, x: Value, bank: Bank) -> Value:
         refuse("latent attention")
