@@ -44,17 +44,27 @@ def byte_of_letter() -> dict[str, int]:
 
 
 def _model(ids: dict[str, int], merges: Sequence[str], takes_whole_words: bool) -> models.BPE:
-    """The library's model; of two equal merges the first counts."""
-    pairs = [
-        (left, right)
-        for merge in dict.fromkeys(merges)
-        for left, _, right in (merge.partition(" "),)
-    ]
+    """The library's model, of what it can take."""
+    pairs = _pairs(merges)
     try:
         return models.BPE(ids, pairs, ignore_merges=takes_whole_words)
     except Exception:  # the library has no class of its own for a merge or a text it cannot take
         valid = {text: token_id for text, token_id in ids.items() if _is_valid(text)}
         return models.BPE(valid, _usable(pairs, valid), ignore_merges=takes_whole_words)
+
+
+def usable_merges(merges: Sequence[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Those whose parts and whole are tokens, in order."""
+    return _usable(_pairs(merges), ids)
+
+
+def _pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
+    """Left and right of each; of two equal merges the first counts."""
+    return [
+        (left, right)
+        for merge in dict.fromkeys(merges)
+        for left, _, right in (merge.partition(" "),)
+    ]
 
 
 def _usable(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -29,6 +29,17 @@ def _cased_words(numbers: str, ending: str = "") -> str:
     )
 
 
+def _kimi_words() -> str:
+    """Moonshot's own cuts, which mind the case of letters; llama.cpp's for the name do not."""
+    lead, ending = r"[^\r\n\p{L}\p{N}]?", f"(?:{_CONTRACTION})?"
+    upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+    lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+    return (
+        rf"\p{{Han}}+|{lead}{upper}*{lower}+{ending}|{lead}{upper}+{lower}*{ending}"
+        rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_BLANKS}"
+    )
+
+
 # Cased letters as DeepSeek's tokenizer lists them.
 _CASED = (
     r"A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"
@@ -50,6 +61,14 @@ _DEEPSEEK_3_WORDS = (
     r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_BLANKS}"
 )
+# Trinity's digits, in threes from the right, and scripts without spaces between words. llama.cpp
+# leaves what stands before a number in one word with its first digits, the model's rules do not.
+_THREES = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+_SPACELESS = (
+    r"[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f"
+    r"\u2f00-\u2fdf\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f"
+    r"\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
 _UNTIL_STOP = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
 _PATTERNS: dict[str, tuple[str, ...]] = {
@@ -67,6 +86,8 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
     ),
     "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", rf"{_EASTERN}+", r"\p{N}"),
     "deepseek-v3": (r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u30ff]+", _DEEPSEEK_3_WORDS),
+    "kimi-k2": (_kimi_words(),),
+    "afmoe": (_THREES, _SPACELESS, _DEEPSEEK_3_WORDS),
     "poro-chat": (_UNTIL_STOP,),
     "viking": (_UNTIL_STOP, r"\p{N}"),
     "minicpm5": (r"\p{N}{1,3}", _words(r"\p{N}+")),

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from sharpi.gguf.metadata import Metadata
 from sharpi.tokenizer.byte_level import ByteLevelEncoder, spelled_bytes
+from sharpi.tokenizer.marked_merges import MarkedMergeEncoder
 from sharpi.tokenizer.numbers import NumberEncoder, spelled_number
 from sharpi.tokenizer.pre_tokenizers import FALLBACK, PreTokenizer, find_pre_tokenizer
 from sharpi.tokenizer.sentence_piece import SPACE_MARK, SentencePieceEncoder
@@ -128,7 +129,7 @@ class Tokenizer:
             return bytes([int(text[3:5], 16)])
         if kind != TokenKind.NORMAL:
             return text.encode("utf-8", "surrogateescape")
-        if self.is_sentence_piece:
+        if self.is_sentence_piece or self.vocabulary.model == "gemma4":
             return text.replace(SPACE_MARK, " ").encode("utf-8", "surrogateescape")
         return spelled_bytes(text)
 
@@ -150,6 +151,8 @@ class Tokenizer:
         if self.is_sentence_piece:
             unknown_id = vocabulary.id_of("unknown")
             return SentencePieceEncoder(self._ids, vocabulary.scores, unknown_id)
+        if vocabulary.model == "gemma4":
+            return MarkedMergeEncoder(self._ids, vocabulary.merges)
         return ByteLevelEncoder(self._ids, vocabulary.merges, self._rules)
 
 

@@ -10,7 +10,8 @@ from sharpi.gguf.metadata import Metadata
 
 _PREFIX = "tokenizer.ggml"
 _TEMPLATE = "tokenizer.chat_template"
-SUPPORTED_MODELS = ("gpt2", "llama", "no_vocab")
+SUPPORTED_MODELS = ("gpt2", "llama", "gemma4", "no_vocab")
+_WITH_MERGES = ("gpt2", "gemma4")
 _MODEL_ALIASES = {"none": "no_vocab"}
 # Key by role, in the GGUF specification's spelling; the older spelling of a role comes second.
 _ID_KEYS = {
@@ -49,8 +50,8 @@ class Vocabulary:
 
     `model`: one of SUPPORTED_MODELS. `tokens`: texts, GPT-2's byte letters or SentencePiece's
     pieces; bytes that are not UTF-8 are surrogates. `kinds`: a TokenKind each. `merges`: "left
-    right" by rank (gpt2). `scores`: one each (llama). `special_ids`: id by role ("bos", "eos",
-    "eot" ...). `other_templates`: chat templates by name ("tool_use" ...).
+    right" by rank (gpt2, gemma4). `scores`: one each (llama). `special_ids`: id by role ("bos",
+    "eos", "eot" ...). `other_templates`: chat templates by name ("tool_use" ...).
     """
 
     model: str
@@ -89,7 +90,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
         pre_tokenizer=metadata.get_str(f"{_PREFIX}.pre", "") or None,
         tokens=tokens,
         kinds=_numbers(metadata, "token_type", len(tokens), default=int(TokenKind.NORMAL)),
-        merges=metadata.get_strings(f"{_PREFIX}.merges") if model == "gpt2" else [],
+        merges=metadata.get_strings(f"{_PREFIX}.merges") if model in _WITH_MERGES else [],
         scores=_numbers(metadata, "scores", len(tokens), default=0.0) if model == "llama" else [],
         special_ids=_special_ids(metadata, model, len(tokens)),
         add_bos=_flag(metadata, "add_bos_token"),

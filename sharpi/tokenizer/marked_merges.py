@@ -1,0 +1,22 @@
+"""Gemma 4's BPE: merges by rank over text whose spaces are marks, unknown characters as bytes."""
+
+from collections.abc import Sequence
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from sharpi.tokenizer.byte_level import usable_merges
+from sharpi.tokenizer.sentence_piece import SPACE_MARK
+
+
+class MarkedMergeEncoder:
+    """Plain text to ids; only line ends are told apart before merging."""
+
+    def __init__(self, ids: dict[str, int], merges: Sequence[str]) -> None:
+        pairs = usable_merges(merges, ids)
+        self._tokenizer = Tokenizer(models.BPE(ids, pairs, byte_fallback=True))
+        self._tokenizer.normalizer = normalizers.Replace(" ", SPACE_MARK)
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), "isolated")
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text without special tokens."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)

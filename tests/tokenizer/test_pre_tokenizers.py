@@ -1,0 +1,35 @@
+"""Cuts that follow a model's own rules where llama.cpp's differ."""
+
+import pytest
+from tokenizers import Regex, pre_tokenizers
+
+from sharpi.tokenizer.pre_tokenizers import find_pre_tokenizer
+
+
+def cuts(name: str, text: str) -> list[str]:
+    rules = find_pre_tokenizer(name)
+    assert rules is not None
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rules.patterns]
+    return [word for word, _ in pre_tokenizers.Sequence(splits).pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x  1234567 y", ["x", "  ", "1", "234", "567", " y"]),
+        ("a\u4e00\u4e8cb.c", ["a", "\u4e00\u4e8c", "b", ".c"]),
+    ],
+)
+def test_afmoe(text: str, expected: list[str]) -> None:
+    assert cuts("afmoe", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("camelCase isn't", ["camel", "Case", " isn't"]),
+        ("\u4e00\u4e8cab 1234", ["\u4e00\u4e8c", "ab", " ", "123", "4"]),
+    ],
+)
+def test_kimi_k2(text: str, expected: list[str]) -> None:
+    assert cuts("kimi-k2", text) == expected
