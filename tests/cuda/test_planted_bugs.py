@@ -98,8 +98,8 @@ BUGS = [
     Bug(
         "rows of one block of threads too many",
         cases.matvec,
-        "t < tokens && first + r < part.rows",
-        "t < tokens",
+        "t < count && first + r < part.rows",
+        "t < count",
         "behind the end|race",
     ),
     Bug(
