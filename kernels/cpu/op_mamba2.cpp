@@ -1,4 +1,5 @@
 // Mamba-2: one task a sequence and head, its tokens in order, so that prefill and decode give the same bits.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,7 +9,7 @@
 namespace sharpi {
 namespace {
 
-float softplus(float x) { return x > 20.f ? x : std::log1p(std::exp(x)); }
+constexpr int kBlock = 8;  // tokens that meet a panel of the state while it is in the cache
 
 class Mamba2 : public Stage {
  public:
@@ -22,18 +23,25 @@ class Mamba2 : public Stage {
     const Run run = find_run(step, task / p_.heads, p_.state_offset);
     float* state = run.state + head * floats;
     if (step.positions[run.begin] == 0) memset(state, 0, sizeof(float) * floats);
-    for (int t = run.begin; t < run.end; t++) walk(t, head, state);
+    for (int t = run.begin; t < run.end; t += kBlock) walk(t, std::min(kBlock, run.end - t), head, state);
   }
 
  private:
-  void walk(int token, int head, float* state) const {
+  void walk(int first, int count, int head, float* state) const {
     const int writes = p_.groups * p_.state_size, group = head * p_.groups / p_.heads * p_.state_size;
-    const float* row = p_.xbc + size_t(token) * (inner_ + 2 * writes);
-    const size_t gate = size_t(token) * p_.heads + head;
-    const float dt = softplus(p_.dt[gate] + p_.dt_bias[head]);
-    isa_.vectors->scan_step({state, row + inner_ + group, row + inner_ + writes + group, row + head * p_.head_dim,
-                             p_.out + gate * p_.head_dim, p_.state_size, p_.head_dim, stride_,
-                             std::exp(p_.a[head] * dt), dt, p_.d[head]});
+    float dt[kBlock], decay[kBlock];
+    for (int i = 0; i < count; i++) {
+      dt[i] = softplus(p_.dt[size_t(first + i) * p_.heads + head] + p_.dt_bias[head]);
+      decay[i] = std::exp(p_.a[head] * dt[i]);
+    }
+    for (int column = 0; column < p_.head_dim; column += kStatePanel)
+      for (int i = 0; i < count; i++) {
+        const float* row = p_.xbc + size_t(first + i) * (inner_ + 2 * writes);
+        const int at = head * p_.head_dim + column;
+        isa_.vectors->scan_step({state + column * p_.state_size, row + inner_ + group, row + inner_ + writes + group,
+                                 row + at, p_.out + size_t(first + i) * inner_ + at, p_.state_size,
+                                 std::min(kStatePanel, p_.head_dim - column), decay[i], dt[i], p_.d[head]});
+      }
   }
 
   const Mamba2Params p_;

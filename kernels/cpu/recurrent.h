@@ -3,6 +3,7 @@
 // A state is float32 and lies in the sequence's own memory, `state_offset` floats from its start. Tokens of a sequence follow
 // each other within a step; one at position 0 starts from a state of zeros, whatever the memory holds.
 #pragma once
+#include <cmath>
 #include <cstdint>
 
 #include "stage.h"
@@ -20,8 +21,9 @@ struct ConvolutionParams {
   int32_t channels, kernel, silu, reserved;
 };
 
-// out (T, value_heads, value_dim): the gated delta rule, heads each alone; state (value_heads, key_dim)[value_dim
-// rounded up to 16]. Queries and keys are brought to unit length, queries then divided by sqrt(key_dim).
+// out (T, value_heads, value_dim): the gated delta rule, heads each alone; state (value_heads) in panels of kStatePanel
+// values, (key_dim)[panel] each, values rounded up to 16. Queries and keys are brought to unit length, queries then
+// divided by sqrt(key_dim).
 struct DeltaNetParams {
   const float* qkv;      // (T, 2 * key_heads * key_dim + value_heads * value_dim)
   const float* beta;     // (T, value_heads) before the sigmoid
@@ -36,7 +38,7 @@ struct DeltaNetParams {
 };
 
 // out (T, heads, head_dim) = C . state + d * x, state = e^(a dt) * state + B outer dt * x, dt = softplus(dt + dt_bias); state
-// (heads, state_size)[head_dim rounded up to 16].
+// (heads) in panels as above, (state_size)[panel] each.
 struct Mamba2Params {
   const float* xbc;  // (T, heads * head_dim + 2 * groups * state_size)
   const float* dt;   // (T, heads)
@@ -70,6 +72,7 @@ inline Run find_run(const Step& step, int index, int64_t state_offset) {
 }
 
 inline int round_to_vectors(int values) { return (values + 15) / 16 * 16; }
+inline float softplus(float x) { return x > 20.f ? x : std::log1p(std::exp(x)); }
 
 class Program;
 void add_convolution(Program&, const ConvolutionParams&);

@@ -42,25 +42,28 @@ struct ConvolutionStep {
   bool silu;
 };
 
-// One token of one head of a gated delta net, with state (keys)[stride]:
+// A head's state lies in panels of so many of its values, (keys)[panel] each; the last may have a vector of 16 only.
+constexpr int kStatePanel = 32;
+
+// One token of one panel of a gated delta net's head:
 // state = decay * state, then state += key outer beta * (value - key . state); out = query . state.
 struct DeltaStep {
   float* state;
   const float *query, *key;  // (keys)
   const float* value;        // (values)
   float* out;                // (values)
-  int keys, values, stride;  // stride: values rounded up to 16
+  int keys, values;          // values: at most kStatePanel
   float decay, beta;
 };
 
-// One token of one head of Mamba-2, with state (keys)[stride]:
+// One token of one panel of a Mamba-2 head:
 // state = decay * state + write outer dt * x; out = read . state + skip * x.
 struct ScanStep {
   float* state;
   const float *write, *read;  // (keys): B and C
   const float* x;             // (values)
   float* out;                 // (values)
-  int keys, values, stride;
+  int keys, values;
   float decay, dt, skip;
 };
 

@@ -10,11 +10,11 @@ using namespace sharpi;
 
 // The machine's own vectors: wider ones, which the compiler would cut up, do not stay in registers.
 #if defined(__AVX512F__)
-constexpr int kOwnLanes = 16, kStateVectors = 8;
+constexpr int kOwnLanes = 16, kChains = 4;
 #elif defined(__AVX__)
-constexpr int kOwnLanes = 8, kStateVectors = 4;
+constexpr int kOwnLanes = 8, kChains = 2;
 #else
-constexpr int kOwnLanes = 4, kStateVectors = 4;
+constexpr int kOwnLanes = 4, kChains = 1;
 #endif
 typedef float Own __attribute__((vector_size(kOwnLanes * sizeof(float))));
 
@@ -57,72 +57,89 @@ inline void store_values(float* p, const Own* values, int count) {
   memcpy(p, padded, count * sizeof(float));
 }
 
-// Everything is taken out of `s` first: the compiler cannot know that a store into the state leaves it alone.
+// A sum over the keys, in kChains parts so that one addition need not wait for the one before.
 template <int N>
-void delta_columns(const DeltaStep& s, int column, int count) {
+struct KeySum {
+  Own chain[kChains][N] = {};
+  inline void total(Own* out) const {
+    for (int n = 0; n < N; n++) {
+      out[n] = chain[0][n];
+      for (int c = 1; c < kChains; c++) out[n] += chain[c][n];
+    }
+  }
+};
+
+// Calls each(k, chain) for all keys in order.
+template <class Each>
+inline void over_keys(int keys, Each each) {
+  int k = 0;
+  for (; k + kChains <= keys; k += kChains)
+#pragma GCC unroll 4
+    for (int c = 0; c < kChains; c++) each(k + c, c);
+  for (; k < keys; k++) each(k, 0);
+}
+
+// The panel is N vectors wide. Everything is taken out of `s` first: the compiler cannot know that a store into the state
+// leaves it alone.
+template <int N>
+void delta_panel(const DeltaStep& s) {
+  constexpr int kWidth = N * kOwnLanes;
   const float *const query = s.query, *const key = s.key;
-  const int keys = s.keys, stride = s.stride;
+  float* const state = s.state;
   const float decay = s.decay;
-  Own recalled[N] = {}, correction[N], out[N] = {};
-  float* row = s.state + column;
-  for (int k = 0; k < keys; k++, row += stride) {
+  Own recalled[N], correction[N], out[N];
+  KeySum<N> sum;
+  over_keys(s.keys, [&](int k, int c) {
 #pragma GCC unroll 8
-    for (int n = 0; n < N; n++) recalled[n] += key[k] * load_own(row + n * kOwnLanes);
-  }
-  load_values<N>(s.value + column, count, correction);
+    for (int n = 0; n < N; n++) sum.chain[c][n] += key[k] * load_own(state + k * kWidth + n * kOwnLanes);
+  });
+  sum.total(recalled);
+  load_values<N>(s.value, s.values, correction);
   for (int n = 0; n < N; n++) correction[n] = s.beta * (correction[n] - decay * recalled[n]);
-  row = s.state + column;
-  for (int k = 0; k < keys; k++, row += stride) {
+  sum = {};
+  over_keys(s.keys, [&](int k, int c) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
-      const Own next = decay * load_own(row + n * kOwnLanes) + key[k] * correction[n];
-      store_own(row + n * kOwnLanes, next);
-      out[n] += query[k] * next;
+      float* at = state + k * kWidth + n * kOwnLanes;
+      const Own next = decay * load_own(at) + key[k] * correction[n];
+      store_own(at, next);
+      sum.chain[c][n] += query[k] * next;
     }
-  }
-  store_values<N>(s.out + column, out, count);
-}
-
-template <int N>
-void scan_columns(const ScanStep& s, int column, int count) {
-  const float *const write = s.write, *const read = s.read;
-  const int keys = s.keys, stride = s.stride;
-  const float decay = s.decay;
-  Own x[N], taken[N], out[N] = {};
-  load_values<N>(s.x + column, count, x);
-  for (int n = 0; n < N; n++) taken[n] = s.dt * x[n];
-  float* row = s.state + column;
-  for (int k = 0; k < keys; k++, row += stride) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; n++) {
-      const Own next = decay * load_own(row + n * kOwnLanes) + write[k] * taken[n];
-      store_own(row + n * kOwnLanes, next);
-      out[n] += read[k] * next;
-    }
-  }
-  for (int n = 0; n < N; n++) out[n] += s.skip * x[n];
-  store_values<N>(s.out + column, out, count);
-}
-
-// Calls wide(column) for as many groups of kStateVectors as there are, then narrow(column, count) for each 16 left.
-template <class Wide, class Narrow>
-inline void over_columns(int values, Wide wide, Narrow narrow) {
-  constexpr int kWide = kStateVectors * kOwnLanes;
-  int column = 0;
-  for (; column + kWide <= values; column += kWide) wide(column);
-  for (; column < values; column += kLanes) narrow(column, values - column < kLanes ? values - column : kLanes);
+  });
+  sum.total(out);
+  store_values<N>(s.out, out, s.values);
 }
 
 void delta_step(const DeltaStep& s) {
-  over_columns(
-      s.values, [&](int column) { delta_columns<kStateVectors>(s, column, kStateVectors * kOwnLanes); },
-      [&](int column, int count) { delta_columns<kLanes / kOwnLanes>(s, column, count); });
+  s.values > kLanes ? delta_panel<2 * kLanes / kOwnLanes>(s) : delta_panel<kLanes / kOwnLanes>(s);
+}
+
+template <int N>
+void scan_panel(const ScanStep& s) {
+  constexpr int kWidth = N * kOwnLanes;
+  const float *const write = s.write, *const read = s.read;
+  float* const state = s.state;
+  const float decay = s.decay;
+  Own x[N], taken[N], out[N];
+  load_values<N>(s.x, s.values, x);
+  for (int n = 0; n < N; n++) taken[n] = s.dt * x[n];
+  KeySum<N> sum;
+  over_keys(s.keys, [&](int k, int c) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) {
+      float* at = state + k * kWidth + n * kOwnLanes;
+      const Own next = decay * load_own(at) + write[k] * taken[n];
+      store_own(at, next);
+      sum.chain[c][n] += read[k] * next;
+    }
+  });
+  sum.total(out);
+  for (int n = 0; n < N; n++) out[n] += s.skip * x[n];
+  store_values<N>(s.out, out, s.values);
 }
 
 void scan_step(const ScanStep& s) {
-  over_columns(
-      s.values, [&](int column) { scan_columns<kStateVectors>(s, column, kStateVectors * kOwnLanes); },
-      [&](int column, int count) { scan_columns<kLanes / kOwnLanes>(s, column, count); });
+  s.values > kLanes ? scan_panel<2 * kLanes / kOwnLanes>(s) : scan_panel<kLanes / kOwnLanes>(s);
 }
 
 // out = factor * x / sqrt(|x|^2 + epsilon)

@@ -11,7 +11,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, RecurrentShape
 
-MAX_HEAD_DIM = 1024
+MAX_KEY_DIM = 256  # as kernels/cpu/op_delta_net.cpp has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def read_delta_net(
             raise keys.fault(
                 f"{keys.name(key)} does not fit {keys.name('ssm.time_step_rank')}, {heads}"
             )
-    key_dim = keys.count("ssm.state_size", maximum=MAX_HEAD_DIM)
+    key_dim = keys.count("ssm.state_size", maximum=MAX_KEY_DIM)
     shape = DeltaNetShape(layer, key_heads, heads, key_dim, inner // heads, spec.delta_net_heads)
     kernel = keys.count("ssm.conv_kernel", maximum=MAX_KERNEL)
     convolution = ConvolutionShape(layer, shape.width, kernel)

@@ -1,7 +1,7 @@
 """Sizes of what recurrent layers carry from token to token, and what their operations need to know.
 
-Every state is float32. Head h of a matrix state holds (keys, value_stride): a key's values lie side
-by side, `value_stride` being the values rounded up to whole vectors of 16, what lies between zero.
+Every state is float32. A head's values, rounded up to whole vectors of 16, lie in panels of 32 (the
+last may be of 16), each (keys, panel): kernels/cpu/vector_ops.h.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,8 @@ class ConvolutionShape:
 
 @dataclass(frozen=True, slots=True)
 class DeltaNetShape:
-    """One gated delta net (arXiv 2412.06464); its state is (num_value_heads, key_dim, stride).
+    """One gated delta net (arXiv 2412.06464); its state is
+    (num_value_heads, panels of key_dim keys).
 
     Value head h works with key head h // (value heads / key heads) where they are "grouped", and
     h % key heads where "tiled". `epsilon` is that of the norm of queries and keys.
@@ -81,7 +82,8 @@ class DeltaNetShape:
 
 @dataclass(frozen=True, slots=True)
 class Mamba2Shape:
-    """One state space layer (arXiv 2405.21060); its state is (num_heads, state_size, stride).
+    """One state space layer (arXiv 2405.21060); its state is
+    (num_heads, panels of state_size keys).
 
     Heads of a group, which follow each other, share what is written (B) and read (C).
     """
