@@ -6,12 +6,13 @@ from pathlib import Path
 
 from sharpi.device.card import open_card
 from sharpi.device.device import Device
+from sharpi.ops.cuda import card_limits
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 def device_opener(is_dry: bool) -> Callable[[], Device]:
-    """Opens the card, or with `is_dry` what runs the kernels' text on the CPU, unchecked."""
+    """Opens the card, or with `is_dry` what runs the kernels on the CPU, where little is timed."""
     return _open_cpu if is_dry else open_card
 
 
@@ -19,6 +20,7 @@ def _open_cpu() -> Device:
     add_tests("cuda")
     from cpu_device import CpuDevice
 
+    card_limits.BYTES_A_TRY, card_limits.BUS_BYTES_A_TRY, card_limits.TRIES = 1 << 18, 1 << 16, 1
     device: Device = CpuDevice(check=False)
     return device
 

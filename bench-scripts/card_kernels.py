@@ -21,7 +21,7 @@ from card_device import device_opener
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.card_limits import BYTES_A_TRY, CardLimits, replay_seconds
+from sharpi.ops.cuda.card_limits import CardLimits, replay_seconds
 from sharpi.ops.cuda.unsupported import CARD_TYPES
 
 _TINY = Sizes(
@@ -86,7 +86,7 @@ def main() -> None:
         tries=1 if options.dry_run else _TRIES,
         seconds=options.seconds,
     )
-    report = measure(device, plan, options.limit_bytes)
+    report = measure(device, plan)
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
 
@@ -95,7 +95,6 @@ def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--types", type=_type_list, default=all_types(), metavar="Q4_K,...")
     parser.add_argument("--seconds", type=float, default=75, help="after which no case begins")
-    parser.add_argument("--limit-bytes", type=int, default=BYTES_A_TRY, help="read for the rate")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, tiny sizes")
     return parser.parse_args()
@@ -110,13 +109,13 @@ def all_types() -> list[QuantType]:
     return sorted(CARD_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
 
 
-def measure(device: Device, plan: Plan, limit_bytes: int) -> dict[str, object]:
+def measure(device: Device, plan: Plan) -> dict[str, object]:
     """The report: the card's rates before and after, the better of which counts, and the rows."""
     limits, end = CardLimits(device), time.monotonic() + plan.seconds
-    limits.measure(limit_bytes)
+    limits.measure()
     limits.measure_bus()
     timed, left_out = _timed(device, plan, end)
-    limits.measure(limit_bytes)
+    limits.measure()
     start = next(seconds for case, seconds in timed if case.kernel == "smallest")
     rows = [_row(case, seconds, start, limits.bytes_per_second) for case, seconds in timed]
     print(HEADING)

@@ -27,9 +27,9 @@ class CardLimits:
         self._device = device
         self._read, self._bus = 0.0, 0.0
 
-    def measure(self, num_bytes: int | None = None) -> None:
-        """Another try at the card's memory: BYTES_A_TRY of it, or half of what is free."""
-        size = _whole_words(min(num_bytes or BYTES_A_TRY, self._device.free_bytes // 2))
+    def measure(self) -> None:
+        """Another try at the card's memory: as much as BYTES_A_TRY, or half of what is free."""
+        size = _whole_words(min(BYTES_A_TRY, self._device.free_bytes // 2))
         memory = filled_memory(self._device, size)
         self._read = max(self._read, read_bytes_per_second(self._device, memory))
 

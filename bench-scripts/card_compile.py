@@ -1,0 +1,58 @@
+"""Compiles every kernel as the engine will, side by side: CuPy keeps the results on disk."""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from card_device import add_tests
+from gpu_check_step import Findings
+
+_MOST_PROCESSES = 12  # each has a CUDA context, half a GB of the card's memory
+Unit = tuple[str, str | None]
+
+
+def main() -> None:
+    """Parses the command line and compiles."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    findings, start, units = Findings(), time.perf_counter(), all_units()
+    processes = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    with ProcessPoolExecutor(processes, context) as pool:
+        for unit, problem in zip(units, pool.map(compile_one, units), strict=True):
+            if problem:
+                findings.failures.append(f"{unit[0]} {unit[1] or ''}: {problem}")
+    findings.figures = {"modules": len(units), "seconds": time.perf_counter() - start}
+    sys.exit(findings.finish(options.json))
+
+
+def all_units() -> list[Unit]:
+    """Every file, once for each quant type where it has some."""
+    add_tests("cuda")
+    from nvrtc_jobs import ARCHITECTURES, jobs
+
+    return [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], every_type=True)]
+
+
+def compile_one(unit: Unit) -> str | None:
+    """What was wrong; the text and the options are those of `CudaDevice`."""
+    import cupy
+
+    from sharpi.device.kernel_source import kernel_source
+    from sharpi.device.nvrtc import own_options
+
+    file, quant_type = unit
+    try:
+        cupy.RawModule(code=kernel_source(file), options=own_options(quant_type)).compile()
+    except Exception as error:  # whatever NVRTC or the driver has to say
+        return " ".join(str(error).split())[:300]
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Prefill, decode and greedy tokens of one model on a card, as `sharpi bench` measures them.
+
+The greedy tokens come from a fixed prompt of random ids, twice from an empty KV cache: they have to
+be the same, and other runs, with fewer experts in VRAM, have to find them too.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from card_device import device_opener
+from card_engines import Engines
+from gpu_check_step import Findings
+
+from sharpi.engine.benchmark import run_benchmark
+from sharpi.engine.benchmark_row import BenchmarkTest
+from sharpi.engine.engine import Engine
+from sharpi.engine.sequence import Sequence
+from sharpi.errors import SharpiError
+from sharpi.units import parse_size
+
+
+def main() -> None:
+    """Parses the command line, measures and checks."""
+    options = _parse_options()
+    findings = Findings()
+    try:
+        _run(options, findings)
+    except SharpiError as error:
+        findings.failures.append(str(error))
+    sys.exit(findings.finish(options.json))
+
+
+def _parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--moe-slots", type=int, help="experts of a layer in VRAM; default: all")
+    parser.add_argument("--ram", type=parse_size, help="RAM to count on")
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--depth", type=int, default=3840, help="for a second decode")
+    parser.add_argument("--greedy", type=int, default=64)
+    parser.add_argument("--greedy-only", action="store_true")
+    parser.add_argument("-r", "--repetitions", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--dry-run", action="store_true", help="on the CPU, few tokens")
+    options = parser.parse_args()
+    if options.dry_run:
+        options.prompt, options.tokens, options.depth, options.greedy = 4, 2, 3, 4
+        options.repetitions = 1
+    return options
+
+
+def _run(options: argparse.Namespace, findings: Findings) -> None:
+    device = device_opener(options.dry_run)()
+    free, start = device.free_bytes, time.perf_counter()
+    settings = {
+        "moe_slots": options.moe_slots,
+        "ram": options.ram,
+        "context_size": options.depth + options.prompt + options.tokens,
+    }
+    with Engines(lambda: device).on_card(options.model, **settings) as engine:
+        engine.runner.prepare()
+        plan = engine.plan
+        assert plan is not None
+        findings.figures |= {
+            "load_seconds": time.perf_counter() - start,
+            "vram_bytes": free - device.free_bytes,
+            "vram_slots": [min(plan.vram_slots), max(plan.vram_slots)],
+            "layers_on_cpu": plan.first_card_layer,
+            "tokens": _greedy_twice(engine, options.greedy, findings),
+        }
+        findings.notes += engine.notes
+        if not options.greedy_only:
+            tests = [
+                BenchmarkTest("pp", options.prompt),
+                BenchmarkTest("tg", options.tokens),
+                BenchmarkTest("tg", options.tokens, options.depth),
+            ]
+            rows = run_benchmark(engine, tests, options.repetitions)
+            findings.figures["rows"] = [row.record() for row in rows]
+
+
+def _greedy_twice(engine: Engine, count: int, findings: Findings) -> list[int]:
+    first, second = (_greedy(engine, count) for _ in range(2))
+    if first != second:
+        at = next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
+        findings.failures.append(f"greedy tokens differ from the {at + 1}th on, in one process")
+    return first
+
+
+def _greedy(engine: Engine, count: int) -> list[int]:
+    random = np.random.default_rng(7)
+    prompt = random.integers(0, engine.runner.vocab_size, max(2, count // 2)).tolist()
+    sequence, tokens = Sequence(engine.runner), []
+    logits = sequence.extend(prompt)
+    for _ in range(count):
+        if not np.isfinite(logits).all():
+            raise SharpiError("the logits are not finite numbers")
+        tokens.append(int(np.argmax(logits)))
+        logits = sequence.extend(tokens[-1:])
+    sequence.truncate(0)
+    return tokens
+
+
+if __name__ == "__main__":
+    main()

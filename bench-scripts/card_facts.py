@@ -1,0 +1,105 @@
+"""Which packages are there, and what card and driver are; one line names what is missing."""
+
+import argparse
+import importlib
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpu_check_step import ROOT, Findings
+
+NEEDED = ("numpy", "gguf", "typer", "rich", "tokenizers", "jinja2", "pytest", "hypothesis")
+NEEDED_FOR_A_CARD = ("torch", "cupy")
+_ATTRIBUTES = (
+    "CanMapHostMemory",
+    "PageableMemoryAccess",
+    "PageableMemoryAccessUsesHostPageTables",
+    "CanUseHostPointerForRegisteredMem",
+    "HostRegisterSupported",
+    "HostRegisterReadOnlySupported",
+)
+
+
+def main() -> None:
+    """Parses the command line and looks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--dry-run", action="store_true", help="without a card")
+    options = parser.parse_args()
+    findings = Findings()
+    needed = NEEDED if options.dry_run else NEEDED + NEEDED_FOR_A_CARD
+    look_at_packages(findings, needed)
+    findings.figures["python"] = platform.python_version()
+    findings.figures["commit"] = _commit()
+    if not options.dry_run and not findings.failures:
+        look_at_card(findings)
+    sys.exit(findings.finish(options.json))
+
+
+def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
+    """Versions of those that can be imported; one failure that names all others."""
+    versions, missing = {}, []
+    for name in needed:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:  # a broken one may raise anything
+            missing.append(name if isinstance(error, ImportError) else f"{name} ({error})")
+        else:
+            versions[name] = str(getattr(module, "__version__", "there"))
+    findings.figures["packages"] = versions
+    if missing:
+        findings.failures.append(
+            f"missing: {', '.join(missing)}; install them, or name a folder that has them in"
+            " PYTHONPATH"
+        )
+
+
+def look_at_card(findings: Findings) -> None:
+    """Name, sizes and versions, by CuPy and by the driver's own library."""
+    import cupy
+
+    from sharpi.errors import SharpiError
+    from sharpi.hardware_gpu import probe_gpus
+
+    try:
+        from sharpi.device.card import open_card
+
+        device = open_card()
+    except SharpiError as error:
+        findings.failures.append(str(error))
+        return
+    runtime, driver = cupy.cuda.runtime, probe_gpus()
+    properties = runtime.getDeviceProperties(0)
+    findings.figures |= {
+        "card": device.name,
+        "driver": driver.version if driver else None,
+        "driver_cuda": runtime.driverGetVersion(),
+        "cuda": runtime.runtimeGetVersion(),
+        "compute_capability": str(cupy.cuda.Device(0).compute_capability),
+        "total_vram": int(properties["totalGlobalMem"]),
+        "free_vram": device.free_bytes,
+        "multiprocessors": int(properties["multiProcessorCount"]),
+        "l2_bytes": int(properties["l2CacheSize"]),
+        "attributes": {name: _attribute(runtime, name) for name in _ATTRIBUTES},
+    }
+
+
+def _attribute(runtime: Any, name: str) -> int | None:
+    number = getattr(runtime, f"cudaDevAttr{name}", None)
+    return None if number is None else int(runtime.deviceGetAttribute(number, 0))
+
+
+def _commit() -> str | None:
+    """What is checked, where there is a repository."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A short run of all kinds of kernels, for tools that watch every access: a few tiny models.
+
+Batches stay under the size from which the card's libraries compute: their kernels are not ours.
+"""
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from card_device import device_opener
+from card_engines import Engines, step_by_step
+from card_models import REFERENCES, SMALL
+from synthetic_moe import write_model
+
+from sharpi.gguf.quant_types import QuantType
+
+_CASES = ("qwen3moe", "gpt-oss", "gemma3", "qwen2moe")
+_TYPES = (None, QuantType.Q8_0, QuantType.MXFP4)
+_BATCH, _DECODED = 16, 3
+
+
+def main() -> None:
+    """Parses the command line and runs everything once."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse_args()
+    device = device_opener(options.dry_run)()
+    engines = Engines(lambda: device)
+    for case in _CASES[:1] if options.dry_run else _CASES:
+        _run(engines, REFERENCES / f"{case}.gguf")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        for quant_type in _TYPES[:1] if options.dry_run else _TYPES:
+            write_model(path, SMALL, quant_type, pool_bytes=1 << 20)
+            _run(engines, path, moe_slots=4)
+    print("done")
+
+
+def _run(engines: Engines, path: Path, **options: int) -> None:
+    """A batch whose tokens share experts, then tokens alone."""
+    with engines.on_card(path, batch_size=_BATCH, context_size=64, **options) as engine:
+        ids = np.arange(3, 3 + _BATCH, dtype=np.int32)
+        engine.logits(ids)
+        step_by_step(engine, ids[:_DECODED])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""A step of the check: a program with a time limit, and what it found, as JSON.
+
+Needs nothing but Python, so that a missing package is a finding rather than a traceback.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+ROOT = Path(__file__).resolve().parents[1]
+Status = Literal["passed", "failed", "skipped"]
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.+~-]+/)+")
+_LAST_LINES = 3
+_LEAST_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a step's program found: figures for the report, failures and notes of one line each."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    is_skipped: bool = False
+
+    def finish(self, path: Path | None) -> int:
+        """Prints failures and notes, writes the file, and tells the exit status."""
+        for line in self.notes + self.failures:
+            print(line, file=sys.stderr)
+        if path is not None:
+            path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        return 1 if self.failures else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A program and its arguments; `--json PATH` is added where it writes findings."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    seconds: float
+    has_findings: bool = True
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a step went."""
+
+    name: str
+    title: str
+    status: Status
+    seconds: float
+    findings: Findings
+
+
+def run_step(step: Step, folder: Path, environment: dict[str, str], left: float) -> Outcome:
+    """Runs the program for as long as it may and there is time left; never raises."""
+    limit, start = min(step.seconds, left), time.monotonic()
+    if limit < _LEAST_SECONDS:
+        failures = ["not begun: the time of all steps together is up"]
+        return Outcome(step.name, step.title, "failed", 0.0, Findings(failures=failures))
+    path = folder / f"{step.name}.json"
+    command = [*step.command, *(("--json", str(path)) if step.has_findings else ())]
+    log = folder / f"{step.name}.log"
+    status = _run(command, log, environment, limit)
+    findings = _read(path) if step.has_findings else Findings()
+    if status is None:
+        findings.failures.append(f"took longer than {limit:.0f} s")
+    elif status and not findings.failures:
+        findings.failures.append(f"exit status {status}: {_last_lines(log)}")
+    _clean(findings)
+    result: Status = "failed" if findings.failures else "passed"
+    if findings.is_skipped and not findings.failures:
+        result = "skipped"
+    return Outcome(step.name, step.title, result, time.monotonic() - start, findings)
+
+
+def _run(command: list[str], log: Path, environment: dict[str, str], limit: float) -> int | None:
+    """The exit status, None where it had to be stopped; with all that it started."""
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            output.write(f"{error}\n".encode())
+            return 127
+        try:
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+
+def _read(path: Path) -> Findings:
+    if not path.exists():
+        return Findings()
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return Findings(**data)
+
+
+def _last_lines(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return " / ".join(line.strip() for line in lines[-_LAST_LINES:])
+
+
+def _clean(findings: Findings) -> None:
+    findings.failures = [without_places(line) for line in findings.failures]
+    findings.notes = [without_places(line) for line in findings.notes]
+
+
+def without_places(text: str) -> str:
+    """The text without folders of this machine and without its name, on one line."""
+    text = _FOLDERS.sub("", " ".join(text.split()))
+    return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "this machine", text)

@@ -1,0 +1,80 @@
+"""The steps of the check, in order: what others need first, and what matters most early."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_check_step import Step
+
+_SCRIPTS = "bench-scripts"
+_QUARTER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to be checked: the synthetic model's sizes as flags, and how much is decoded.
+
+    `experts`: of a layer of that model. `folder`: where it and everything else of the run is.
+    """
+
+    folder: Path
+    is_dry: bool
+    shape: tuple[str, ...]
+    experts: int
+    ram: str | None = None
+    kernel_seconds: float = 60
+
+    @property
+    def model(self) -> Path:
+        """The synthetic model."""
+        return self.folder / "synthetic.gguf"
+
+
+def steps(choice: Choice) -> Iterator[Step]:
+    """All of them."""
+    yield _script("packages", "packages, card and driver", 60, choice, "card_facts.py")
+    yield _build(choice)
+    if not choice.is_dry:
+        yield _script("compile", "kernels compiled by NVRTC", 90, choice, "card_compile.py")
+    references = ("card_models.py", "references")
+    yield _script("references", "logits of every reference", 90, choice, *references)
+    types = ("card_models.py", "types", "--folder", str(choice.folder))
+    yield _script("types", "logits in every quant type", 60, choice, *types)
+    yield _script("graph", "graphs give what launches give", 30, choice, "card_models.py", "graph")
+    seconds = ("--seconds", str(choice.kernel_seconds))
+    yield _script("kernels", "speed of the kernels", 90, choice, "card_kernels.py", *seconds)
+    yield from _synthetic(choice)
+    yield _script("tests", "tests that need a card", 150, choice, "gpu_check_tests.py")
+    for tool in ("memcheck", "racecheck"):
+        flags = ("gpu_check_sanitizer.py", tool)
+        yield _script(tool, f"compute-sanitizer {tool}", 75, choice, *flags)
+
+
+def _build(choice: Choice) -> Step:
+    build = choice.folder / "build"
+    jobs = len(os.sched_getaffinity(0))
+    commands = (
+        f"cmake -S kernels/cpu -B '{build}' -DCMAKE_BUILD_TYPE=Release"
+        f" && cmake --build '{build}' --parallel {jobs}"
+    )
+    return Step("build", "the CPU library", ("sh", "-c", commands), 150, has_findings=False)
+
+
+def _synthetic(choice: Choice) -> Iterator[Step]:
+    write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", str(choice.model), *choice.shape)
+    yield Step("synthetic", "the synthetic model is written", write, 75, has_findings=False)
+    decode = ("card_decode.py", str(choice.model))
+    if choice.ram:
+        decode += ("--ram", choice.ram)
+    yield _script("resident", "all experts in VRAM", 90, choice, *decode)
+    yield _script("again", "the same tokens again", 60, choice, *decode, "--greedy-only")
+    slots = ("--moe-slots", str(max(1, choice.experts // _QUARTER)))
+    yield _script("quarter", "a quarter of the experts in VRAM", 90, choice, *decode, *slots)
+
+
+def _script(name: str, title: str, seconds: float, choice: Choice, *command: str) -> Step:
+    file, *arguments = command
+    dry = ("--dry-run",) if choice.is_dry else ()
+    return Step(name, title, (sys.executable, f"{_SCRIPTS}/{file}", *arguments, *dry), seconds)

@@ -1,0 +1,28 @@
+"""A device that counts what is captured and replayed, and leaves everything else to another."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharpi.device.device import Device, Work
+
+
+class WatchedDevice:
+    """Stands before a device; every other attribute is that device's."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.captured, self.replayed = 0, 0
+
+    def record(self, work: Sequence[Work]) -> Work:
+        """As the device's, counted."""
+        graph = self._device.record(work)
+        self.captured += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            graph()
+
+        return replay
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
