@@ -25,7 +25,6 @@ class Layer:
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
         """The stream (hidden,) after the mixer."""
-
         mixer = self.mixer
         if mixer is None or self.branch is None:
             return x

@@ -7,6 +7,7 @@ files of its parts.
 from typing import Generic
 
 from sharpi.model.config import ModelConfig
+from sharpi.model.layer import Layer
 from sharpi.model.rope import Angles
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.interface import Ops, X
@@ -49,11 +50,16 @@ class Transformer(Generic[X]):
             x = layer.mix(self._ops, x, angles)
             if trims:
                 x = self._ops.select_outputs(x)
-            x = layer.feed(self._ops, x, None if i == last else self._weights.layers[i + 1])
+            x = layer.feed(self._ops, x, self._following(i))
             x = layer.finish(self._ops, x, self._layer_input(inputs, i, trims))
         if last in indices and not self._trims_last_layer:
             x = self._ops.select_outputs(x)
         return x
+
+    def _following(self, layer: int) -> Layer | None:
+        """The next layer that has a feed-forward."""
+        later = self._weights.layers[layer + 1 :]
+        return next((each for each in later if each.feed_forward is not None), None)
 
     def _layer_inputs(self, x: X, indices: range) -> X | None:
         """What all layers have as inputs of their own, None where they have none."""

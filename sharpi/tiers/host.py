@@ -33,7 +33,7 @@ def plan_host(
     ledger = Ledger(Tier.RAM, budget)
     _take_trunk(model, card, ledger)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in card.layers]
-    ledger.take(Purpose.KV, sum(in_ram), f"{request.context_size} positions, whole pages")
+    ledger.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
     layers = {
         i: layer
@@ -46,6 +46,13 @@ def plan_host(
         ledger.take(Purpose.EXPERTS, size, "all fit: read where the file is mapped, no copy")
         return HostPlan(Tier.RAM, {}, 0, ledger)
     return _with_slots(model, request, card, layers, ledger)
+
+
+def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
+    positions = f"{request.context_size} positions, whole pages"
+    if any(layer.state_bytes for layer in model.layers):
+        return f"{positions}; states of recurrent layers, with snapshots"
+    return positions
 
 
 def _take_trunk(model: ModelFacts, card: CardPlan, ledger: Ledger) -> None:

@@ -27,7 +27,7 @@ Model = Callable[[Any], Any]
 
 
 def tokens(count: int) -> list[int]:
-    return np.random.default_rng(count).integers(0, VOCAB, count).tolist()
+    return [int(i) for i in np.random.default_rng(count).integers(0, VOCAB, count)]
 
 
 def rates(rng: np.random.Generator, heads: int) -> DecayRates:
