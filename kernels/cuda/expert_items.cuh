@@ -5,10 +5,12 @@
 
 namespace sharpi {
 
-// Equal matrices wherever they are: `addresses` of each expert's; bias (experts, rows), or null.
+// Equal matrices wherever they are: `addresses` of each expert's; bias (experts, rows), or null;
+// factors (experts,) of what the blocks say, or null.
 struct Bank {
   const uint64_t* addresses;
   const float* bias;
+  const float* factors;
 };
 
 // One expert's matrix of a bank.
@@ -16,11 +18,13 @@ struct ExpertMatrix {
   const uint8_t* weights;
   const float* bias;  // (rows,), or null
   int rows;
+  float factor;
 };
 
 __device__ __forceinline__ ExpertMatrix matrix_of(const Bank& bank, int expert, int rows) {
   const float* bias = bank.bias ? bank.bias + size_t(expert) * rows : nullptr;
-  return {(const uint8_t*)bank.addresses[expert], bias, rows};
+  const float factor = bank.factors ? bank.factors[expert] : 1.f;
+  return {(const uint8_t*)bank.addresses[expert], bias, rows, factor};
 }
 
 // Without ids, expert 0 computes everything.
@@ -45,10 +49,10 @@ __device__ __forceinline__ void rows_of_items(const Items& items, int (&rows)[kM
   for (int i = 0; i < kMany; i++) rows[i] = items.row(i < items.count ? i : 0);
 }
 
-// weight * product + bias; a weight of 1 where inputs are not weighed.
+// weight * factor * product + bias; a weight of 1 where inputs are not weighed.
 __device__ __forceinline__ float item_value(const ExpertMatrix& matrix, const float* weights,
                                             int item, int row, float product) {
-  const float weight = weights ? weights[item] : 1.f;
+  const float weight = weights ? __fmul_rn(weights[item], matrix.factor) : matrix.factor;
   return __fmaf_rn(weight, product, matrix.bias ? matrix.bias[row] : 0.f);
 }
 

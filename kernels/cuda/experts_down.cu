@@ -60,13 +60,14 @@ __device__ __forceinline__ void experts_down(const Activations& hidden, const in
 
 }  // namespace sharpi
 
-#define DOWN(entry, Dot)                                                                          \
-  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks) entry(                                      \
-      const uint8_t* hidden, const int* ids, const float* weights, const uint64_t* addresses,     \
-      const float* bias, const float* residual, float* out, float scale, int used, int columns,   \
-      int rows, int planes, int tile_bits, int lane_bits) {                                       \
-    sharpi::experts_down<sharpi::Dot>({hidden, columns, planes}, ids, weights, {addresses, bias}, \
-                                      {residual, scale, out}, used, rows, tile_bits, lane_bits);  \
+#define DOWN(entry, Dot)                                                                        \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kBlocks) entry(                                    \
+      const uint8_t* hidden, const int* ids, const float* weights, const uint64_t* addresses,   \
+      const float* bias, const float* factors, const float* residual, float* out, float scale,  \
+      int used, int columns, int rows, int planes, int tile_bits, int lane_bits) {              \
+    sharpi::experts_down<sharpi::Dot>({hidden, columns, planes}, ids, weights,                  \
+                                      {addresses, bias, factors}, {residual, scale, out}, used, \
+                                      rows, tile_bits, lane_bits);                              \
   }
 #define DOWN_QUANTISED(Type, type)                    \
   DOWN(experts_down_##type, RoundedDot<sharpi::Type>) \

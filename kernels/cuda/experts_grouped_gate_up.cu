@@ -25,15 +25,16 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
 
 }  // namespace sharpi
 
-#define GATE_UP(entry, Dot)                                                                     \
-  KERNEL __launch_bounds__(256, sharpi::Dot::kPairBlocks)                                       \
-      entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* gate,       \
-            const float* gate_bias, const uint64_t* up, const float* up_bias,                   \
-            const float* weights, uint8_t* hidden, int used, int columns, int rows, int planes, \
-            int hidden_planes, int activation, int lane_bits) {                                 \
-    sharpi::experts_grouped_gate_up<sharpi::Dot>(                                               \
-        {x, columns, planes}, offsets, items, {gate, gate_bias}, {up, up_bias}, weights,        \
-        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);          \
+#define GATE_UP(entry, Dot)                                                                        \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kPairBlocks) entry(                                   \
+      const uint8_t* x, const int* offsets, const int* items, const uint64_t* gate,                \
+      const float* gate_bias, const float* gate_factors, const uint64_t* up, const float* up_bias, \
+      const float* up_factors, const float* weights, uint8_t* hidden, int used, int columns,       \
+      int rows, int planes, int hidden_planes, int activation, int lane_bits) {                    \
+    sharpi::experts_grouped_gate_up<sharpi::Dot>(                                                  \
+        {x, columns, planes}, offsets, items, {gate, gate_bias, gate_factors},                     \
+        {up, up_bias, up_factors}, weights,                                                        \
+        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);             \
   }
 #define GATE_UP_QUANTISED(Type, type)                               \
   GATE_UP(experts_grouped_gate_up_##type, RoundedDot<sharpi::Type>) \

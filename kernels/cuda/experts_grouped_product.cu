@@ -22,14 +22,14 @@ __device__ __forceinline__ void experts_grouped_product(const Activations& x, co
 
 }  // namespace sharpi
 
-#define PRODUCT(entry, Dot)                                                                        \
-  KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                          \
-      entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* addresses,     \
-            const float* bias, const float* weights, float* out, int share, int columns, int rows, \
-            int planes, int lane_bits) {                                                           \
-    sharpi::experts_grouped_product<sharpi::Dot>({x, columns, planes}, offsets, items,             \
-                                                 {addresses, bias}, weights, out, share, rows,     \
-                                                 lane_bits);                                       \
+#define PRODUCT(entry, Dot)                                                                       \
+  KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                         \
+      entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* addresses,    \
+            const float* bias, const float* factors, const float* weights, float* out, int share, \
+            int columns, int rows, int planes, int lane_bits) {                                   \
+    sharpi::experts_grouped_product<sharpi::Dot>({x, columns, planes}, offsets, items,            \
+                                                 {addresses, bias, factors}, weights, out, share, \
+                                                 rows, lane_bits);                                \
   }
 #define PRODUCT_QUANTISED(Type, type)                               \
   PRODUCT(experts_grouped_product_##type, RoundedDot<sharpi::Type>) \

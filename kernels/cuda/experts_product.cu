@@ -17,10 +17,10 @@ __device__ __forceinline__ void experts_product(const Activations& x, const int*
 #define PRODUCT(entry, Dot)                                                                     \
   KERNEL __launch_bounds__(256, 2)                                                              \
       entry(const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,     \
-            const float* weights, float* out, int used, int columns, int rows, int planes,      \
-            int lane_bits) {                                                                    \
-    sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias}, weights, \
-                                         out, used, rows, lane_bits);                           \
+            const float* factors, const float* weights, float* out, int used, int columns,      \
+            int rows, int planes, int lane_bits) {                                              \
+    sharpi::experts_product<sharpi::Dot>({x, columns, planes}, ids, {addresses, bias, factors}, \
+                                         weights, out, used, rows, lane_bits);                  \
   }
 #define PRODUCT_QUANTISED(Type, type)                       \
   PRODUCT(experts_product_##type, RoundedDot<sharpi::Type>) \

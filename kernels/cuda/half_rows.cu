@@ -38,13 +38,16 @@ KERNEL __launch_bounds__(256) to_half(const float* x, __half* out, float* scales
     out[begin + i] = __float2half_rn(x[begin + i] * inverse);
 }
 
-// out = residual + scale * (y * scales + bias), where bias (width,) and residual (T, width) may be
-// null. y: halves (T, width). May be in place of the residual. Grid (T, width by blocks).
-KERNEL __launch_bounds__(256) from_half(const __half* y, const float* scales, const float* bias,
-                                        const float* residual, float* out, int width, float scale) {
+// out = residual + scale * (factor * y * scales + bias), where bias (width,) and residual (T,
+// width) may be null. y: halves (T, width). May be in place of the residual. Grid (T, width by
+// blocks).
+KERNEL __launch_bounds__(256)
+    from_half(const __half* y, const float* scales, const float* bias, const float* residual,
+              float* out, int width, float factor, float scale) {
   const int i = blockIdx.y * blockDim.x + threadIdx.x;
   if (i >= width) return;
   const size_t at = size_t(blockIdx.x) * width + i;
-  const float product = __half2float(y[at]) * scales[blockIdx.x] + (bias ? bias[i] : 0.f);
+  const float product =
+      __half2float(y[at]) * (factor * scales[blockIdx.x]) + (bias ? bias[i] : 0.f);
   out[at] = (residual ? residual[at] : 0.f) + scale * product;
 }

@@ -1,4 +1,5 @@
-// out = residual + scale * (W x + bias): one to three matrices of one quant type that share x.
+// out = residual + scale * (factor * W x + bias): one to three matrices of one quant type that
+// share x.
 //
 // A group of lanes has a row or two neighbouring ones; blocks go through the parts one after
 // another, and along y through the tokens.
@@ -11,6 +12,7 @@ struct Part {
   const float* bias;
   float* out;  // (tokens, rows)
   int rows;
+  float factor;  // of what the blocks say
 };
 
 struct Added {
@@ -35,6 +37,7 @@ __device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part
 __device__ __forceinline__ void store(const Part& part, const Added& added, int token, int row,
                                       float product) {
   const size_t at = size_t(token) * part.rows + row;
+  product = __fmul_rn(part.factor, product);
   const float value = part.bias ? __fadd_rn(product, part.bias[row]) : product;
   part.out[at] = added.residual ? __fmaf_rn(added.scale, value, added.residual[at])
                                 : __fmul_rn(added.scale, value);
@@ -69,17 +72,18 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
 
 }  // namespace sharpi
 
-#define MATVEC(entry, Dot, kTokens)                                                              \
-  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : Dot::kManyBlocks)                  \
-      entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,       \
-            int rows_a, const uint8_t* weights_b, const float* bias_b, float* out_b, int rows_b, \
-            const uint8_t* weights_c, const float* bias_c, float* out_c, int rows_c,             \
-            const float* residual, float scale, int tokens, int columns, int planes,             \
-            int lane_bits, int tile_bits) {                                                      \
-    sharpi::matvec<Dot, kTokens>({x, columns, planes}, {weights_a, bias_a, out_a, rows_a},       \
-                                 {weights_b, bias_b, out_b, rows_b},                             \
-                                 {weights_c, bias_c, out_c, rows_c}, {residual, scale}, tokens,  \
-                                 lane_bits, tile_bits);                                          \
+#define MATVEC(entry, Dot, kTokens)                                                               \
+  KERNEL __launch_bounds__(256, kTokens == 1 ? Dot::kBlocks : Dot::kManyBlocks)                   \
+      entry(const uint8_t* x, const uint8_t* weights_a, const float* bias_a, float* out_a,        \
+            int rows_a, float factor_a, const uint8_t* weights_b, const float* bias_b,            \
+            float* out_b, int rows_b, float factor_b, const uint8_t* weights_c,                   \
+            const float* bias_c, float* out_c, int rows_c, float factor_c, const float* residual, \
+            float scale, int tokens, int columns, int planes, int lane_bits, int tile_bits) {     \
+    sharpi::matvec<Dot, kTokens>({x, columns, planes},                                            \
+                                 {weights_a, bias_a, out_a, rows_a, factor_a},                    \
+                                 {weights_b, bias_b, out_b, rows_b, factor_b},                    \
+                                 {weights_c, bias_c, out_c, rows_c, factor_c}, {residual, scale}, \
+                                 tokens, lane_bits, tile_bits);                                   \
   }
 #define MATVEC_QUANTISED(Type, type)                                 \
   MATVEC(matvec_one_##type, sharpi::RoundedDot<sharpi::Type>, 1)     \

@@ -32,6 +32,7 @@ def expert_bank(
     shape: tuple[int, int, int],
     seed: int = 0,
     has_bias: bool = True,
+    has_factors: bool = False,
 ) -> ExpertBank:
     """Random experts of `shape` (experts, rows, columns), in two memories, the last one first."""
     experts, rows, columns = shape
@@ -42,12 +43,16 @@ def expert_bank(
     pieces = [upload(device, data[cut:]), upload(device, data[:cut])]
     table = [pieces[1].address + e * data.shape[1] for e in range(cut)]
     table += [pieces[0].address + e * data.shape[1] for e in range(experts - cut)]
+    factors = rng.uniform(0.5, 2, experts).astype(np.float32)
     part = BankPart(
         upload(device, np.array(table, np.uint64)),
         upload(device, bias) if has_bias else None,
         tuple(piece for piece in pieces if piece.num_bytes),
+        upload(device, factors) if has_factors else None,
     )
     dense = as_floats(quant_type, data.reshape(experts * rows, -1)).reshape(shape)
+    if has_factors:
+        dense = dense * factors[:, None, None]
     return ExpertBank(part, dense, bias.astype(np.float64))
 
 

@@ -42,11 +42,18 @@ class Case:
 
 
 def _case(
-    device: Device, quant_type: QuantType, planes: int, rows: int = ROWS, tokens: int = TOKENS
+    device: Device,
+    quant_type: QuantType,
+    planes: int,
+    rows: int = ROWS,
+    tokens: int = TOKENS,
+    has_factors: bool = False,
 ) -> Case:
     columns = 256 if quant_type.block_values == 256 else 96
     shape = EXPERTS, rows, columns
-    banks = (expert_bank(device, quant_type, shape, seed) for seed in (1, 2))
+    banks = (
+        expert_bank(device, quant_type, shape, seed, has_factors=has_factors) for seed in (1, 2)
+    )
     return Case(quant_type, planes, columns, random_routes(tokens, EXPERTS, USED)[0], *banks)
 
 
@@ -78,7 +85,7 @@ def _gate_up(device: Device, case: Case, x: Span, activation: Activation) -> Arr
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
 def test_gate_up(device: Device, quant_type: QuantType) -> None:
     for planes in _planes(quant_type):
-        case = _case(device, quant_type, planes)
+        case = _case(device, quant_type, planes, has_factors=True)
         x = operand(device, random_tokens(TOKENS, case.columns), planes)
         out = _gate_up(device, case, x.span, Activation.IDENTITY)
         expected = hidden_values(Activation.IDENTITY, case.gate, case.up, case.ids, x.seen)
@@ -144,7 +151,7 @@ def test_up_alone(device: Device) -> None:
 
 
 def test_weighed_inputs(device: Device) -> None:
-    case = _case(device, QuantType.Q6_K, 0, rows=33)
+    case = _case(device, QuantType.Q6_K, 0, rows=33, has_factors=True)
     x = operand(device, random_tokens(TOKENS, case.columns), 0)
     weights = random_routes(TOKENS, EXPERTS, USED)[1]
     out = empty(device, 4 * case.ids.size * 33)
@@ -164,7 +171,7 @@ def test_weighed_inputs(device: Device) -> None:
 def test_down(device: Device, quant_type: QuantType) -> None:
     rows = 37
     for planes in _planes(quant_type):
-        case = _case(device, quant_type, planes, rows=rows)
+        case = _case(device, quant_type, planes, rows=rows, has_factors=True)
         ids, weights = random_routes(TOKENS, EXPERTS, USED)
         hidden = operand(device, random_tokens(TOKENS * USED, case.columns), planes)
         residual = random_tokens(TOKENS, rows)

@@ -78,7 +78,7 @@ def _gate_ups(
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
 def test_gate_up(device: Device, quant_type: QuantType) -> None:
     shape = EXPERTS, 32, _columns(quant_type)
-    banks = expert_bank(device, quant_type, shape, 1), expert_bank(device, quant_type, shape, 2)
+    banks = tuple(expert_bank(device, quant_type, shape, seed, has_factors=True) for seed in (1, 2))
     for planes in _planes(quant_type):
         x = operand(device, random_tokens(TOKENS, shape[2]), planes).span
         np.testing.assert_array_equal(*_gate_ups(device, x, banks, quant_type, planes, 1))
@@ -117,7 +117,7 @@ def test_down(device: Device, quant_type: QuantType) -> None:
 
 def test_products_of_one_half(device: Device) -> None:
     routes, rows = _routes(device), 21
-    bank = expert_bank(device, QuantType.Q4_K, (EXPERTS, rows, 256))
+    bank = expert_bank(device, QuantType.Q4_K, (EXPERTS, rows, 256), has_factors=True)
     x = operand(device, random_tokens(TOKENS, 256), 1).span
     outs = [empty(device, 4 * TOKENS * USED * rows) for _ in range(2)]
     sizes = {"used": USED, "columns": 256, "rows": rows, "planes": 1}

@@ -41,9 +41,10 @@ def test_back(device: Device, has_bias: bool, has_residual: bool) -> None:
     out = upload(device, residual)
     optional = (upload(device, bias) if has_bias else None, out if has_residual else None)
     spans = (upload(device, y), upload(device, scales), *optional, out)
-    device.launch(from_half(*spans, tokens=3, width=300, scale=0.5))
+    device.launch(from_half(*spans, tokens=3, width=300, scale=0.5, factor=3.0))
     want = (
-        0.5 * (y.astype(np.float32) * scales[:, None] + has_bias * bias) + has_residual * residual
+        0.5 * (3 * y.astype(np.float32) * scales[:, None] + has_bias * bias)
+        + has_residual * residual
     )
     np.testing.assert_allclose(
         read(device, out, np.float32, want.shape), want, rtol=1e-5, atol=1e-6

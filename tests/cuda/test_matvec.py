@@ -90,18 +90,18 @@ def test_three_parts_are_three_matrices(device: Device, quant_type: QuantType) -
 
 
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_bias_residual_and_scale(device: Device, tokens: int) -> None:
+def test_factor_bias_residual_and_scale(device: Device, tokens: int) -> None:
     rng = np.random.default_rng(tokens)
     weights, rows = random_weights(QuantType.Q8_0, 19, 64), 19
     bias = rng.standard_normal(rows, np.float32)
     residual = rng.standard_normal((tokens, rows), np.float32)
     x = operand(device, random_tokens(tokens, 64), 0)
     span = upload(device, residual)
-    part = MatvecPart(upload(device, weights), upload(device, bias), span, rows)
+    part = MatvecPart(upload(device, weights), upload(device, bias), span, rows, factor=3.0)
     sizes = {"tokens": tokens, "columns": 64, "planes": 0}
     launch = matvec(x.span, [part], quant_type=QuantType.Q8_0, **sizes, residual=span, scale=0.25)
     device.launch(launch)
-    expected = residual + 0.25 * (x.seen @ as_floats(QuantType.Q8_0, weights).T + bias)
+    expected = residual + 0.25 * (3 * x.seen @ as_floats(QuantType.Q8_0, weights).T + bias)
     out = read(device, span, np.float32, residual.shape)
     np.testing.assert_allclose(out, expected, rtol=2e-6, atol=2e-5)
 

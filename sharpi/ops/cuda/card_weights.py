@@ -1,5 +1,7 @@
 """The weights on the card: collected while a step is recorded, then copied there together."""
 
+from collections.abc import Callable
+
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 
@@ -18,6 +20,7 @@ class CardWeights:
         self._device = device
         self._wanted: dict[int, HostArray] = {}
         self._loaded: dict[int, tuple[HostArray, Span]] = {}
+        self._constants: dict[tuple[object, ...], HostArray] = {}
 
     @property
     def num_bytes(self) -> int:
@@ -29,6 +32,13 @@ class CardWeights:
         if id(array) not in self._loaded:
             self._wanted[id(array)] = array
         return array
+
+    def constant(self, name: str, *sizes: int, make: Callable[..., HostArray]) -> HostArray:
+        """`make(*sizes)`, which no file has, wanted as well: one for each name and sizes."""
+        key = name, *sizes
+        if key not in self._constants:
+            self._constants[key] = make(*sizes)
+        return self.want(self._constants[key])
 
     def load(self) -> None:
         """Copies what was wanted since the last time; raises DeviceError where there is no room."""

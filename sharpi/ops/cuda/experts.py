@@ -24,12 +24,14 @@ class BankPart:
     """Equal matrices wherever they are.
 
     `addresses` (experts,) uint64, on the device; `bias` (experts, rows) float32; `reach`: all
-    memory that the addresses are in.
+    memory that the addresses are in. `factors` (experts,): what the blocks of each say is to be
+    multiplied by.
     """
 
     addresses: Span
     bias: Span | None
     reach: tuple[Span, ...]
+    factors: Span | None = None
 
 
 def gate_up(
@@ -60,11 +62,12 @@ def gate_up(
         grid=(-(-rows // TILE_ROWS), tokens * used, 1),
         block=gate_up_threads(lanes),
         arguments=(
-            *(x, ids, gate.addresses, gate.bias, up.addresses, up.bias, input_weights, hidden),
+            *(x, ids, gate.addresses, gate.bias, gate.factors, up.addresses, up.bias, up.factors),
+            *(input_weights, hidden),
             *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
             *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
         ),
-        writes=frozenset({7}),
+        writes=frozenset({9}),
         reaches=gate.reach + up.reach,
     )
 
@@ -92,10 +95,10 @@ def product(
         grid=(-(-rows // (rows_of_block * threads // BLOCK)), tokens * used, 1),
         block=threads,
         arguments=(
-            *(x, ids, bank.addresses, bank.bias, input_weights, out, np.int32(used)),
+            *(x, ids, bank.addresses, bank.bias, bank.factors, input_weights, out, np.int32(used)),
             *(np.int32(columns), np.int32(rows), np.int32(planes), np.int32(bits(lanes))),
         ),
-        writes=frozenset({5}),
+        writes=frozenset({6}),
         reaches=bank.reach,
     )
 
@@ -150,11 +153,11 @@ def down(
         grid=(-(-rows // tile), tokens, 1),
         block=BLOCK,
         arguments=(
-            *(hidden, ids, weights, bank.addresses, bank.bias, residual, out),
+            *(hidden, ids, weights, bank.addresses, bank.bias, bank.factors, residual, out),
             *(np.float32(scale), np.int32(used), np.int32(columns), np.int32(rows)),
             *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
         ),
-        writes=frozenset({6}),
+        writes=frozenset({7}),
         reaches=bank.reach,
     )
 

@@ -37,7 +37,8 @@ def gate_up(
         grid=(-(-rows // TILE_ROWS), experts, 1),
         block=gate_up_threads(lanes),
         arguments=(
-            *(x, offsets, items, gate.addresses, gate.bias, up.addresses, up.bias),
+            *(x, offsets, items, gate.addresses, gate.bias, gate.factors),
+            *(up.addresses, up.bias, up.factors),
             *(input_weights, hidden, np.int32(used), np.int32(columns), np.int32(rows)),
             *(
                 np.int32(planes),
@@ -46,7 +47,7 @@ def gate_up(
                 np.int32(bits(lanes)),
             ),
         ),
-        writes=frozenset({8}),
+        writes=frozenset({10}),
         reaches=gate.reach + up.reach,
     )
 
@@ -73,11 +74,11 @@ def product(
         grid=(-(-rows // (BLOCK // lanes * rows_at_once(quant_type))), experts, 1),
         block=BLOCK,
         arguments=(
-            *(x, offsets, items, bank.addresses, bank.bias, input_weights, out),
+            *(x, offsets, items, bank.addresses, bank.bias, bank.factors, input_weights, out),
             *(np.int32(used), np.int32(columns), np.int32(rows)),
             *(np.int32(planes), np.int32(bits(lanes))),
         ),
-        writes=frozenset({6}),
+        writes=frozenset({7}),
         reaches=bank.reach,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharpi.device.launch import Span
+from sharpi.gguf.quant_types import row_bytes
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import experts, experts_grouped, group_routes
 from sharpi.ops.cuda.card_banks import CardBanks
@@ -194,4 +195,7 @@ class _Calls:
 
 def _on_card(bank: Bank, part: BankPart) -> OnCard:
     """Expert 0 of a bank that is on the card as a whole."""
-    return OnCard(part.reach[0], part.bias, bank.quant_type, bank.rows, bank.columns)
+    first = bank.first_row * row_bytes(bank.quant_type, bank.columns)
+    data = part.reach[0].part(first, bank.expert_bytes)
+    factor = 1.0 if bank.scales is None else float(bank.scales[0])
+    return OnCard(data, part.bias, bank.quant_type, bank.rows, bank.columns, factor)

@@ -17,13 +17,17 @@ _HALF_BYTES = 2
 
 
 class OnCard(NamedTuple):
-    """A matrix (rows, columns) in quant blocks and its bias (rows,), where the card has them."""
+    """A matrix (rows, columns) in quant blocks and its bias (rows,), where the card has them.
+
+    `factor`: what the blocks say is to be multiplied by.
+    """
 
     data: Span
     bias: Span | None
     quant_type: QuantType
     rows: int
     columns: int
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class HalfProducts:
         residual: Span | None = None,
         scale: float = 1.0,
     ) -> Iterator[Call]:
-        """out (tokens, rows) = residual + scale * (W x + bias)."""
+        """out (tokens, rows) = residual + scale * (factor * W x + bias)."""
         rows, scales, halves, result = self._spans()
         yield dequantise.dequantise(
             matrix.data,
@@ -68,6 +72,7 @@ class HalfProducts:
             tokens=tokens,
             width=matrix.rows,
             scale=scale,
+            factor=matrix.factor,
         )
 
     def _spans(self) -> list[Span]:

@@ -33,15 +33,19 @@ def from_half(
     tokens: int,
     width: int,
     scale: float,
+    factor: float = 1.0,
 ) -> Launch:
-    """out = residual + scale * (y * scales + bias); out, residual (T, width), bias (width,).
+    """out = residual + scale * (factor * y * scales + bias); bias (width,).
 
-    y f16 (T, width); scales (T,) are `to_half`'s. `out` may be the residual.
+    out, residual and y, f16, (T, width); scales (T,) are `to_half`'s. `out` may be the residual.
     """
     return Launch(
         Kernel("half_rows", "from_half"),
         grid=(tokens, -(-width // _THREADS), 1),
         block=_THREADS,
-        arguments=(y, scales, bias, residual, out, np.int32(width), np.float32(scale)),
+        arguments=(
+            *(y, scales, bias, residual, out),
+            *(np.int32(width), np.float32(factor), np.float32(scale)),
+        ),
         writes=frozenset({4} | ({3} if residual == out else set())),
     )

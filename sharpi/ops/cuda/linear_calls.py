@@ -9,7 +9,7 @@ from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard, 
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.unsupported import check_type, refuse
+from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Matrix
 
@@ -49,8 +49,6 @@ def linear(
 def want_matrix(recording: Recording, matrix: Matrix) -> None:
     """Remembers what a product with this matrix needs on the card."""
     check_type(matrix.quant_type)
-    if matrix.scale != 1:
-        refuse("factors of whole matrices")
     recording.weights.want(matrix.data)
     if matrix.bias is not None:
         recording.weights.want(matrix.bias)
@@ -94,7 +92,7 @@ class _Linear:
         for part in parts:
             m = part.matrix
             data, bias = at.weights.span(m.data), at.weights.optional(m.bias)
-            on_card = OnCard(data, bias, m.quant_type, m.rows, m.columns)
+            on_card = OnCard(data, bias, m.quant_type, m.rows, m.columns, m.scale)
             yield from halves.product(on_card, at.of(part.out), rows, residual, self.scale)
 
     def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
@@ -112,8 +110,8 @@ class _Linear:
 
     def _matvec_part(self, part: Part) -> MatvecPart:
         weights, m = self.recording.weights, part.matrix
-        bias = weights.optional(m.bias)
-        return MatvecPart(weights.span(m.data), bias, self.recording.of(part.out), m.rows)
+        data, bias = weights.span(m.data), weights.optional(m.bias)
+        return MatvecPart(data, bias, self.recording.of(part.out), m.rows, m.scale)
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:

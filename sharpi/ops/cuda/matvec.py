@@ -18,17 +18,22 @@ from sharpi.ops.cuda.lanes import (
 )
 
 MAX_PARTS = 3
-_FIRST_OUT, _ARGUMENTS_OF_PART = 3, 4
+_FIRST_OUT, _ARGUMENTS_OF_PART = 3, 5
+_NO_PART = (None, None, None, np.int32(0), np.float32(0))
 
 
 @dataclass(frozen=True, slots=True)
 class MatvecPart:
-    """A matrix (rows, columns) in quant blocks, its bias (rows,) and its result (T, rows)."""
+    """A matrix (rows, columns) in quant blocks, its bias (rows,) and its result (T, rows).
+
+    `factor`: what the blocks say is to be multiplied by.
+    """
 
     weights: Span
     bias: Span | None
     out: Span
     rows: int
+    factor: float = 1.0
 
 
 def matvec(
@@ -42,7 +47,7 @@ def matvec(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """out (T, rows) = residual + scale * (W x + bias), for one to three matrices of one type.
+    """out (T, rows) = residual + scale * (factor * W x + bias), up to three matrices of a type.
 
     `x`: activation rows, or floats (T, columns) when `planes` is 0 or the weights are floats.
     Columns: a multiple of the type's block; of float types any even number.
@@ -59,7 +64,7 @@ def matvec(
         arguments=(
             x,
             *(value for part in parts for value in _part(part)),
-            *((None, None, None, np.int32(0)) * (MAX_PARTS - len(parts))),
+            *(_NO_PART * (MAX_PARTS - len(parts))),
             *(residual, np.float32(scale), np.int32(tokens)),
             *(np.int32(columns), np.int32(planes)),
             *(np.int32(bits(lanes)), np.int32(bits(tile))),
@@ -69,4 +74,4 @@ def matvec(
 
 
 def _part(part: MatvecPart) -> tuple[Argument, ...]:
-    return part.weights, part.bias, part.out, np.int32(part.rows)
+    return part.weights, part.bias, part.out, np.int32(part.rows), np.float32(part.factor)

@@ -12,6 +12,7 @@ from sharpi.ops.cuda.attention_calls import attend
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.feed_forward import FeedForward
 from sharpi.ops.cuda.feed_forward_calls import feed_forward
+from sharpi.ops.cuda.head_linear_calls import head_linear
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.linear_calls import Part, linear
 from sharpi.ops.cuda.program import CardProgram
@@ -19,11 +20,12 @@ from sharpi.ops.cuda.recorder_rows import RowsOnCard
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
-from sharpi.ops.cuda.unsupported import UnsupportedOnCard, check_type, refuse
+from sharpi.ops.cuda.unsupported import UnsupportedOnCard, check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
+    Bank,
     ExpertBanks,
     FloatArray,
     Matrix,
@@ -91,8 +93,6 @@ class CardRecorder(RowsOnCard, UnsupportedOnCard):
         shape: AttentionShape,
         sinks: FloatArray | None = None,
     ) -> Value:
-        if shape.is_chunked:
-            refuse("attention in chunks")
         return attend(self._recording, self._cache, self._inputs, (q, k, v), shape, sinks)
 
     def route(self, logits: Value, router: Router) -> tuple[Value, Value]:
@@ -143,6 +143,9 @@ class CardRecorder(RowsOnCard, UnsupportedOnCard):
         ids, weights = route or (None, None)
         what = FeedForward(banks, activation, ids, weights, residual, scale)
         return feed_forward(self._recording, self._banks, x, what)
+
+    def head_linear(self, x: Value, bank: Bank) -> Value:
+        return head_linear(self._recording, self._banks, x, bank)
 
     def gated_expert(
         self, x: Value, banks: ExpertBanks, activation: Activation, weight: Value, residual: Value

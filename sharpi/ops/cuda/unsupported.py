@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.values import Value
-from sharpi.ops.interface import Bank, FloatArray
+from sharpi.ops.interface import FloatArray
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
 CARD_TYPES: Final = frozenset(
@@ -51,6 +51,3 @@ class UnsupportedOnCard:
         self, xbc: Value, dt: Value, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
     ) -> Value:
         refuse("Mamba-2 layers")
-
-    def head_linear(self, x: Value, bank: Bank) -> Value:
-        refuse("latent attention")
