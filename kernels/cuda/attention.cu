@@ -12,17 +12,19 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
                                             const uint8_t* values, const int* page_table,
                                             const int* positions, float* scratch, int num_heads,
                                             int heads_each, int key_dim, int value_dim, float scale,
-                                            int window, float soft_cap) {
+                                            int window, int is_chunked, float soft_cap) {
   __shared__ SpanShared<HEADS> shared;
   __shared__ const uint8_t *key_pages[kSpanPages], *value_pages[kSpanPages];
   const int group = num_heads / gridDim.y, tiles = (group + heads_each - 1) / heads_each;
   const int span = blockIdx.x / tiles, tile = blockIdx.x % tiles, token = blockIdx.z;
   const int begin = span * kSpan;
-  const int first = max(0, first_visible(positions[token], window) - begin);
+  const int first = max(0, first_visible(positions[token], window, is_chunked) - begin);
   const int last = min(kSpan - 1, positions[token] - begin);
   if (last < first) return;
   find_pages<Kv>(key_pages, keys, page_table + span * kSpanPages, first, last, key_dim);
-  find_pages<Kv>(value_pages, values, page_table + span * kSpanPages, first, last, value_dim);
+  const int value_stride = values ? value_dim : key_dim;
+  find_pages<Kv>(value_pages, values ? values : keys, page_table + span * kSpanPages, first, last,
+                 value_stride);
   __syncthreads();
   const int head = blockIdx.y * group + tile * heads_each;
   const int count = min(heads_each, group - tile * heads_each);
@@ -36,22 +38,23 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
     if (threadIdx.x % kWarp == 0) partials.state(item + warp, span) = state;
   }
   __syncthreads();
-  const SpanRows<Kv> rows{value_pages, value_dim, first, last};
-  mix(shared, rows, count, [&](int h) { return partials.value(item + h, span); });
+  const SpanRows<Kv> rows{value_pages, value_stride, first, last};
+  mix(shared, rows, value_dim, count, [&](int h) { return partials.value(item + h, span); });
 }
 
 }  // namespace sharpi
 
-// queries: (T, num_heads, key_dim); keys, values: the pages of one layer; scratch: Partials.
+// queries: (T, num_heads, key_dim); keys, values: the pages of one layer, without values those that
+// begin the keys; scratch: Partials.
 // Grid (spans * tiles, KV heads, T), where a KV head's query heads are `tiles` times heads_each.
 #define ATTENTION(NAME, KV, HEADS)                                                                \
-  KERNEL __launch_bounds__(256, 2)                                                                \
-      NAME(const float* queries, const uint8_t* keys, const uint8_t* values,                      \
-           const int* page_table, const int* positions, float* scratch, int num_heads,            \
-           int heads_each, int key_dim, int value_dim, float scale, int window, float soft_cap) { \
+  KERNEL __launch_bounds__(256, 2) NAME(                                                          \
+      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_table,    \
+      const int* positions, float* scratch, int num_heads, int heads_each, int key_dim,           \
+      int value_dim, float scale, int window, int is_chunked, float soft_cap) {                   \
     sharpi::attend_span<sharpi::KV, HEADS>(queries, keys, values, page_table, positions, scratch, \
                                            num_heads, heads_each, key_dim, value_dim, scale,      \
-                                           window, soft_cap);                                     \
+                                           window, is_chunked, soft_cap);                         \
   }
 #define ATTENTION_OF_TYPE(TYPE, KV)         \
   ATTENTION(attention_heads1_##TYPE, KV, 1) \

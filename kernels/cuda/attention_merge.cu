@@ -27,10 +27,10 @@ struct Softmax {
 KERNEL __launch_bounds__(256)
     attention_merge(const float* scratch, const int* positions, const float* sinks, float* out,
                     uint8_t* rounded, int num_heads, int set, int max_spans, int value_dim,
-                    int window, int planes) {
+                    int window, int is_chunked, int planes) {
   using namespace sharpi;
   const int token = blockIdx.y, columns = num_heads * value_dim;
-  const int begin = first_visible(positions[token], window) / kSpan;
+  const int begin = first_visible(positions[token], window, is_chunked) / kSpan;
   const int end = positions[token] / kSpan + 1;
   const Partials partials((float*)scratch, gridDim.y * num_heads, max_spans, value_dim);
   for (int i = threadIdx.x; i < set * value_dim; i += blockDim.x) {

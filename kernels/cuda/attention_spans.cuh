@@ -30,9 +30,11 @@ struct Partials {
   }
 };
 
-// The first position that a query sees; `window` 0 sees everything.
-__device__ __forceinline__ int first_visible(int position, int window) {
-  return window > 0 ? max(0, position - window + 1) : 0;
+// The first position that a query sees: it has a window of so many, or the chunk of so many that it
+// is in; `window` 0 sees everything.
+__device__ __forceinline__ int first_visible(int position, int window, int is_chunked) {
+  if (window == 0) return 0;
+  return is_chunked ? position - position % window : max(0, position - window + 1);
 }
 
 }  // namespace sharpi

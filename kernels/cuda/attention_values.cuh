@@ -39,11 +39,11 @@ __device__ __forceinline__ void load_run(const SpanRows<Kv>& values, int row, in
   for (int i = 0; i < kRun; i++) loads[i] = values.load_4(row + i, from);
 }
 
-// The weighted values of `count` heads, dim floats at out(head).
+// The weighted values of `count` heads, the first `dim` of a row, at out(head).
 template <class Kv, int HEADS, class Out>
-__device__ __forceinline__ void mix(SpanShared<HEADS>& shared, const SpanRows<Kv>& values,
+__device__ __forceinline__ void mix(SpanShared<HEADS>& shared, const SpanRows<Kv>& values, int dim,
                                     int count, Out out) {
-  const int quads = (values.dim + kQuad - 1) / kQuad, width = quads * kQuad;
+  const int quads = (dim + kQuad - 1) / kQuad, width = quads * kQuad;
   const int runs = kThreads / quads, run = threadIdx.x / quads, quad = threadIdx.x % quads;
   float sums[HEADS][kQuad] = {};
   uint2 loads[kRun];
@@ -61,7 +61,7 @@ __device__ __forceinline__ void mix(SpanShared<HEADS>& shared, const SpanRows<Kv
   __syncthreads();
   for (int i = threadIdx.x; i < count * width; i += kThreads) {
     const int head = i / width, d = i % width;
-    if (d >= values.dim) continue;
+    if (d >= dim) continue;
     float sum = 0.f;
     for (int r = 0; r < runs; r++) sum += shared.sums[head][r * width + d];
     out(head)[d] = sum;

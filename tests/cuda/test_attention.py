@@ -27,6 +27,8 @@ class Case:
     soft_cap: float = 0.0
     has_sinks: bool = False
     kv_type: KvType = "f16"
+    is_chunked: bool = False
+    values_in_keys: bool = False
 
     @property
     def scale(self) -> float:
@@ -42,10 +44,11 @@ class Case:
     def cache(self) -> tuple[Array, Array]:
         """Keys and values (positions, KV heads, dim), before they are rounded."""
         rng, count = self.rng(), max(self.positions) + 1
-        return (
-            rng.normal(0, 1.5, (count, self.num_kv_heads, self.key_dim)).astype(np.float32),
-            rng.normal(0, 1.5, (count, self.num_kv_heads, self.value_dim)).astype(np.float32),
+        keys, values = (
+            rng.normal(0, 1.5, (count, self.num_kv_heads, dim)).astype(np.float32)
+            for dim in (self.key_dim, self.value_dim)
         )
+        return keys, keys[..., : self.value_dim] if self.values_in_keys else values
 
     def sinks(self) -> Array | None:
         return (
@@ -63,7 +66,10 @@ class Case:
         if self.soft_cap:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         distance = np.array(self.positions)[:, None] - np.arange(len(keys))
-        visible = (distance >= 0) & ((distance < self.window) | (self.window == 0))
+        seen = np.array(self.positions)[:, None] + 1
+        if self.window:
+            seen = (seen - 1) % self.window + 1 if self.is_chunked else np.array(self.window)
+        visible = (distance >= 0) & (distance < seen)
         scores = np.where(visible[:, None], scores, -np.inf)
         sinks = self.sinks()
         peak = scores.max(axis=-1, keepdims=True)
@@ -93,7 +99,9 @@ def attend(
     launches = attention(
         upload(device, queries),
         upload(device, pack_pages(keys, case.kv_type, table, num_pages + 2)),
-        upload(device, pack_pages(values, case.kv_type, table, num_pages + 2)),
+        None
+        if case.values_in_keys
+        else upload(device, pack_pages(values, case.kv_type, table, num_pages + 2)),
         *(out, rounded, scratch),
         **sizes,
         page_table=upload(device, table),
@@ -102,6 +110,7 @@ def attend(
         key_dim=case.key_dim,
         scale=case.scale,
         window=case.window,
+        is_chunked=case.is_chunked,
         soft_cap=case.soft_cap,
         sinks=None if sinks is None else upload(device, sinks),
         kv_type=case.kv_type,
@@ -139,6 +148,23 @@ def test_groups(device: Device, num_heads: int, num_kv_heads: int, kv_type: KvTy
 )
 def test_dims(device: Device, key_dim: int, value_dim: int) -> None:
     check(device, Case((90,), 3, 1, key_dim, value_dim))
+
+
+@pytest.mark.parametrize("window", [1, 24, 300])
+@pytest.mark.parametrize("position", [0, 23, 24, 300, 599])
+def test_chunks(device: Device, window: int, position: int) -> None:
+    check(device, Case((position,), window=window, is_chunked=True))
+
+
+@pytest.mark.parametrize(
+    ("key_dim", "value_dim", "kv_type"),
+    [(56, 40, "f16"), (576, 512, "f16"), (70, 66, "f16"), (96, 64, "q8_0")],
+)
+def test_values_that_begin_the_keys(
+    device: Device, key_dim: int, value_dim: int, kv_type: KvType
+) -> None:
+    case = Case((3, 300), 10, 1, key_dim, value_dim, kv_type=kv_type, values_in_keys=True)
+    check(device, case)
 
 
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(32, 32), (96, 160), (256, 256)])

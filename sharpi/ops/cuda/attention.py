@@ -23,7 +23,7 @@ def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions:
 def attention(
     q: Span,
     keys: Span,
-    values: Span,
+    values: Span | None,
     out: Span | None,
     rounded: Span | None,
     scratch: Span,
@@ -37,6 +37,7 @@ def attention(
     value_dim: int,
     scale: float,
     window: int,
+    is_chunked: bool = False,
     soft_cap: float,
     sinks: Span | None,
     kv_type: KvType,
@@ -47,7 +48,8 @@ def attention(
 
     Into floats `out` and/or `rounded` activation rows. keys, values: a layer's pages
     (kernels/cuda/kv_cache.cuh), with the tokens' own already in them; page_table int32, positions
-    int32 (T,), all under max_positions. `window` 0 sees everything, `soft_cap` 0 is none; sinks
+    int32 (T,), all under max_positions. Without values those are the first of each key. `window` 0
+    sees everything, one that `is_chunked` begins at a multiple of it; `soft_cap` 0 is none; sinks
     (num_heads,): one more score in each denominator. Dims are even, of q8_0 multiples of 32;
     value_dim is at most 1024.
     """
@@ -62,7 +64,8 @@ def attention(
         arguments=(
             *(q, keys, values, page_table, positions, scratch),
             *(np.int32(num_heads), np.int32(heads_each), np.int32(key_dim), np.int32(value_dim)),
-            *(np.float32(scale), np.int32(window), np.float32(soft_cap)),
+            *(np.float32(scale), np.int32(window), np.int32(is_chunked)),
+            np.float32(soft_cap),
         ),
         writes=frozenset({5}),
     )
@@ -74,7 +77,7 @@ def attention(
         arguments=(
             *(scratch, positions, sinks, out, rounded),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
-            *(np.int32(value_dim), np.int32(window), np.int32(planes)),
+            *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
         ),
         writes=frozenset({3, 4}),
     )

@@ -18,10 +18,10 @@ _BLOCK = 32
 
 
 class LayerKv(NamedTuple):
-    """One layer's pages."""
+    """One layer's pages; without values those are in the keys."""
 
     keys: Span
-    values: Span
+    values: Span | None
 
 
 def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
@@ -30,11 +30,15 @@ def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
     return num_heads * PAGE_POSITIONS * row
 
 
+def _dims(shape: AttentionShape) -> tuple[int, ...]:
+    """Widths of what is stored of a position and KV head: keys, and values if they are apart."""
+    return (shape.key_dim,) if shape.values_in_keys else (shape.key_dim, shape.value_dim)
+
+
 def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: KvType) -> int:
     """Bytes of one layer's pages, as they are allocated."""
     return sum(
-        aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kv_type))
-        for dim in (shape.key_dim, shape.value_dim)
+        aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kv_type)) for dim in _dims(shape)
     )
 
 
@@ -56,9 +60,9 @@ class CardKvCache:
         self.layers: dict[int, LayerKv] = {}
         at = 0
         for shape in shapes:
-            parts = []
-            for dim in (shape.key_dim, shape.value_dim):
+            spans = []
+            for dim in _dims(shape):
                 size = num_pages * page_bytes(shape.num_kv_heads, dim, kv_type)
-                parts.append(Span(memory, at, size))
+                spans.append(Span(memory, at, size))
                 at += aligned(size)
-            self.layers[shape.layer] = LayerKv(*parts)
+            self.layers[shape.layer] = LayerKv(spans[0], None if len(spans) == 1 else spans[1])
