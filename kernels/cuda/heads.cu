@@ -30,37 +30,66 @@ __device__ __forceinline__ void rotate_head(float* row, const float* cosines, in
   __syncwarp();
 }
 
-// Where a prepared head goes: `Place` of the launcher.
-enum HeadPlace { kBackInPlace = 0, kCacheF16 = 1, kCacheQ8_0 = 2 };
+// Equal heads of one kind: queries, keys or values.
+struct HeadGroup {
+  float* x;             // (T, heads, dim)
+  const float* weight;  // (dim,), or (heads, dim) with a stride of dim; null: no norm
+  const float* angles;  // (T, 2, half); null: no rotation
+  uint8_t* pages;       // one layer's keys or values in the KV cache; null: back into x
+  int heads, dim, weight_stride, half;
+  float epsilon;
+};
+
+// The group that head `head` of a token is in; `head` becomes its number there.
+__device__ __forceinline__ HeadGroup group_of(const HeadGroup& a, const HeadGroup& b,
+                                              const HeadGroup& c, int& head) {
+  if (head < a.heads) return a;
+  head -= a.heads;
+  if (head < b.heads) return b;
+  head -= b.heads;
+  return c;
+}
 
 }  // namespace sharpi
 
-// x: (T, num_heads, dim). weight: (dim,), or (num_heads, dim) with a stride of dim; null: no norm.
-// angles: (T, 2, half); null: no rotation. place: back into x, or into the KV cache: `pages` of one
-// layer's keys or values, by page_table and positions (T,). Dynamic shared memory: four heads.
-// Grid: all tokens' heads by four.
+// One to three groups of the same tokens; those without heads are none. The KV cache by page_table
+// and positions (T,), is_q8_0 or f16. Dynamic shared memory: four rows of row_floats. Grid: all
+// tokens' heads by four.
+#define HEAD_GROUP(g)                                                                      \
+  float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g,      \
+      int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g
+#define AS_HEAD_GROUP(g)                                                                   \
+  {                                                                                        \
+    x_##g, weight_##g, angles_##g, pages_##g, heads_##g, dim_##g, weight_stride_##g,       \
+        half_##g, epsilon_##g                                                              \
+  }
 KERNEL __launch_bounds__(128)
-    heads(float* x, const float* weight, const float* angles, uint8_t* pages, const int* page_table,
-          const int* positions, int tokens, int num_heads, int dim, int weight_stride, int half,
-          int interleaved, float epsilon, int place) {
+    heads(HEAD_GROUP(a), HEAD_GROUP(b), HEAD_GROUP(c), const int* page_table, const int* positions,
+          int tokens, int interleaved, int is_q8_0, int row_floats) {
   using namespace sharpi;
   DYN_SHARED(float, rows);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int item = blockIdx.x * kHeadsEach + warp;
-  const int token = item / num_heads, head = item % num_heads;
+  const int item = blockIdx.x * kHeadsEach + warp, heads_each = heads_a + heads_b + heads_c;
+  const int token = item / heads_each;
   if (token >= tokens) return;
-  float* row = rows + size_t(warp) * dim;
-  float* home = x + size_t(item) * dim;
+  int head = item % heads_each;
+  const HeadGroup group =
+      group_of(AS_HEAD_GROUP(a), AS_HEAD_GROUP(b), AS_HEAD_GROUP(c), head);
+  const int dim = group.dim;
+  float* row = rows + size_t(warp) * row_floats;
+  float* home = group.x + (size_t(token) * group.heads + head) * dim;
   for (int i = lane; i < dim; i += kWarp) row[i] = home[i];
   __syncwarp();
-  if (weight) norm_head(row, weight + size_t(head) * weight_stride, dim, epsilon);
-  if (angles) rotate_head(row, angles + size_t(token) * 2 * half, half, interleaved);
-  if (place == kBackInPlace) {
+  if (group.weight)
+    norm_head(row, group.weight + size_t(head) * group.weight_stride, dim, group.epsilon);
+  if (group.angles)
+    rotate_head(row, group.angles + size_t(token) * 2 * group.half, group.half, interleaved);
+  if (!group.pages) {
     for (int i = lane; i < dim; i += kWarp) home[i] = row[i];
     return;
   }
   const int at = positions[token] % kPage, page = page_table[positions[token] / kPage];
-  if (place == kCacheF16)
-    KvF16::store(pages + kv_head_at<KvF16>(page, num_heads, head, dim), at, dim, row);
-  else KvQ8_0::store(pages + kv_head_at<KvQ8_0>(page, num_heads, head, dim), at, dim, row);
+  if (is_q8_0)
+    KvQ8_0::store(group.pages + kv_head_at<KvQ8_0>(page, group.heads, head, dim), at, dim, row);
+  else KvF16::store(group.pages + kv_head_at<KvF16>(page, group.heads, head, dim), at, dim, row);
 }

@@ -54,7 +54,7 @@ def heads(device: Device) -> Result:
     x, angles = random_tokens(2, 3 * 80), random_tokens(2, 2 * 40)
     span = upload(device, x)
     rope = head.HeadRope(upload(device, angles), 40)
-    device.launch(head.heads(span, tokens=2, num_heads=3, head_dim=80, rope=rope))
+    device.launch(head.heads([head.HeadGroup(span, 3, 80, rope=rope)], tokens=2))
     return read(device, span, np.float32, x.shape)
 
 

@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 from kv_pages import PAGE, page_bytes, unpack_row
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.heads import CacheTarget, HeadNorm, HeadRope, KvType, heads
+from sharpi.ops.cuda.heads import CachePlace, HeadGroup, HeadNorm, HeadRope, KvType, heads
 from sharpi.ops.reference import ReferenceOps
 
 EPSILON = 1e-5
@@ -45,8 +45,7 @@ def test_in_place(
     span = upload(device, x)
     norm = HeadNorm(upload(device, weight), EPSILON, per_head)
     rope = HeadRope(upload(device, angles), half, interleaved)
-    sizes = {"tokens": 3, "num_heads": num_heads, "head_dim": dim}
-    device.launch(heads(span, **sizes, norm=norm, rope=rope, cache=None))
+    device.launch(heads([HeadGroup(span, num_heads, dim, norm, rope)], tokens=3))
     want = _want(x, weight, angles, interleaved)
     np.testing.assert_allclose(read(device, span, np.float32, x.shape), want, rtol=3e-6, atol=3e-6)
 
@@ -57,7 +56,7 @@ def test_either_alone(device: Device, has_norm: bool) -> None:
     span = upload(device, x)
     norm = HeadNorm(upload(device, weight), EPSILON, False) if has_norm else None
     rope = None if has_norm else HeadRope(upload(device, angles), 24, False)
-    device.launch(heads(span, tokens=3, num_heads=5, head_dim=96, norm=norm, rope=rope, cache=None))
+    device.launch(heads([HeadGroup(span, 5, 96, norm, rope)], tokens=3))
     want = _want(x, weight if has_norm else None, None if has_norm else angles, False)
     np.testing.assert_allclose(read(device, span, np.float32, x.shape), want, rtol=3e-6, atol=3e-6)
 
@@ -71,11 +70,11 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
     x[1, 0, :32] = 0  # a block of zeros has no scale
     size, table = page_bytes(kv_type, num_heads, dim), np.array([4, 0, 0, 2], np.int32)
     pages = empty(device, 5 * size)
-    target = CacheTarget(pages, upload(device, table), upload(device, POSITIONS), kv_type)
+    place = CachePlace(upload(device, table), upload(device, POSITIONS), kv_type)
     source = upload(device, x)
     rope = HeadRope(upload(device, angles), 16, False)
-    sizes = {"tokens": 3, "num_heads": num_heads, "head_dim": dim}
-    device.launch(heads(source, **sizes, norm=None, rope=rope, cache=target))
+    group = HeadGroup(source, num_heads, dim, None, rope, pages)
+    device.launch(heads([group], tokens=3, place=place))
     np.testing.assert_array_equal(read(device, source, np.float32, x.shape), x)
     bits = read(device, pages, np.uint8, (5, size))
     for position, want in zip(POSITIONS, _want(x, None, angles, False), strict=True):
@@ -88,10 +87,42 @@ def test_cache_leaves_other_positions_alone(device: Device) -> None:
     size = page_bytes("q8_0", 1, 32)
     pages = upload(device, np.full(size, 7, np.uint8))
     positions = upload(device, np.array([5], np.int32))
-    target = CacheTarget(pages, upload(device, np.zeros(1, np.int32)), positions, "q8_0")
+    place = CachePlace(upload(device, np.zeros(1, np.int32)), positions, "q8_0")
     x = upload(device, _values(1, 1, 32))
-    device.launch(heads(x, tokens=1, num_heads=1, head_dim=32, norm=None, rope=None, cache=target))
+    device.launch(heads([HeadGroup(x, 1, 32, pages=pages)], tokens=1, place=place))
     changed = np.flatnonzero(read(device, pages, np.uint8, (size,)) != 7)
     where = {*range(5 * 32, 6 * 32), *range(PAGE * 32 + 10, PAGE * 32 + 12)}
     assert set(changed.tolist()) <= where
     assert len(changed) > 30
+
+
+def test_groups_together_are_what_they_are_alone(device: Device) -> None:
+    """Queries in place, keys and values of other sizes into the cache."""
+    table, positions = upload(device, np.array([0, 1, 1, 2], np.int32)), upload(device, POSITIONS)
+    place = CachePlace(table, positions)
+    weight, rope = upload(device, _values(64)), HeadRope(upload(device, _angles(16)), 16, True)
+    norm = HeadNorm(weight, EPSILON)
+
+    def groups() -> list[HeadGroup]:
+        sizes = ((5, 64), (2, 64), (2, 48))
+        spans = [upload(device, _values(3, count, dim)) for count, dim in sizes]
+        pages = [
+            upload(device, np.zeros((3, page_bytes("f16", count, dim)), np.uint8))
+            for count, dim in sizes
+        ]
+        return [
+            HeadGroup(spans[0], 5, 64, norm, rope),
+            HeadGroup(spans[1], 2, 64, None, rope, pages[1]),
+            HeadGroup(spans[2], 2, 48, pages=pages[2]),
+        ]
+
+    together, alone = groups(), groups()
+    device.launch(heads(together, tokens=3, place=place))
+    for group in alone:
+        device.launch(heads([group], tokens=3, place=place))
+    for one, other in zip(together, alone, strict=True):
+        for span, same in ((one.x, other.x), (one.pages, other.pages)):
+            if span is not None and same is not None:
+                shape = (span.num_bytes,)
+                found = read(device, span, np.uint8, shape)
+                np.testing.assert_array_equal(found, read(device, same, np.uint8, shape))

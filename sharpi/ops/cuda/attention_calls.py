@@ -1,16 +1,17 @@
 """Attention of a recording: heads normed and rotated on their way into the KV cache."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharpi.device.device import AttendShape
+from sharpi.device.launch import Span
 from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import attention, heads
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
-from sharpi.ops.cuda.heads import CacheTarget
+from sharpi.ops.cuda.heads import CachePlace
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
 from sharpi.ops.interface import AttentionShape, FloatArray
@@ -31,7 +32,8 @@ def attend(
 ) -> Value:
     """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,).
 
-    Without k and v the layer reads what an earlier one stored.
+    Without k and v the layer reads what an earlier one stored; without v alone the values are in
+    the keys.
     """
     if sinks is not None:
         recording.weights.want(sinks)
@@ -78,15 +80,18 @@ class _Attention:
     def calls(self, extent: Extent) -> Iterator[Call]:
         s, layer = self.shape, self.cache.layers[self.shape.layer]
         q, k, v = self.qkv
+        groups = []
         if self.pending[0] is not None:
-            yield self._heads(q, self.pending[0], s.num_heads, None, extent.tokens)
+            groups.append(head_group(self.recording, q, self.pending[0], s.num_heads))
         stored = ((k, self.pending[1], layer.keys), (v, self.pending[2], layer.values))
         for value, pending, pages in stored:
-            if value is not None:
-                target = self._target(pages)
-                yield self._heads(value, pending, s.num_kv_heads, target, extent.tokens)
-        if self._is_fused(extent):
-            yield self._fused(extent)
+            if value is not None and pages is not None:
+                group = head_group(self.recording, value, pending, s.num_kv_heads)
+                groups.append(replace(group, pages=pages))
+        if groups:
+            yield heads.heads(groups, tokens=extent.tokens, place=self._place)
+        if layer.values is not None and self._is_fused(extent):
+            yield self._fused(extent, layer.keys, layer.values)
             yield from self.recording.round(self.out, extent)
             return
         for first in range(0, extent.tokens, self.at_once):
@@ -102,36 +107,18 @@ class _Attention:
         is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
         return extent.tokens >= PRODUCT_TOKENS and is_plain and sees_all and fits and is_known
 
-    def _fused(self, extent: Extent) -> Call:
-        s, layer = self.shape, self.cache.layers[self.shape.layer]
+    def _fused(self, extent: Extent, keys: Span, values: Span) -> Call:
+        s = self.shape
         shape = AttendShape(
             extent.tokens, extent.end, s.num_heads, s.num_kv_heads, s.key_dim, s.value_dim, s.scale
         )
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
-        return Attend(q, layer.keys, layer.values, self.inputs.page_table, out, shape)
+        return Attend(q, keys, values, self.inputs.page_table, out, shape)
 
-    def _target(self, pages: Span) -> CacheTarget:
+    @property
+    def _place(self) -> CachePlace:
         inputs = self.inputs
-        return CacheTarget(pages, inputs.page_table, inputs.positions, self.cache.kv_type)
-
-    def _heads(
-        self,
-        value: Value,
-        pending: PendingHeads | None,
-        num_heads: int,
-        target: CacheTarget | None,
-        tokens: int,
-    ) -> Call:
-        pending = pending or PendingHeads()
-        return heads.heads(
-            self.recording.of(value),
-            tokens=tokens,
-            num_heads=num_heads,
-            head_dim=value.width // num_heads,
-            norm=pending.norm() if pending.norm else None,
-            rope=pending.rope() if pending.rope else None,
-            cache=target,
-        )
+        return CachePlace(inputs.page_table, inputs.positions, self.cache.kv_type)
 
     def _attend(self, first: int, count: int, max_positions: int) -> tuple[Call, Call]:
         s, at, out = self.shape, self.recording, self.out
@@ -155,6 +142,7 @@ class _Attention:
             value_dim=s.value_dim,
             scale=s.scale,
             window=s.window,
+            is_chunked=s.is_chunked,
             soft_cap=s.soft_cap,
             kv_type=self.cache.kv_type,
             planes=at.planes,

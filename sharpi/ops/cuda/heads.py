@@ -1,16 +1,22 @@
 """Starts of what is done to every head before attention: norm, rotation, KV cache."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 KvType = Literal["f16", "q8_0"]
 
 _HEADS_EACH: Final = 4
-_PLACES: Final[dict[KvType | None, int]] = {None: 0, "f16": 1, "q8_0": 2}
+_MAX_GROUPS: Final = 3
+_ARGUMENTS: Final = 9  # of a group, of which the fourth is its pages
+_PAGES: Final = 3
+_NO_GROUP: Final[tuple[Argument, ...]] = (
+    *(None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0), np.float32(0)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +41,64 @@ class HeadRope:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheTarget:
-    """One layer's keys or values in the KV cache (kernels/cuda/kv_cache.cuh), and where in it.
+class HeadGroup:
+    """Heads x (T, num_heads, head_dim), which are normed and then rotated in place.
+
+    With `pages`, one layer's keys or values in the KV cache, the result goes there instead.
+    """
+
+    x: Span
+    num_heads: int
+    head_dim: int
+    norm: HeadNorm | None = None
+    rope: HeadRope | None = None
+    pages: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlace:
+    """Where in the KV cache the tokens go (kernels/cuda/kv_cache.cuh).
 
     page_table int32: the page of positions 0..63, 64..127, ...; positions int32 (T,).
     """
 
-    pages: Span
     page_table: Span
     positions: Span
     kv_type: KvType = "f16"
 
 
-def heads(
-    x: Span,
-    *,
-    tokens: int,
-    num_heads: int,
-    head_dim: int,
-    norm: HeadNorm | None = None,
-    rope: HeadRope | None = None,
-    cache: CacheTarget | None = None,
-) -> Launch:
-    """Norms, then rotates each head of x (T, num_heads, head_dim): in place, or into the cache.
+def heads(groups: Sequence[HeadGroup], *, tokens: int, place: CachePlace | None = None) -> Launch:
+    """Prepares one to three groups for attention; RoPE pairs are the same kind in all.
 
-    With a cache, x stays as it is; head_dim is even, and a multiple of 32 for q8_0.
+    head_dim is even for what goes into the cache, and a multiple of 32 for q8_0.
     """
-    weight_stride = head_dim if norm is not None and norm.per_head else 0
+    row = max(group.head_dim for group in groups)
+    count = tokens * sum(group.num_heads for group in groups)
+    is_interleaved = any(group.rope is not None and group.rope.interleaved for group in groups)
     return Launch(
         Kernel("heads", "heads"),
-        grid=(-(-tokens * num_heads // _HEADS_EACH), 1, 1),
+        grid=(-(-count // _HEADS_EACH), 1, 1),
         block=32 * _HEADS_EACH,
         arguments=(
-            *(x, norm.weight if norm else None, rope.angles if rope else None),
-            *((cache.pages, cache.page_table, cache.positions) if cache else (None, None, None)),
-            *(np.int32(tokens), np.int32(num_heads), np.int32(head_dim), np.int32(weight_stride)),
-            *(np.int32(rope.half if rope else 0), np.int32(rope is not None and rope.interleaved)),
-            np.float32(norm.epsilon if norm else 0),
-            np.int32(_PLACES[cache.kv_type if cache else None]),
+            *(value for group in groups for value in _group(group)),
+            *(_NO_GROUP * (_MAX_GROUPS - len(groups))),
+            *((place.page_table, place.positions) if place else (None, None)),
+            *(np.int32(tokens), np.int32(is_interleaved)),
+            *(np.int32(place is not None and place.kv_type == "q8_0"), np.int32(row)),
         ),
-        writes=frozenset({3} if cache else {0}),
-        shared_bytes=_HEADS_EACH * head_dim * 4,
+        writes=frozenset(
+            _ARGUMENTS * i + (0 if group.pages is None else _PAGES)
+            for i, group in enumerate(groups)
+        ),
+        shared_bytes=_HEADS_EACH * row * 4,
+    )
+
+
+def _group(group: HeadGroup) -> tuple[Argument, ...]:
+    norm, rope = group.norm, group.rope
+    stride = group.head_dim if norm is not None and norm.per_head else 0
+    return (
+        *(group.x, norm.weight if norm else None, rope.angles if rope else None, group.pages),
+        *(np.int32(group.num_heads), np.int32(group.head_dim), np.int32(stride)),
+        *(np.int32(rope.half if rope else 0), np.float32(norm.epsilon if norm else 0)),
     )

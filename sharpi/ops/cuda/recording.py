@@ -10,6 +10,7 @@ from sharpi.ops.buffers import Buffer, place
 from sharpi.ops.cuda import heads, quantise
 from sharpi.ops.cuda.activations import PLANES, activation_bytes
 from sharpi.ops.cuda.card_weights import CardWeights
+from sharpi.ops.cuda.heads import HeadGroup
 from sharpi.ops.cuda.values import Calls, Extent, PendingHeads, Value
 from sharpi.ops.program import ProgramLimits
 
@@ -88,19 +89,13 @@ class Recording:
             return
         pending = self.take_pending(value)
         assert pending is not None
-        self.append(
-            lambda extent: [
-                heads.heads(
-                    self.of(value),
-                    tokens=extent.rows(value.rows),
-                    num_heads=pending.num_heads,
-                    head_dim=value.width // pending.num_heads,
-                    norm=pending.norm() if pending.norm else None,
-                    rope=pending.rope() if pending.rope else None,
-                    cache=None,
-                )
-            ]
-        )
+        num_heads = pending.num_heads
+
+        def calls(extent: Extent) -> Iterator[Launch]:
+            group = head_group(self, value, pending, num_heads)
+            yield heads.heads([group], tokens=extent.rows(value.rows))
+
+        self.append(calls)
 
     def take_pending(self, value: Value) -> PendingHeads | None:
         """What the next operation has to do to a value's heads itself."""
@@ -163,3 +158,12 @@ class Recording:
     def all_spans(self, buffers: Iterable[Buffer | None]) -> list[Span]:
         """Where buffers are that exist."""
         return [span for span in map(self.at, buffers) if span is not None]
+
+
+def head_group(
+    recording: Recording, value: Value, pending: PendingHeads | None, num_heads: int
+) -> HeadGroup:
+    """A value's heads with what is to be done to them, in place."""
+    norm = None if pending is None or pending.norm is None else pending.norm()
+    rope = None if pending is None or pending.rope is None else pending.rope()
+    return HeadGroup(recording.of(value), num_heads, value.width // num_heads, norm, rope)
