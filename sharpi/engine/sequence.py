@@ -68,6 +68,7 @@ class Sequence:
 
     def prefill(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """`extend` by a prompt; its beginning and shortly before its end are remembered."""
+        self._reserve(len(ids))
         self._catch_up()
         self.remember()
         if not self._state.is_empty and len(ids) >= _LONG_PROMPT:

@@ -65,6 +65,13 @@ def test_the_end_of_a_long_prompt_may_be_rewritten_cheaply(load: Load) -> None:
     assert np.array_equal(sequence.extend([5, 6]), fresh(engine, [*IDS[:395], 5, 6]))
 
 
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(load: Load) -> None:
+    sequence = Sequence(load("lfm2moe", context_size=320).runner)
+    with pytest.raises(ContextFullError):
+        sequence.prefill(IDS[:330])
+    assert sequence.tokens == []
+
+
 def test_a_context_shift_continues_as_a_fresh_prompt(load: Load) -> None:
     request = GenerationRequest(max_tokens=40, sampling=SamplingParams(temperature=0))
     engine = load("qwen3next", context_size=64, context_shift=True)
