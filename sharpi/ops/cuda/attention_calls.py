@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
-from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import attention, heads
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS

@@ -19,6 +19,7 @@ from sharpi.ops.cuda.feed_forward import (
 )
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard
 from sharpi.ops.cuda.lanes import takes_floats
+from sharpi.ops.cuda.linear_calls import want_source
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Bank
@@ -26,14 +27,9 @@ from sharpi.ops.interface import Bank
 
 def feed_forward(recording: Recording, banks: CardBanks, x: Value, what: FeedForward) -> Value:
     """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,)."""
-    for bank in what.first_half:
-        if takes_floats(bank.quant_type, recording.planes):
-            recording.floats(x)
-        else:
-            recording.rounded(x)
-    for value in (what.ids, what.weights, what.residual):
-        if value is not None:
-            recording.floats(value)
+    want_source(recording, x, what.first_half)
+    others = (what.ids, what.weights, what.residual)
+    recording.floats(*(value for value in others if value is not None))
     out = recording.value(what.banks.down.rows, x.rows)
     scratch = make_scratch(recording, x, what)
     if scratch.halves is not None:

@@ -11,7 +11,7 @@ from sharpi.ops.cuda.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
-from sharpi.ops.interface import Matrix
+from sharpi.ops.interface import Bank, Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ def linear(
     """Appends out = residual + scale * (W x + bias) for each part; a residual has one part."""
     for part in parts:
         want_matrix(recording, part.matrix)
+    want_source(recording, x, [part.matrix for part in parts])
     if residual is not None:
         recording.floats(residual)
-    want_source(recording, x, [part.matrix for part in parts])
     halves = None
     if x.rows is Rows.TOKENS:
         quantised = [
@@ -54,13 +54,13 @@ def want_matrix(recording: Recording, matrix: Matrix) -> None:
         recording.weights.want(matrix.bias)
 
 
-def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix]) -> None:
-    """Says in which forms x is read."""
-    for matrix in matrices:
-        if takes_floats(matrix.quant_type, recording.planes):
-            recording.floats(x)
-        else:
-            recording.rounded(x)
+def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix | Bank]) -> None:
+    """Says in which forms x is read: rounding it may take an operation, so that comes first."""
+    forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
+    if False in forms:
+        recording.rounded(x)
+    if True in forms:
+        recording.floats(x)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,9 +114,7 @@ class RowsOnCard:
 
     def _add_scaled(self, a: Value | None, b: Value, scale: float) -> Value:
         rec = self._recording
-        for value in (a, b):
-            if value is not None:
-                rec.floats(value)
+        rec.floats(*([b] if a is None else [a, b]))
         out = rec.value(b.width, b.rows)
 
         def calls(extent: Extent) -> Iterable[Call]:
@@ -190,8 +188,7 @@ class RowsOnCard:
 
     def join(self, first: Value, second: Value, groups: int = 1) -> Value:
         rec = self._recording
-        for value in (first, second):
-            rec.floats(value)
+        rec.floats(first, second)
         out = rec.value(first.width + second.width, first.rows)
         widths = first.width // groups, second.width // groups
 
@@ -204,8 +201,7 @@ class RowsOnCard:
 
     def gated(self, gate: Value, x: Value, activation: Activation) -> Value:
         rec = self._recording
-        for value in (gate, x):
-            rec.floats(value)
+        rec.floats(gate, x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
         def calls(extent: Extent) -> Iterable[Call]:

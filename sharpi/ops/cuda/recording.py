@@ -48,12 +48,13 @@ class Recording:
         """Adds an operation; called with the sizes of each step to come."""
         self._operations.append(calls)
 
-    def floats(self, value: Value) -> Value:
-        """Says that the next operation reads the floats; its heads are done by then."""
-        self._settle(value)
-        self._touch(value.floats)
-        value.is_read = True
-        return value
+    def floats(self, *values: Value) -> None:
+        """Says that the next operation reads these floats; their heads are done by then."""
+        for value in values:
+            self._settle(value)
+        for value in values:
+            self._touch(value.floats)
+            value.is_read = True
 
     def rounded(self, value: Value) -> Value:
         """Says that the next operation reads the rounded rows, and sees that they are made."""
