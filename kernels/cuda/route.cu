@@ -38,21 +38,22 @@ __device__ __forceinline__ void score_lanes(float (&x)[kEach], int scoring) {
   for (int i = 0; i < kEach; i++) x[i] = 1.f / (1.f + expf(-x[i]));
 }
 
-// The sum of a group's two best, in the order of floats.
-__device__ __forceinline__ int group_strength(const float* choice, int size) {
+// The sum of a group's two best, or its best alone, in the order of floats.
+__device__ __forceinline__ int group_strength(const float* choice, int size, bool counts_two) {
   float best = -infinity(), second = -infinity();
   for (int i = 0; i < size; i++) {
     second = fmaxf(second, fminf(best, choice[i]));
     best = fmaxf(best, choice[i]);
   }
-  return order_of(size > 1 ? best + second : best);
+  return order_of(counts_two && size > 1 ? best + second : best);
 }
 
 // Whether each group is one of the `groups_used` strongest, the first of equals, into `keeps`.
 __device__ __forceinline__ void rank_groups(const float* choice, int* strength, int* keeps,
-                                            int size, int num_groups, int groups_used) {
+                                            int size, int num_groups, int groups_used,
+                                            bool counts_two) {
   for (int g = threadIdx.x; g < num_groups; g += kWarp)
-    strength[g] = group_strength(choice + g * size, size);
+    strength[g] = group_strength(choice + g * size, size, counts_two);
   __syncwarp();
   for (int g = threadIdx.x; g < num_groups; g += kWarp) {
     int stronger = 0;
@@ -65,10 +66,11 @@ __device__ __forceinline__ void rank_groups(const float* choice, int* strength, 
 
 // Experts of the weaker groups come after all others.
 __device__ __forceinline__ void hide_weak_groups(int (&keys)[kEach], const float* choice,
-                                                 int experts, int num_groups, int groups_used) {
+                                                 int experts, int num_groups, int groups_used,
+                                                 bool counts_two) {
   __shared__ int strength[kMaxExperts], keeps[kMaxExperts];
   const int size = experts / num_groups;
-  rank_groups(choice, strength, keeps, size, num_groups, groups_used);
+  rank_groups(choice, strength, keeps, size, num_groups, groups_used, counts_two);
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
     const int e = threadIdx.x + i * kWarp;
@@ -146,7 +148,8 @@ KERNEL __launch_bounds__(32)
     keys[i] = order_of(choice[e]);
   }
   __syncwarp();
-  if (num_groups > 1) hide_weak_groups(keys, choice, experts, num_groups, groups_used);
+  if (num_groups > 1)
+    hide_weak_groups(keys, choice, experts, num_groups, groups_used, scoring != kSoftmax);
   int id = 0;
   float weight = 0.f;
   for (int r = 0; r < used; r++) {

@@ -53,12 +53,13 @@ def test_scorings(
     _check(device, _logits(tokens, experts), router)
 
 
+@pytest.mark.parametrize("scoring", [Scoring.SIGMOID, Scoring.SOFTMAX])
 @pytest.mark.parametrize("groups_used", [1, 3, 8])
 @pytest.mark.parametrize("experts", [256, 64, 8])
-def test_groups_and_bias(device: Device, experts: int, groups_used: int) -> None:
+def test_groups_and_bias(device: Device, experts: int, groups_used: int, scoring: Scoring) -> None:
     bias = np.random.default_rng(1).normal(0, 0.3, experts).astype(np.float32)
     used = min(8, experts // 8 * groups_used)
-    router = Router(experts, used, Scoring.SIGMOID, True, 2.5, bias, 8, groups_used)
+    router = Router(experts, used, scoring, True, 2.5, bias, 8, groups_used)
     _check(device, _logits(3, experts), router)
     _check(device, _logits(3, experts), replace(router, bias=None))
 
