@@ -406,6 +406,7 @@ CASES = (
         "ernie4_5-moe",
         "Ernie4_5_MoeForCausalLM",
         {
+            "intermediate_size": 128,
             "moe_num_experts": 8,
             "moe_k": 2,
             "moe_intermediate_size": 32,
@@ -448,6 +449,7 @@ CASES = (
         | {
             "n_group": 4,
             "topk_group": 2,
+            "num_nextn_predict_layers": 0,
             "use_qk_norm": True,
             "rope_parameters": HALF_ROTATED,
         },
@@ -606,6 +608,7 @@ CASES = (
         "deepseek2-lite",
         "DeepseekV2ForCausalLM",
         LATENT | {"q_lora_rank": None, "norm_topk_prob": False, "rope_parameters": LATENT_YARN},
+        llama_cpp_agrees=False,
     ),
     Case(
         "deepseek2-groups",
@@ -637,6 +640,7 @@ CASES = (
         "glm4.7-flash",
         "Glm4MoeLiteForCausalLM",
         LATENT | {"n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 1},
+        llama_cpp_agrees=False,
     ),
     Case(
         "gemma4-moe",
@@ -664,10 +668,11 @@ CASES = (
             "num_hidden_layers": 6,
             "layer_types": ["sliding_attention", "full_attention"] * 3,
             "num_key_value_heads": 1,
-            "num_kv_shared_layers": 3,
+            "num_kv_shared_layers": 2,
             "hidden_size_per_layer_input": 8,
             "vocab_size_per_layer_input": VOCAB_SIZE,
             "use_double_wide_mlp": True,
+            "final_logit_softcapping": 30.0,
         },
     ),
     Case(

@@ -41,7 +41,7 @@ def check(case: Case, folder: Path) -> bool:
             relative_error(llama_logits(each, stored["tokens"]), stored["logits"])
             for each in (path, exact)
         )
-    tolerance = GELU_TOLERANCE if case.name.startswith("gemma3") else F32_TOLERANCE
+    tolerance = GELU_TOLERANCE if case.name.startswith("gemma") else F32_TOLERANCE
     note = "" if case.llama_cpp_agrees else "  (known: llama.cpp ignores these keys)"
     print(f"{case.name:18} F16 {f16:.1e}  F32 {f32:.1e}{note}", flush=True)
     return not case.llama_cpp_agrees or (f16 < F16_TOLERANCE and f32 < tolerance)

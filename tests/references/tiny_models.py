@@ -73,6 +73,8 @@ def _fill(model: transformers.PreTrainedModel, generator: torch.Generator) -> No
             value = len(noise) ** 0.5 * (1 + 0.2 * noise)
         elif name.endswith("per_expert_scale"):
             value = 1 + 0.2 * noise
+        elif name.endswith("e_score_correction_bias"):
+            value = 0.05 * noise
         elif name.endswith("norm.weight"):
             value = _norm_mean(name, model.config.model_type) + 0.2 * noise
         elif name.endswith("A_log"):
@@ -131,11 +133,15 @@ def _choice(
     """What experts are ranked by: logits with their bias, or corrected scores."""
     bias = getattr(module, "bias", None)
     logits = logits if bias is None else logits + bias
-    return logits if correction is None else logits.sigmoid() + correction
+    if correction is None:
+        return logits
+    is_softmax = hasattr(module, "moe_statics")  # ERNIE's
+    return (logits.softmax(dim=-1) if is_softmax else logits.sigmoid()) + correction
 
 
 def _correction(module: torch.nn.Module) -> torch.Tensor | None:
-    return getattr(module, "e_score_correction_bias", None)
+    owner = getattr(module, "moe_statics", module)
+    return getattr(owner, "e_score_correction_bias", None)
 
 
 def _margin_hook(margins: list[float], case: Case):  # type: ignore[no-untyped-def]
