@@ -187,7 +187,9 @@ def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
     """Kernels that are too small for a rate; the first shows what starting one takes."""
     one = upload(device, np.zeros(1, np.float32))
     yield Case("smallest", "1 value", 1, 0, [sigmoid(one, count=1)])
+    router = make_arena(device, QuantType.F32, s.experts, s.hidden, s.arena_bytes, 1)
     for tokens in s.batches:
+        yield _matvec(device, router, tokens)
         yield _rms_norm(device, tokens, s)
         yield _route(device, tokens, s)
 

@@ -3,6 +3,7 @@
 import argparse
 import multiprocessing
 import os
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +12,10 @@ from pathlib import Path
 from card_device import add_tests
 from gpu_check_step import Findings
 
+from sharpi.resources import kernels_folder
+
 _MOST_PROCESSES = 12  # each has a CUDA context, half a GB of the card's memory
+_ONLY = re.compile(r"\bONLY_(\w+)")
 Unit = tuple[str, str | None]
 
 
@@ -36,7 +40,19 @@ def all_units() -> list[Unit]:
     add_tests("cuda")
     from nvrtc_jobs import ARCHITECTURES, jobs
 
-    return [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], every_type=True)]
+    units = [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], every_type=True)]
+    return [(file, t) for file, quant_type in units for t in _variants(file, quant_type)]
+
+
+def _variants(file: str, quant_type: str | None) -> list[str | None]:
+    """A file's own list of types, such as those of the KV cache, is in its text."""
+    if quant_type is not None or "quant_types.cuh" in _text(file):
+        return [quant_type]
+    return [name.lower() for name in sorted(set(_ONLY.findall(_text(file))))] or [None]
+
+
+def _text(file: str) -> str:
+    return (kernels_folder() / "cuda" / f"{file}.cu").read_text(encoding="utf-8")
 
 
 def compile_one(unit: Unit) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from card_device import TESTS, device_opener
+from card_device import TESTS, add_tests, device_opener
 from card_engines import Engines, Ids, Logits, error, step_by_step
 from gpu_check_step import Findings
 from synthetic_moe import Shape, write_model
@@ -25,8 +25,9 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.unsupported import CARD_TYPES
 
 REFERENCES = TESTS / "references"
-# float32 against float32; rounded activations and f16 matrices against rounded activations.
-FLOAT_ERROR, TRANSFORMERS_ERROR, ROUNDED_ERROR = 1e-3, 2e-3, 3e-2
+_PRECISIONS = ("f32", "int16", "int8")
+# Of norms. Prefill of rounded activations multiplies f16 matrices on a card.
+_BOUNDS = {"f32": 1e-3, "transformers": 2e-3, "int16": 1e-2, "int8": 3e-2}
 SMALL = Shape(
     layers=2,
     hidden=256,
@@ -40,6 +41,7 @@ SMALL = Shape(
 )
 _TOKENS, _FEW_TOKENS = 40, 4
 _GRAPH_CASES = ("llama", "qwen3moe", "gemma3", "gpt-oss")
+Errors = dict[str, float]
 Check = Callable[[Engines, Findings, argparse.Namespace], None]
 
 
@@ -60,17 +62,27 @@ def main() -> None:
 
 def check_references(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
     """Each case in float32 and as it would run by itself, prefill and decode."""
-    for name in _chosen(sorted(path.stem for path in REFERENCES.glob("*.npz")), options):
-        path = REFERENCES / f"{name}.gguf"
-        with np.load(REFERENCES / f"{name}.npz") as arrays:
-            ids, logits = arrays["tokens"].astype(np.int32), arrays["logits"]
-        count = _FEW_TOKENS if options.dry_run else len(ids)
-        compare = partial(_compare, engines, path, ids[:count])
-        errors = _recorded(findings, name, compare)
-        if errors is not None:
-            with engines.on_card(path, precision="f32") as card:
-                errors["transformers"] = error(card.logits(ids[:count]), logits[:count])
-            _judge(findings, name, errors)
+    with TemporaryDirectory(dir=options.folder) as folder:
+        for name in _chosen(sorted(path.stem for path in REFERENCES.glob("*.npz")), options):
+            compare = partial(_compare_reference, engines, name, Path(folder), options.dry_run)
+            _check(findings, name, compare)
+
+
+def _compare_reference(engines: Engines, name: str, folder: Path, is_dry: bool) -> Errors:
+    """As it is with floats, and as Q8_0 with activations of 8 bits."""
+    add_tests("references")
+    from gguf import GGMLQuantizationType
+    from requantise import requantise
+
+    path = REFERENCES / f"{name}.gguf"
+    with np.load(REFERENCES / f"{name}.npz") as arrays:
+        count = _FEW_TOKENS if is_dry else len(arrays["tokens"])
+        ids, logits = arrays["tokens"][:count].astype(np.int32), arrays["logits"][:count]
+    errors = _compare(engines, path, ids, "f32")
+    with engines.on_card(path, precision="f32") as card:
+        errors["transformers"] = error(card.logits(ids), logits)
+    rounded = requantise(path, folder / "q8_0.gguf", GGMLQuantizationType.Q8_0)
+    return errors | _compare(engines, rounded, ids, "int8")
 
 
 def check_types(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
@@ -81,27 +93,23 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
         path = Path(folder) / "model.gguf"
         for name in _chosen(sorted(t.name for t in CARD_TYPES), options):
             write_model(path, SMALL, QuantType[name], pool_bytes=1 << 20)
-            errors = _recorded(findings, name, partial(_compare, engines, path, ids[:count]))
-            if errors is not None:
-                _judge(findings, name, errors)
+            _check(findings, name, partial(_compare, engines, path, ids[:count], *_PRECISIONS))
 
 
-def _compare(engines: Engines, path: Path, ids: Ids) -> dict[str, float]:
+def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors:
     """Errors of the card against the CPU, by what was compared."""
     errors = {}
-    for kind, options in (("float", {"precision": "f32"}), ("rounded", {"precision": "int16"})):
-        with engines.on_cpu(path, **options) as cpu:
+    for precision in precisions:
+        with engines.on_cpu(path, precision=precision) as cpu:
             expected = cpu.logits(ids)
-        with engines.on_card(path, **options) as card:
-            errors[f"{kind} prefill"] = error(card.logits(ids), expected)
-            errors[f"{kind} decode"] = error(step_by_step(card, ids), expected)
+        with engines.on_card(path, precision=precision) as card:
+            errors[f"{precision} prefill"] = error(card.logits(ids), expected)
+            errors[f"{precision} decode"] = error(step_by_step(card, ids), expected)
     return errors
 
 
-def _recorded(
-    findings: Findings, name: str, compare: Callable[[], dict[str, float]]
-) -> dict[str, float] | None:
-    """The errors, as figures too; None where there are none, and why."""
+def _check(findings: Findings, name: str, compare: Callable[[], Errors]) -> None:
+    """Takes down the errors of a case, what is too large of them, or why there are none."""
     try:
         errors = compare()
     except UnsupportedModelError as reason:
@@ -110,14 +118,12 @@ def _recorded(
         findings.failures.append(f"{name}: {type(problem).__name__}: {problem}")
     else:
         findings.figures[name] = errors
-        return errors
-    return None
+        _judge(findings, name, errors)
 
 
-def _judge(findings: Findings, name: str, errors: dict[str, float]) -> None:
+def _judge(findings: Findings, name: str, errors: Errors) -> None:
     for kind, value in errors.items():
-        bound = TRANSFORMERS_ERROR if kind == "transformers" else FLOAT_ERROR
-        bound = ROUNDED_ERROR if kind.startswith("rounded") else bound
+        bound = _BOUNDS[kind.partition(" ")[0]]
         if not value < bound:
             findings.failures.append(f"{name}: {kind} is off by {value:.1e}, more than {bound:.0e}")
 

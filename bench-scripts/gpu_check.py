@@ -68,7 +68,7 @@ def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterat
     flags = tuple(text for name, size in shape.items() for text in (f"--{name}", str(size)))
     experts = shape.get("experts", _EXPERTS)
     choice = Choice(folder, options.dry_run, flags, experts, options.ram)
-    environment = _environment(folder)
+    environment = _environment(folder, builds=not options.only or "build" in options.only)
     tokens: dict[str, list[int]] = {}
     for step in steps(choice):
         if options.only and step.name not in options.only.split(","):
@@ -80,13 +80,15 @@ def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterat
         yield outcome
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """sharpi from this checkout, and the library that the build step makes."""
+def _environment(folder: Path, builds: bool) -> dict[str, str]:
+    """sharpi from this checkout, and the library that the build step makes, where there is one."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
+    library = {"SHARPI_NATIVE_LIBRARY": str(folder / "build" / "libsharpi_cpu.so")}
+    return {
+        **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONUNBUFFERED": "1",
-        "SHARPI_NATIVE_LIBRARY": str(folder / "build" / "libsharpi_cpu.so"),
+        **(library if builds else {}),
     }
 
 

@@ -38,7 +38,7 @@ def steps(choice: Choice) -> Iterator[Step]:
     yield _build(choice)
     if not choice.is_dry:
         yield _script("compile", "kernels compiled by NVRTC", 90, choice, "card_compile.py")
-    references = ("card_models.py", "references")
+    references = ("card_models.py", "references", "--folder", str(choice.folder))
     yield _script("references", "logits of every reference", 90, choice, *references)
     types = ("card_models.py", "types", "--folder", str(choice.folder))
     yield _script("types", "logits in every quant type", 60, choice, *types)
