@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.errors import ContextFullError
+from sharpi.ops.buffers import aligned_bytes
 
 State = npt.NDArray[np.float32]
 
@@ -23,7 +24,7 @@ class StatePool:
             return self._free.pop()
         if self._num_made < self._max_states:
             self._num_made += 1
-            return np.zeros(self.num_floats, np.float32)
+            return aligned_bytes(4 * self.num_floats).view(np.float32)
         if self._snapshots:
             return self._snapshots.pop(next(iter(self._snapshots)))
         raise ContextFullError(

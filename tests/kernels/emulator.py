@@ -150,6 +150,10 @@ class EmulatedLibrary:
             array = np.ctypeslib.as_array(getattr(step, name), (sizes.get(name, step.num_tokens),))
             pointer = self.memory.place(array).ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
             setattr(placed, name, pointer)
+        states = ctypes.cast(step.states, ctypes.POINTER(ctypes.c_uint64))
+        if states:
+            array = self.memory.place(np.ctypeslib.as_array(states, (1,)))
+            placed.states = array.ctypes.data_as(ctypes.POINTER(ctypes.c_void_p))
         return placed
 
     def close(self) -> None:
