@@ -4,9 +4,9 @@ Tensor names and sizes come from the file; a spec holds only what the file does 
 """
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.interface import Activation, Scoring
@@ -130,20 +130,23 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
     """A spec from TOML values; raises ValueError naming a key or value that does not exist."""
-    known = {each.name for each in fields(ArchitectureSpec)}
-    if unknown := sorted(set(values) - known):
+    kinds = get_type_hints(ArchitectureSpec)
+    if unknown := sorted(set(values) - set(kinds)):
         raise ValueError(f"models/{architecture}.toml: unknown keys {', '.join(unknown)}")
-    spec = ArchitectureSpec(**values)
-    for enum, value in ((Activation, spec.activation), (Scoring, spec.scoring)):
-        if value.upper() not in enum.__members__:
-            raise ValueError(f"models/{architecture}.toml: {value!r} is no {enum.__name__}")
-    for key, choices in (
-        ("rope_pairing", RopePairing),
-        ("rope_use", RopeUse),
-        ("head_norms", HeadNorms),
-        ("recurrent", RecurrentKind),
-        ("delta_net_heads", HeadOrder),
-    ):
-        if (value := getattr(spec, key)) not in get_args(choices):
+    for key, value in values.items():
+        if not _is_of_kind(value, kinds[key]):
             raise ValueError(f"models/{architecture}.toml: {key} {value!r}")
+    spec = ArchitectureSpec(**values)
+    scorings = (spec.scoring, spec.corrected_scoring or spec.scoring)
+    for enum, name in ((Activation, spec.activation), *((Scoring, each) for each in scorings)):
+        if name.upper() not in enum.__members__:
+            raise ValueError(f"models/{architecture}.toml: {name!r} is no {enum.__name__}")
     return spec
+
+
+def _is_of_kind(value: object, kind: Any) -> bool:
+    """Whether a field declared so may have the value."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    wanted = get_origin(kind) or kind
+    return type(value) is wanted or (wanted is float and type(value) is int)

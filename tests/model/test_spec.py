@@ -31,7 +31,12 @@ def test_an_unknown_architecture_is_named_with_the_known_ones() -> None:
         ({"name": "x", "rope": 1}, "unknown keys rope"),
         ({"name": "x", "activation": "sine"}, "'sine' is no Activation"),
         ({"name": "x", "scoring": "max"}, "'max' is no Scoring"),
+        ({"name": "x", "corrected_scoring": "max"}, "'max' is no Scoring"),
         ({"name": "x", "rope_pairing": "odd"}, "rope_pairing 'odd'"),
+        ({"name": "x", "attention": "none"}, "attention 'none'"),
+        ({"name": "x", "window_period": 1.5}, "window_period 1.5"),
+        ({"name": "x", "divides_logits": 1}, "divides_logits 1"),
+        ({"name": "x", "tensors": "ffn_norm"}, "tensors 'ffn_norm'"),
     ],
 )
 def test_what_a_spec_may_not_say(values: dict[str, object], message: str) -> None:
