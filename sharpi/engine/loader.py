@@ -15,13 +15,12 @@ from sharpi.errors import UsageError
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.fault import file_fault
-from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights
-from sharpi.ops.state_layout import StateLayout
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import chat_format
@@ -61,10 +60,10 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     _refuse_tokens_without_row(file, tokenizer, weights)
     tier = None
     if config.load == "copy" and (plan is None or plan.is_mapped):
-        file = _copied(file, plan, report)
+        file = _copied(file, plan, weights, report)
         weights = load_weights(file, model_config)
     elif plan is not None and not plan.is_mapped:
-        file = _with_trunk_in_memory(file, report)
+        file = _with_trunk_in_memory(file, weights, report)
         weights = load_weights(file, model_config)
         report("making room for experts", 0.7)
         tier = ExpertTier(file, model_config, plan, config.experts, profile)
@@ -74,8 +73,8 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     parts = make_parts(
         card.device, plan, model_config, weights, settings, tier, keeps_router_logits=keeps
     )
-    floats = StateLayout(model_config.states).num_floats
-    runner = Runner(settings, weights.output.rows, parts, records, state_floats=floats)
+    has_states = bool(model_config.states)
+    runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
     report("ready", 1.0)
     return Engine(
         config=config,
@@ -97,24 +96,32 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     )
 
 
-def _copied(file: GgufFile, plan: TierPlan | None, report: Progress) -> GgufFile:
-    """All weights in huge pages; raises UsageError where there is no room for them."""
+def _copied(
+    file: GgufFile, plan: TierPlan | None, weights: ModelWeights, report: Progress
+) -> GgufFile:
+    """All weights in use in huge pages; raises UsageError where there is no room for them."""
     if plan is None:
         raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
-    tensors = list(file.tensors.values())
+    tensors = _used(file, weights)
     return file.with_data(
         copy_tensors(file.parts, tensors, lambda part: report("reading the weights", part))
     )
 
 
-def _with_trunk_in_memory(file: GgufFile, report: Progress) -> GgufFile:
+def _with_trunk_in_memory(file: GgufFile, weights: ModelWeights, report: Progress) -> GgufFile:
     """What every token reads is copied: the page cache could drop it for the sake of experts."""
-    trunk = [tensor for tensor in file.tensors.values() if not is_expert_matrix(tensor.name)]
+    trunk = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
 
     def show(fraction: float) -> None:
         report("reading what every token needs", 0.2 + 0.5 * fraction)
 
     return file.with_data(copy_tensors(file.parts, trunk, show))
+
+
+def _used(file: GgufFile, weights: ModelWeights) -> list[Tensor]:
+    """The tensors of the model that is run, without those of layers that are passed over."""
+    unused = set(weights.unused)
+    return [tensor for name, tensor in file.tensors.items() if name not in unused]
 
 
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:

@@ -138,7 +138,7 @@ class RoutedFeedForward:
         return wide
 
     def foresee(self, ops: Ops[X], x: X) -> None:
-        """Tries the router on the stream before the layer's attention."""
+        """Tries the router on the stream before the layer's attention, without a norm's bias."""
         norm = self.branch.norm
         ops.foresee(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 
