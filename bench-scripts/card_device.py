@@ -20,7 +20,8 @@ def _open_cpu() -> Device:
     add_tests("cuda")
     from cpu_device import CpuDevice
 
-    card_limits.BYTES_A_TRY, card_limits.BUS_BYTES_A_TRY, card_limits.TRIES = 1 << 18, 1 << 16, 1
+    card_limits.BYTES_A_TRY, card_limits.BUS_BYTES_A_TRY = 1 << 18, 1 << 16
+    card_limits.READS_OF_A_TRY = card_limits.TRIES = 1
     device: Device = CpuDevice(check=False)
     return device
 

@@ -39,7 +39,7 @@ _TINY = Sizes(
     max_kv_layers=2,
 )
 _FIRST_TYPES = ("Q4_K", "Q6_K")  # those of a Q4_K_M file
-_LEAST_LAUNCHES, _TRIES = 512, 7
+_LEAST_LAUNCHES, _TRIES = 2048, 7
 HEADING = (
     f"{'kernel':<16}{'type':<8}{'shape':<24}{'T':>2}{'us':>9}{'GB/s':>9}{'of card':>9}"
     f"{'less start':>12}"

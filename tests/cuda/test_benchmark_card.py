@@ -27,6 +27,7 @@ def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_limits, "BYTES_A_TRY", 1 << 20)
     monkeypatch.setattr(machine_limits, "SECONDS_A_TRY", 1e-3)
     monkeypatch.setattr(card_limits, "BYTES_A_TRY", 1 << 17)
+    monkeypatch.setattr(card_limits, "READS_OF_A_TRY", 2)
     monkeypatch.setattr(card_limits, "BUS_BYTES_A_TRY", 1 << 16)
     monkeypatch.setattr(card_limits, "TRIES", 1)
 

@@ -16,6 +16,7 @@ BLOCK_BYTES = 128 << 10
 @pytest.fixture(autouse=True)
 def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card_limits, "BYTES_A_TRY", 3 * BLOCK_BYTES)
+    monkeypatch.setattr(card_limits, "READS_OF_A_TRY", 2)
     monkeypatch.setattr(card_limits, "BUS_BYTES_A_TRY", BLOCK_BYTES)
 
 

@@ -1,0 +1,265 @@
+"""The check of a card: steps with limits, what their output means, and the report's words."""
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from gpu_check import _hold_together
+from gpu_check_report import aims, write_report
+from gpu_check_sanitizer import read_output
+from gpu_check_step import Findings, Outcome, Step, run_step, without_places
+from gpu_check_steps import Choice, steps
+from gpu_check_tests import read_results
+
+PYTHON = sys.executable
+
+
+def script_step(text: str, seconds: float = 20.0, has_findings: bool = False) -> Step:
+    return Step("some", "some step", (PYTHON, "-c", text), seconds, has_findings)
+
+
+def run(step: Step, folder: Path, left: float = 100.0) -> Outcome:
+    return run_step(step, folder, {}, left)
+
+
+def test_a_step_that_ends_well(tmp_path: Path) -> None:
+    outcome = run(script_step("print('fine')"), tmp_path)
+    assert (outcome.status, outcome.findings.failures) == ("passed", [])
+
+
+def test_a_step_that_fails_shows_its_last_lines(tmp_path: Path) -> None:
+    outcome = run(script_step("raise SystemExit('no such thing in /home/some/file.py')"), tmp_path)
+    assert outcome.status == "failed"
+    assert outcome.findings.failures == ["exit status 1: no such thing in file.py"]
+
+
+def test_a_program_that_is_missing(tmp_path: Path) -> None:
+    outcome = run(Step("some", "some step", ("no-such-program",), 20.0), tmp_path)
+    assert outcome.status == "failed"
+    assert "No such file" in outcome.findings.failures[0]
+
+
+def test_a_step_ends_at_its_limit_with_all_that_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "still-alive"
+    child = f"import time, pathlib; time.sleep(5); pathlib.Path({str(mark)!r}).touch()"
+    text = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    start = time.monotonic()
+    outcome = run(script_step(text), tmp_path, left=3.1)
+    assert time.monotonic() - start < 4.5
+    assert outcome.findings.failures == ["took longer than 3 s"]
+    time.sleep(2.2)
+    assert not mark.exists()
+
+
+def test_no_step_begins_without_time(tmp_path: Path) -> None:
+    outcome = run(script_step("print()"), tmp_path, left=1.0)
+    assert (outcome.status, outcome.seconds) == ("failed", 0)
+    assert "not begun" in outcome.findings.failures[0]
+
+
+FINDING = """
+import json, sys
+from pathlib import Path
+found = {{"figures": {{"a": 1}}, "failures": {failures}, "notes": {notes}, "is_skipped": {skipped}}}
+Path(sys.argv[2]).write_text(json.dumps(found))
+sys.exit({status})
+"""
+
+
+@pytest.mark.parametrize(
+    ("failures", "skipped", "status", "expected"),
+    [
+        ([], False, 0, "passed"),
+        ([], True, 0, "skipped"),
+        (["off by 3"], False, 1, "failed"),
+        (["off by 3"], True, 1, "failed"),
+    ],
+)
+def test_findings_decide(
+    tmp_path: Path, failures: list[str], skipped: bool, status: int, expected: str
+) -> None:
+    text = FINDING.format(failures=failures, notes=["so it is"], skipped=skipped, status=status)
+    outcome = run(script_step(text, has_findings=True), tmp_path)
+    assert (outcome.status, outcome.findings.failures) == (expected, failures)
+    assert outcome.findings.figures == {"a": 1}
+
+
+def test_findings_are_kept_when_the_program_breaks_later(tmp_path: Path) -> None:
+    text = FINDING.format(failures=[], notes=[], skipped=False, status=3)
+    outcome = run(script_step(text, has_findings=True), tmp_path)
+    assert outcome.status == "failed"
+    assert outcome.findings.figures == {"a": 1}
+    assert outcome.findings.failures[0].startswith("exit status 3")
+
+
+def test_no_place_is_named() -> None:
+    text = f"/home/me/work/model.gguf on {socket.gethostname()}:\n 5/6 of http://a.b/c/d"
+    assert without_places(text) == "model.gguf on this machine: 5/6 of http://a.b/c/d"
+
+
+def test_what_the_sanitizer_says() -> None:
+    clean, found, broken = Findings(), Findings(), Findings()
+    read_output(clean, 0, "done\n========= ERROR SUMMARY: 0 errors\n")
+    assert (clean.failures, clean.notes) == ([], ["0 errors"])
+    fault = "========= Invalid __global__ read of size 4 bytes\n=========     at matvec_q4_k+0x10\n"
+    read_output(found, 86, fault * 3 + "========= ERROR SUMMARY: 3 errors\n")
+    assert found.failures == ["Invalid __global__ read of size 4 bytes"]
+    assert found.notes == ["3 errors"]
+    read_output(broken, 1, "Traceback\n  line\nImportError: no cupy\n")
+    assert broken.failures == ["exit status 1: Traceback /   line / ImportError: no cupy"]
+
+
+RESULTS = """<testsuites><testsuite>
+<testcase classname="tests.cuda.test_matvec" name="test_a[card]"/>
+<testcase classname="tests.cuda.test_matvec" name="test_b[card]">
+<failure message="assert 1 == 2&#10; more">...</failure></testcase>
+<testcase classname="tests.cuda.test_heads" name="test_c[card]">
+<skipped message="no card"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_what_the_tests_say(tmp_path: Path) -> None:
+    path = tmp_path / "tests.xml"
+    path.write_text(RESULTS)
+    findings = Findings()
+    read_results(findings, path)
+    assert findings.figures == {"passed": 1, "failed": 1, "skipped": 1}
+    assert findings.failures == ["test_matvec.test_b[card]: assert 1 == 2 more"]
+    assert findings.notes == ["test_heads.test_c[card] was skipped: no card"]
+    path.write_text(RESULTS.replace('name="test_a[card]"/>', 'name="a"><skipped/></testcase>'))
+    nothing = Findings()
+    read_results(nothing, path)
+    assert nothing.failures[-1] == "no test ran on the card"
+
+
+def test_the_steps_and_their_order() -> None:
+    choice = Choice(Path("work"), is_dry=False, shape=("--layers", "4"), experts=128, ram="64GB")
+    found = {step.name: step for step in steps(choice)}
+    assert list(found) == [
+        "packages", "build", "compile", "references", "types", "graph", "kernels", "synthetic",
+        "resident", "again", "quarter", "tests", "memcheck", "racecheck",
+    ]  # fmt: skip
+    assert found["synthetic"].command[-2:] == ("--layers", "4")
+    assert found["quarter"].command[-2:] == ("--moe-slots", "32")
+    assert found["resident"].command[-2:] == ("--ram", "64GB")
+    assert not any("--dry-run" in step.command for step in found.values())
+    dry = list(steps(Choice(Path("work"), True, (), experts=8)))
+    scripts = [s for s in dry if s.name not in ("build", "synthetic")]
+    assert all(step.command[-1] == "--dry-run" for step in scripts)
+    assert "compile" not in {step.name for step in dry}
+
+
+def decoded(name: str, tokens: list[int]) -> Outcome:
+    return Outcome(name, name, "passed", 1.0, Findings(figures={"tokens": tokens}))
+
+
+def test_greedy_tokens_are_held_together() -> None:
+    tokens: dict[str, list[int]] = {}
+    for name, found, status in (
+        ("resident", [1, 2], "passed"),
+        ("again", [1, 2], "passed"),
+        ("quarter", [1, 3], "failed"),
+    ):
+        outcome = decoded(name, found)
+        _hold_together(outcome, tokens)
+        assert outcome.status == status
+    assert outcome.findings.failures == ["greedy tokens are not those of the step 'resident'"]
+
+
+def kernel_row(kernel: str, percent: float, tokens: int = 1) -> dict[str, object]:
+    return {
+        "kernel": kernel,
+        "quant_type": "Q4_K",
+        "shape": "8 of 768 x 2048",
+        "tokens": tokens,
+        "num_bytes": 1,
+        "microseconds": 4.0,
+        "gigabytes_per_second": 100.0,
+        "percent": percent - 10,
+        "percent_without_start": percent,
+    }
+
+
+def bench_row(test: str, percent: float | None) -> dict[str, object]:
+    return {
+        "test": test,
+        "tokens_per_second": 100.0,
+        "deviation": 1.0,
+        "gigabytes_per_second": 10.0,
+        "percent_of_limit": percent,
+        "read_limit_gigabytes_per_second": percent and 20.0,
+        "launches_per_token": 700,
+    }
+
+
+def figures() -> dict[str, dict[str, object]]:
+    facts = {
+        "card": "Some Card 9000",
+        "driver": "580.1",
+        "driver_cuda": 13000,
+        "cuda": 12090,
+        "compute_capability": "90",
+        "multiprocessors": 132,
+        "total_vram": 140 * 10**9,
+        "l2_bytes": 50 * 10**6,
+        "packages": {"numpy": "2.0"},
+        "python": "3.11",
+        "commit": "abc",
+    }
+    kernels = {
+        "read_gigabytes_per_second": 4000.0,
+        "bus_gigabytes_per_second": 50.0,
+        "start_microseconds": 1.0,
+        "rows": [kernel_row("experts gate_up", 85), kernel_row("experts down", 70)],
+    }
+    decode = {
+        "load_seconds": 9.0,
+        "vram_bytes": 18 * 10**9,
+        "vram_slots": [128, 128],
+        "rows": [bench_row("pp512", 3.0), bench_row("tg128", 61.0)],
+    }
+    return {
+        "packages": facts,
+        "kernels": kernels,
+        "resident": decode,
+        "references": {"llama": {"f32 decode": 1e-5}, "qwen3": {"f32 decode": 2e-5}},
+    }
+
+
+def test_aims() -> None:
+    assert [met for _, _, met in aims(figures())] == [True, False, True]
+    assert list(aims({})) == []
+
+
+def test_the_report(tmp_path: Path) -> None:
+    outcomes = [
+        Outcome(name, f"step {name}", "passed", 2.0, Findings(figures=each))
+        for name, each in figures().items()
+    ]
+    outcomes.append(Outcome("memcheck", "memcheck", "skipped", 0, Findings(notes=["not there"])))
+    outcomes.append(Outcome("types", "types", "failed", 1, Findings(failures=["a | b", "c"])))
+    path = write_report(outcomes, tmp_path, 100.0, is_dry=False)
+    assert path.name == "gpu-check-some-card-9000.md"
+    text = path.read_text()
+    for line in (
+        "# GPU check: Some Card 9000",
+        "4 of 6 steps passed in 100 s: some of it failed.",
+        "| types | failed | 1 | a \\| b (and 1 more) |",
+        "| memcheck | skipped | 0 | not there |",
+        "| the CPU, f32 decode | 2.0e-05 | qwen3 |",
+    ):
+        assert line in text.splitlines()
+    assert "CUDA 12.9" in text
+    assert "| met |" in text
+    data = json.loads(path.with_suffix(".json").read_text())
+    assert (data["passed"], len(data["aims"]), len(data["steps"])) == (False, 3, 6)
+
+
+def test_a_report_of_nothing(tmp_path: Path) -> None:
+    outcome = Outcome("packages", "packages", "failed", 1.0, Findings(failures=["missing: cupy"]))
+    path = write_report([outcome], tmp_path, 1.0, is_dry=False)
+    assert path.name == "gpu-check-no-card.md"
+    assert "missing: cupy" in path.read_text()
