@@ -8,13 +8,14 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.attention_calls import FUSED_BYTES
 from sharpi.ops.cuda.kv_cache import layer_bytes
+from sharpi.ops.state_layout import state_bytes
 
 
 def card_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
-    """Bytes of each layer's KV cache as it is on a card."""
-    counts = [0] * config.num_layers
+    """Bytes of each layer's KV cache as it is on a card, and of its recurrent states."""
+    counts = [state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
-        counts[shape.layer] = layer_bytes(shape, num_pages(settings), settings.kv_type)
+        counts[shape.layer] += layer_bytes(shape, num_pages(settings), settings.kv_type)
     return tuple(counts)
 
 

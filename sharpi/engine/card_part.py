@@ -7,6 +7,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.card_banks import CardBanks, NumResident
+from sharpi.ops.cuda.card_states import CardStates
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.program import CardProgram
@@ -46,6 +47,7 @@ class CardPart:
         self._banks = CardBanks(device, self._card_weights, num_resident)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
+        self._states = CardStates(device, (s for s in config.states if s.layer >= first_layer))
         self._programs: dict[int, CardProgram] = {}
         self._latest: CardProgram | None = None
 
@@ -57,6 +59,7 @@ class CardPart:
             step.outputs,
             step.pages,
             step.incoming,
+            state=step.state or 0,
             largest=step.wants_largest,
         )
 
@@ -80,8 +83,8 @@ class CardPart:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the KV cache on the card."""
-        return self._cache.num_bytes
+        """Bytes of the KV cache on the card, and of the recurrent layers' states."""
+        return self._cache.num_bytes + self._states.num_bytes
 
     @property
     def routes(self) -> list[IntArray]:
@@ -90,6 +93,9 @@ class CardPart:
     @property
     def router_logits(self) -> list[Values]:
         return [] if self._latest is None else self._latest.router_logits
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._states.copy(source, target)
 
     def prepare(self) -> None:
         self._program(1)
@@ -124,6 +130,7 @@ class CardPart:
             Recording(device, limits, self._card_weights),
             self._banks,
             self._cache,
+            self._states,
             StepInputs(
                 device, limits.max_tokens, limits.max_outputs, self._num_pages, c.hidden_size
             ),

@@ -20,7 +20,7 @@ from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
 from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
 from sharpi.ops.recorder import Recorder
-from sharpi.ops.state_layout import StateLayout
+from sharpi.ops.state_memory import StateMemory
 
 
 class CpuPart:
@@ -50,7 +50,7 @@ class CpuPart:
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
         pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
-        self._states = StateLayout(config.states)
+        self._states = StateMemory(s for s in config.states if s.layer < self._num_layers)
         self._state_address = (c_void_p * 1)()
         self._step = abi.Step(0, 0, *pointers, states=self._state_address)
 
@@ -63,7 +63,7 @@ class CpuPart:
         native.num_tokens, native.num_outputs = count, len(step.outputs)
         native.page_table, native.pages_per_sequence = int_pointer(step.pages), len(step.pages)
         if step.state is not None:
-            self._state_address[0] = step.state.ctypes.data
+            self._state_address[0] = self._states.address(step.state)
         self._run(program, step.position, count)
         return program.logits[: len(step.outputs) if self._is_whole else count]
 
@@ -99,6 +99,9 @@ class CpuPart:
     def router_logits(self) -> list[Values]:
         return [] if self._latest is None else self._latest.router_logits
 
+    def copy_state(self, source: int, target: int) -> None:
+        self._states.copy(source, target)
+
     def prepare(self) -> None:
         self._program(1)
 
@@ -118,7 +121,7 @@ class CpuPart:
         feed = self._tier.feed if self._tier else None
         keeps = self._keeps_router_logits
         recorder = Recorder(
-            limits, self._cache, feed, keeps_router_logits=keeps, states=self._states
+            limits, self._cache, feed, keeps_router_logits=keeps, states=self._states.layout
         )
         model: Transformer[Buffer] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not keeps

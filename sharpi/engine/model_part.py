@@ -13,8 +13,8 @@ Values = npt.NDArray[np.float32]
 class StepOfPart(NamedTuple):
     """`ids` (tokens,) at positions from `position` on; `pages` (pages,) of the KV cache cover them.
 
-    `outputs`: rows whose logits are wanted. `state`: what the recurrent layers carry of the
-    sequence, changed by the step; None where there are none. `incoming` (tokens, hidden): what the
+    `outputs`: rows whose logits are wanted. `state`: which of its states a part is to go on
+    with and change, None without recurrent layers. `incoming` (tokens, hidden): what the
     part before left. `wants_largest`: not the logits, but which of the first output's is largest.
     """
 
@@ -22,7 +22,7 @@ class StepOfPart(NamedTuple):
     position: int
     outputs: IntArray
     pages: IntArray
-    state: Values | None = None
+    state: int | None = None
     incoming: Values | None = None
     wants_largest: bool = False
 
@@ -50,6 +50,9 @@ class ModelPart(StepRoutes, Protocol):
 
     def largest(self) -> int:
         """After a step that wanted it: the id, the lowest among equals; -1 if not finite."""
+
+    def copy_state(self, source: int, target: int) -> None:
+        """Makes what its recurrent layers carry in one state what they do in another."""
 
     def prepare(self) -> None:
         """Does now what the first step would have to do first."""

@@ -34,12 +34,12 @@ class Runner:
         parts: Sequence[ModelPart],
         records: ExpertRecords | None = None,
         *,
-        state_floats: int = 0,
+        has_states: bool = False,
     ) -> None:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
         self.pages = PagePool(num_pages(settings))
-        self.states = StatePool(state_floats, MAX_STATES)
+        self.states = StatePool(MAX_STATES if has_states else 0, self._copy_state)
 
     @property
     def context_size(self) -> int:
@@ -63,7 +63,7 @@ class Runner:
         position: int,
         pages: IntArray,
         outputs: IntArray,
-        state: Values | None = None,
+        state: int | None = None,
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs` of one sequence's next tokens.
 
@@ -75,7 +75,7 @@ class Runner:
         return self._forward(StepOfPart(ids, position, outputs, pages, state))
 
     def largest(
-        self, ids: IntArray, position: int, pages: IntArray, state: Values | None = None
+        self, ids: IntArray, position: int, pages: IntArray, state: int | None = None
     ) -> int:
         """As `forward` for the last token alone, but only the id of its largest logit.
 
@@ -109,6 +109,10 @@ class Runner:
     def router_logits(self) -> list[Values]:
         """The last step's logits of each router, where they are kept."""
         return [logits for part in self.parts for logits in part.router_logits]
+
+    def _copy_state(self, source: int, target: int) -> None:
+        for part in self.parts:
+            part.copy_state(source, target)
 
     def prepare(self) -> None:
         """Does now rather than at the first token what has to be done once."""

@@ -4,7 +4,7 @@ from sharpi.engine.state_pool import State, StatePool
 
 
 class SequenceState:
-    """One state that goes with the tokens, and snapshots; of no size in a model without any.
+    """One state that goes with the tokens, and snapshots; none in a model without such layers.
 
     `position`: tokens that the state has seen; None while a step is under way, or after one failed.
     """
@@ -17,10 +17,10 @@ class SequenceState:
     @property
     def is_empty(self) -> bool:
         """Whether the model has no recurrent layers."""
-        return self._pool.num_floats == 0
+        return self._pool.num_states == 0
 
     def begin(self) -> State | None:
-        """The memory that a step changes; `finish` must follow. Raises ContextFullError."""
+        """The state that a step changes; `finish` must follow. Raises ContextFullError."""
         if self.is_empty:
             return None
         if self._live is None:
@@ -45,7 +45,7 @@ class SequenceState:
         if self.position is None or self.position > length:
             self.position = max(self._pool.positions(self), default=0)
             if self._live is not None and self.position:
-                self._live[:] = self._pool.recall(self, self.position)
+                self._pool.recall(self, self.position, self._live)
         if length == 0 and self._live is not None:
             self._pool.give_back(self._live)
             self._live = None

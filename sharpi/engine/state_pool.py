@@ -1,34 +1,34 @@
-"""Memory for what recurrent layers carry: a state for each sequence, and snapshots of it."""
+"""Who has which copy of what recurrent layers carry: a state for each sequence, and snapshots."""
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable
+from typing import TypeAlias
 
 from sharpi.errors import ContextFullError
-from sharpi.ops.buffers import aligned_bytes
 
-State = npt.NDArray[np.float32]
+State: TypeAlias = int
+CopyState = Callable[[State, State], None]
 
 
 class StatePool:
-    """At most `max_states` arrays of `num_floats`; snapshots make room for others, oldest first."""
+    """Numbers of states, 0 to `num_states` - 1; snapshots make room for others, oldest first.
 
-    def __init__(self, num_floats: int, max_states: int) -> None:
-        self.num_floats, self._max_states = num_floats, max_states
-        self._num_made = 0
-        self._free: list[State] = []
+    What they stand for is in the memory of the parts that compute; `copy(source, target)` is
+    theirs. A model without recurrent layers has none.
+    """
+
+    def __init__(self, num_states: int, copy: CopyState) -> None:
+        self.num_states, self._copy = num_states, copy
+        self._free: list[State] = list(reversed(range(num_states)))
         self._snapshots: dict[tuple[object, int], State] = {}
 
     def take(self) -> State:
-        """Room for a state, its values undefined; raises ContextFullError when there is none."""
+        """A state of undefined contents; raises ContextFullError when there is none."""
         if self._free:
             return self._free.pop()
-        if self._num_made < self._max_states:
-            self._num_made += 1
-            return aligned_bytes(4 * self.num_floats).view(np.float32)
         if self._snapshots:
             return self._snapshots.pop(next(iter(self._snapshots)))
         raise ContextFullError(
-            f"all {self._max_states} states of recurrent layers are in use by other sequences;"
+            f"all {self.num_states} states of recurrent layers are in use by other sequences;"
             " reset one of them first"
         )
 
@@ -40,20 +40,20 @@ class StatePool:
         """Keeps a copy for the owner, if there is room that no sequence computes in."""
         kept = self._snapshots.pop((owner, position), None)
         try:
-            copy = self.take() if kept is None else kept
+            snapshot = self.take() if kept is None else kept
         except ContextFullError:
             return
         if kept is None:
-            copy[:] = state
-        self._snapshots[owner, position] = copy
+            self._copy(state, snapshot)
+        self._snapshots[owner, position] = snapshot
 
     def positions(self, owner: object) -> list[int]:
         """Where the owner's snapshots were taken."""
         return [position for each, position in self._snapshots if each is owner]
 
-    def recall(self, owner: object, position: int) -> State:
-        """The owner's snapshot at a position; raises KeyError."""
-        return self._snapshots[owner, position]
+    def recall(self, owner: object, position: int, state: State) -> None:
+        """Makes a state what the owner's was at a position; raises KeyError."""
+        self._copy(self._snapshots[owner, position], state)
 
     def forget(self, owner: object, beyond: int) -> None:
         """Drops the owner's snapshots at positions larger than `beyond`."""

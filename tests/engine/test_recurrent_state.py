@@ -115,13 +115,19 @@ def test_sequences_have_states_of_their_own(load: Load) -> None:
 
 
 def test_snapshots_give_way_and_states_in_use_do_not() -> None:
-    pool = StatePool(4, 3)
+    memory = [0, 0, 0]
+
+    def copy(source: int, target: int) -> None:
+        memory[target] = memory[source]
+
+    pool = StatePool(3, copy)
     live, owner = pool.take(), object()
     for position in (1, 2, 3):
-        live[:] = position
+        memory[live] = position
         pool.remember(owner, position, live)
     assert pool.positions(owner) == [2, 3]
-    assert pool.recall(owner, 2).tolist() == [2, 2, 2, 2]
+    pool.recall(owner, 2, live)
+    assert sorted(memory) == [2, 2, 3]
     pool.take()
     assert pool.positions(owner) == [3]
     pool.forget(owner, beyond=2)

@@ -48,14 +48,16 @@ class CardProgram:
         pages: IntArray,
         incoming: npt.NDArray[np.float32] | None = None,
         *,
+        state: int = 0,
         largest: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host.
 
-        `incoming` (tokens, hidden): what the layers before these left, where there are some. With
-        `largest` none are copied, see the method of that name.
+        `incoming` (tokens, hidden): what the layers before these left, where there are some.
+        `state`: which of the recurrent layers' states is gone on with. With `largest` none are
+        copied, see the method of that name.
         """
-        self._inputs.write(ids, position, outputs, pages)
+        self._inputs.write(ids, position, outputs, pages, state)
         if incoming is not None:
             self._inputs.write_incoming(incoming)
         extent = self._extent(len(ids), len(outputs), position)

@@ -10,17 +10,19 @@ from sharpi.ops.abi import Rows
 from sharpi.ops.cuda import argmax, elementwise, embed, route
 from sharpi.ops.cuda.attention_calls import attend
 from sharpi.ops.cuda.card_banks import CardBanks
+from sharpi.ops.cuda.card_states import CardStates
 from sharpi.ops.cuda.feed_forward import FeedForward
 from sharpi.ops.cuda.feed_forward_calls import feed_forward
 from sharpi.ops.cuda.head_linear_calls import head_linear
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.linear_calls import Part, linear
 from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.recorder_recurrent import RecurrentOnCard
 from sharpi.ops.cuda.recorder_rows import RowsOnCard
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
-from sharpi.ops.cuda.unsupported import UnsupportedOnCard, check_type
+from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import (
     Activation,
@@ -33,7 +35,7 @@ from sharpi.ops.interface import (
 )
 
 
-class CardRecorder(RowsOnCard, UnsupportedOnCard):
+class CardRecorder(RowsOnCard, RecurrentOnCard):
     """Implements `Ops[Value]`; call `finish` with the logits to get the program."""
 
     def __init__(
@@ -41,12 +43,14 @@ class CardRecorder(RowsOnCard, UnsupportedOnCard):
         recording: Recording,
         banks: CardBanks,
         cache: CardKvCache,
+        states: CardStates,
         inputs: StepInputs,
         outputs: StepOutputs,
         *,
         keeps_router_logits: bool = False,
     ) -> None:
         self._recording, self._banks, self._cache = recording, banks, cache
+        self._states = states
         self._inputs, self._outputs = inputs, outputs
         self._keeps_router_logits = keeps_router_logits
         self._router_logits: list[Value] = []

@@ -1,12 +1,9 @@
-"""The operations of `Ops` that have no CUDA kernels: a model that needs one runs on the CPU."""
+"""What has no CUDA kernels: a model that needs it runs on the CPU."""
 
 from typing import Final, NoReturn
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.values import Value
-from sharpi.ops.interface import FloatArray
-from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
 CARD_TYPES: Final = frozenset(
     QuantType[name]
@@ -26,28 +23,3 @@ def check_type(quant_type: QuantType) -> None:
     """Raises UnsupportedModelError for weights that no kernel reads."""
     if quant_type not in CARD_TYPES:
         refuse(f"{quant_type.name} weights")
-
-
-class UnsupportedOnCard:
-    """Says of each what the card lacks."""
-
-    def convolve(
-        self,
-        x: Value,
-        weight: FloatArray,
-        bias: FloatArray | None,
-        shape: ConvolutionShape,
-        *,
-        silu: bool,
-    ) -> Value:
-        refuse("short convolutions")
-
-    def delta_net(
-        self, qkv: Value, beta: Value, alpha: Value, rates: DecayRates, shape: DeltaNetShape
-    ) -> Value:
-        refuse("gated delta nets")
-
-    def mamba2(
-        self, xbc: Value, dt: Value, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
-    ) -> Value:
-        refuse("Mamba-2 layers")

@@ -1,0 +1,35 @@
+"""The states of recurrent layers in the card's memory; who has which is decided elsewhere."""
+
+from collections.abc import Iterable
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.elementwise import add_scaled
+from sharpi.ops.recurrent import RecurrentShape
+from sharpi.ops.state_layout import MAX_STATES, StateLayout
+
+_FLOAT_BYTES = 4
+
+
+class CardStates:
+    """MAX_STATES states of some layers, (MAX_STATES, num_floats) in `memory`.
+
+    `offsets`: where each shape begins within a state, in floats.
+    """
+
+    def __init__(self, device: Device, shapes: Iterable[RecurrentShape]) -> None:
+        layout = StateLayout(shapes)
+        self._device = device
+        self.num_floats, self.offsets = layout.num_floats, layout.offsets
+        self.num_bytes = MAX_STATES * self.num_floats * _FLOAT_BYTES
+        self.memory = Span(device.allocate(self.num_bytes), 0, self.num_bytes)
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes a state what another is."""
+        if self.num_floats:
+            spans = self._state(source), self._state(target)
+            self._device.launch(add_scaled(None, *spans, count=self.num_floats, scale=1.0))
+
+    def _state(self, state: int) -> Span:
+        size = self.num_floats * _FLOAT_BYTES
+        return self.memory.part(state * size, size)

@@ -1,0 +1,26 @@
+"""The states of recurrent layers in the memory of the CPU engine; who has which is decided above."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sharpi.ops.buffers import aligned_bytes
+from sharpi.ops.recurrent import RecurrentShape
+from sharpi.ops.state_layout import MAX_STATES, StateLayout
+
+
+class StateMemory:
+    """Room for MAX_STATES states of some layers, committed when first written."""
+
+    def __init__(self, shapes: Iterable[RecurrentShape]) -> None:
+        self.layout = StateLayout(shapes)
+        size = MAX_STATES * self.layout.num_floats
+        self._states = aligned_bytes(4 * size).view(np.float32).reshape(MAX_STATES, -1)
+
+    def address(self, state: int) -> int:
+        """Where a state begins: on a cache line."""
+        return int(self._states[state].ctypes.data)
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes a state what another is."""
+        self._states[target] = self._states[source]
