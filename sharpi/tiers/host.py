@@ -1,5 +1,6 @@
 """What stays in RAM: everything if it fits, else the trunk, and slots for experts on disk."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sharpi.tiers.card import CardPlan
@@ -43,7 +44,7 @@ def plan_host(
     size = sum(layer.experts_bytes for layer in layers.values())
     least = staging_bytes(model, layers.values())
     if size <= max(ledger.left, least) and not _asks_for_slots(request, card):
-        ledger.take(Purpose.EXPERTS, size, "all fit: read where the file is mapped, no copy")
+        ledger.take(Purpose.EXPERTS, size, _experts_reason(card, layers))
         return HostPlan(Tier.RAM, {}, 0, ledger)
     return _with_slots(model, request, card, layers, ledger)
 
@@ -53,6 +54,12 @@ def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
     if any(layer.state_bytes for layer in model.layers):
         return f"{positions}; states of recurrent layers, with snapshots"
     return positions
+
+
+def _experts_reason(card: CardPlan, layers: Iterable[int]) -> str:
+    if card.layers.isdisjoint(layers):
+        return "all fit: read where the file is mapped, no copy"
+    return "all fit: those that VRAM does not hold are page-locked, for the card to read in place"
 
 
 def _take_trunk(model: ModelFacts, card: CardPlan, ledger: Ledger) -> None:
