@@ -1,0 +1,146 @@
+"""The recurrent kernels against the NumPy reference, in any batches, with states among others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda import recurrent
+from sharpi.ops.cuda.recurrent import StatePlace
+from sharpi.ops.recurrent import (
+    ConvolutionShape,
+    DecayRates,
+    DeltaNetShape,
+    Mamba2Shape,
+    RecurrentShape,
+)
+from sharpi.ops.reference import ReferenceOps
+
+TOKENS, STATES, OFFSET = 21, 3, 5
+Floats = np.ndarray
+Start = Callable[[list[Span], Span, StatePlace, int], Launch]
+
+SHAPES: dict[str, RecurrentShape] = {
+    "convolution": ConvolutionShape(0, 300, 4),
+    "convolution, long": ConvolutionShape(0, 7, 16),
+    "convolution, of single tokens": ConvolutionShape(0, 33, 1),
+    "delta net": DeltaNetShape(0, 2, 4, 32, 32),
+    "delta net, tiled": DeltaNetShape(0, 2, 6, 16, 40, "tiled"),
+    "delta net, real head": DeltaNetShape(0, 1, 1, 128, 128),
+    "delta net, odd heads": DeltaNetShape(0, 3, 3, 10, 21),
+    "delta net, long keys": DeltaNetShape(0, 1, 1, 200, 8),
+    "delta net, longest keys": DeltaNetShape(0, 1, 1, 1000, 8),
+    "mamba2": Mamba2Shape(0, 4, 2, 32, 16),
+    "mamba2, real head": Mamba2Shape(0, 2, 1, 64, 128),
+    "mamba2, odd heads": Mamba2Shape(0, 6, 3, 7, 10),
+    "mamba2, large state": Mamba2Shape(0, 1, 1, 8, 256),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`inputs` (T, ...) each; `start` makes the launch; `want` (T, width)."""
+
+    shape: RecurrentShape
+    inputs: list[Floats]
+    weights: list[Floats]
+    start: Start = field(repr=False)
+    want: Floats = field(repr=False)
+
+
+def _rates(rng: np.random.Generator, heads: int) -> DecayRates:
+    a, dt_bias = -np.exp(rng.standard_normal(heads)), rng.standard_normal(heads)
+    return DecayRates(a.astype(np.float32), dt_bias.astype(np.float32))
+
+
+def _convolution(shape: ConvolutionShape, ops: ReferenceOps, rng: np.random.Generator) -> Case:
+    x = rng.standard_normal((TOKENS, shape.channels), np.float32)
+    weight = rng.standard_normal((shape.kernel, shape.channels), np.float32)
+    bias = rng.standard_normal(shape.channels, np.float32)
+
+    def start(spans: list[Span], out: Span, place: StatePlace, tokens: int) -> Launch:
+        sizes = {"shape": shape, "tokens": tokens, "silu": True}
+        return recurrent.convolve(*spans, out, place, **sizes)
+
+    want = ops.convolve(x, weight, bias, shape, silu=True)
+    return Case(shape, [x], [weight, bias], start, want)
+
+
+def _delta_net(shape: DeltaNetShape, ops: ReferenceOps, rng: np.random.Generator) -> Case:
+    heads = shape.num_value_heads
+    inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, heads, heads)]
+    rates = _rates(rng, heads)
+
+    def start(spans: list[Span], out: Span, place: StatePlace, tokens: int) -> Launch:
+        return recurrent.delta_net(*spans, out, place, shape=shape, tokens=tokens)
+
+    qkv, beta, alpha = inputs
+    want = ops.delta_net(qkv, beta, alpha, rates, shape)
+    return Case(shape, inputs, [rates.a, rates.dt_bias], start, want)
+
+
+def _mamba2(shape: Mamba2Shape, ops: ReferenceOps, rng: np.random.Generator) -> Case:
+    inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, shape.num_heads)]
+    rates, skip = _rates(rng, shape.num_heads), rng.standard_normal(shape.num_heads, np.float32)
+
+    def start(spans: list[Span], out: Span, place: StatePlace, tokens: int) -> Launch:
+        return recurrent.mamba2(*spans, out, place, shape=shape, tokens=tokens)
+
+    want = ops.mamba2(*inputs, rates, skip, shape)
+    return Case(shape, inputs, [rates.a, skip, rates.dt_bias], start, want)
+
+
+@cache
+def _case(name: str) -> Case:
+    shape, ops, rng = SHAPES[name], ReferenceOps(), np.random.default_rng(7)
+    ops.begin([0] * TOKENS, 0, [])
+    if isinstance(shape, ConvolutionShape):
+        return _convolution(shape, ops, rng)
+    make = _delta_net if isinstance(shape, DeltaNetShape) else _mamba2
+    return make(shape, ops, rng)  # type: ignore[arg-type, operator]
+
+
+def _run(device: Device, case: Case, batches: list[int]) -> tuple[Floats, Floats]:
+    """What all tokens give, and the memory of the states afterwards."""
+    stride = OFFSET + case.shape.state_floats + 3
+    states = upload(device, np.full((STATES, stride), 7, np.float32))  # left by another sequence
+    index, weights = (
+        upload(device, np.array([1], np.int32)),
+        [upload(device, w) for w in case.weights],
+    )
+    outs, begin = [], 0
+    for count in batches:
+        positions = upload(device, np.arange(begin, begin + count, dtype=np.int32))
+        place = StatePlace(states, index, positions, stride, OFFSET)
+        inputs = [upload(device, x[begin : begin + count]) for x in case.inputs]
+        shape = (count, case.want.shape[1])
+        out = empty(device, 4 * shape[0] * shape[1])
+        device.launch(case.start([*inputs, *weights], out, place, count))
+        outs.append(read(device, out, np.float32, shape))
+        begin += count
+    return np.concatenate(outs), read(device, states, np.float32, (STATES, stride))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_against_the_reference(device: Device, name: str) -> None:
+    case = _case(name)
+    out, states = _run(device, case, [TOKENS])
+    assert np.linalg.norm(out - case.want) / np.linalg.norm(case.want) < 2e-6
+    end = OFFSET + case.shape.state_floats
+    untouched = np.concatenate([states[[0, 2]].ravel(), states[1, :OFFSET], states[1, end:]])
+    assert (untouched == 7).all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_any_batches_give_the_same_bits(device: Device, name: str) -> None:
+    case = _case(name)
+    whole, state = _run(device, case, [TOKENS])
+    for batches in ([1] * TOKENS, [1, 2, 16, 2], [17, 4]):
+        out, after = _run(device, case, batches)
+        np.testing.assert_array_equal(out, whole)
+        np.testing.assert_array_equal(after, state)
