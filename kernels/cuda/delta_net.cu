@@ -88,6 +88,6 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
                     {tokens, key_heads, value_heads, key_dim, value_dim, stride, tiled, epsilon}); \
   }
 
-DELTA_NET(delta_net_16, 16, 4)
-DELTA_NET(delta_net_32, 32, 3)
+DELTA_NET(delta_net_16, 16, 2)
+DELTA_NET(delta_net_32, 32, 2)
 DELTA_NET(delta_net_128, 128, 1)

@@ -69,6 +69,6 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
                  {tokens, heads, groups, head_dim, keys, stride});                                \
   }
 
-MAMBA2(mamba2_16, 16, 4)
-MAMBA2(mamba2_32, 32, 3)
+MAMBA2(mamba2_16, 16, 2)
+MAMBA2(mamba2_32, 32, 2)
 MAMBA2(mamba2_128, 128, 1)
