@@ -21,7 +21,7 @@ class BufferWidths:
 
     `query` and `key` cover all heads of a layer, `recurrent` all that a recurrent one holds at a
     time. `expert_hidden` is that of the routes of one token together, or of a dense or shared
-    feed-forward where that is wider.
+    feed-forward where that is wider. `layer_inputs`: all layers' own, computed before the first.
     """
 
     hidden: int
@@ -36,6 +36,7 @@ class BufferWidths:
     num_moe_layers: int
     expert_hidden: int
     expert_hidden_blocks: int
+    layer_inputs: int = 0
 
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
@@ -60,6 +61,7 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
         num_moe_layers=sum(".ffn_gate_inp.weight" in name for name in file.tensors),
         expert_hidden=max((width * count for width, count in hidden), default=0),
         expert_hidden_blocks=max((_blocks(width) * count for width, count in hidden), default=0),
+        layer_inputs=config.num_layers * config.layer_input_width,
     )
 
 
@@ -93,6 +95,7 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
     feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
     routes = w.num_moe_layers * w.num_experts_per_token
     a_token = w.rope + 3 * w.hidden + max(attention, w.recurrent, feed_forward) + routes
+    a_token += 3 * w.layer_inputs  # while they are computed: embedded, projected, and their sum
     an_output = 4 * w.hidden + w.num_experts + w.num_experts_per_token + 2 * w.vocab
     return _FLOAT_BYTES * (batch_size * a_token + num_outputs * an_output)
 
