@@ -1,7 +1,7 @@
 """What a file holds beside the model that is run: recognised, and said in a line each."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _SHOWN = 4
@@ -14,12 +14,12 @@ def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
     unknown = [name for name in names if name not in {*predicting, *projecting}]
     notes = []
     if predicting:
-        notes.append(f"{_count(predicting)} for predicting further tokens (MTP) are passed over")
+        notes.append(f"for predicting further tokens (MTP), passed over: {_count(predicting)}")
     if projecting:
-        notes.append(f"{_count(projecting)} for images or sound are passed over")
+        notes.append(f"for images or sound, passed over: {_count(projecting)}")
     if unknown:
         shown = ", ".join(unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
-        notes.append(f"{_count(unknown)} are not used by this architecture: {shown}")
+        notes.append(f"not used by this architecture: {_count(unknown)}, {shown}")
     return tuple(notes)
 
 
@@ -29,5 +29,5 @@ def _predicts_further(name: str, num_layers: int) -> bool:
     return is_behind or ".nextn." in name or name.startswith("mtp.")
 
 
-def _count(names: Iterable[str]) -> str:
-    return f"{len(list(names))} tensors"
+def _count(names: Sequence[str]) -> str:
+    return "1 tensor" if len(names) == 1 else f"{len(names)} tensors"

@@ -10,13 +10,13 @@ def test_nothing_to_say() -> None:
 def test_known_kinds_have_a_line_each() -> None:
     names = ("blk.3.attn_q.weight", "blk.3.nextn.eh_proj.weight", "v.blk.0.ln1.weight", "mm.0.bias")
     assert notes_on_extra(names, 3) == (
-        "2 tensors for predicting further tokens (MTP) are passed over",
-        "2 tensors for images or sound are passed over",
+        "for predicting further tokens (MTP), passed over: 2 tensors",
+        "for images or sound, passed over: 2 tensors",
     )
 
 
 def test_unknown_tensors_are_named() -> None:
     names = tuple(f"blk.{i}.odd" for i in range(5))
     (note,) = notes_on_extra(names, 9)
-    assert note.startswith("5 tensors are not used by this architecture: blk.0.odd, ")
+    assert note.startswith("not used by this architecture: 5 tensors, blk.0.odd, ")
     assert note.endswith("blk.3.odd, ...")
