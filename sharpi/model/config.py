@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import printable
 from sharpi.gguf.reader import GgufFile
-from sharpi.model.feed_forward import FeedForwardSettings
+from sharpi.model.feed_forward_settings import FeedForwardSettings
 from sharpi.model.keys import Keys
 from sharpi.model.mixer import MixerSettings
 from sharpi.model.mixers import read_mixers

@@ -1,12 +1,10 @@
 """A layer's feed-forward: dense, or routed experts with an optional shared one."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sharpi.model.branch import Branch
-from sharpi.model.latent import Latent, load_latent
-from sharpi.model.norm import load_norm, optional_norm
-from sharpi.model.tensors import TensorSource
+from sharpi.model.latent import Latent
 from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
 
 
@@ -22,59 +20,6 @@ class FeedForward(Protocol):
 
     def foresee(self, ops: Ops[X], x: X) -> None:
         """A hint which experts the layer will choose, from the stream as it is by now."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedForwardSettings:
-    """What all layers' feed-forwards share; `router` has neither bias nor layer yet.
-
-    `gated`: whether there is a gate beside what goes up. `norm`: the name of the norm before.
-    """
-
-    hidden_size: int
-    norm_epsilon: float
-    residual_scale: float
-    activation: Activation
-    router: Router
-    weighs_input: bool = False
-    gated: bool = True
-    norm: str = "ffn_norm"
-
-    def load(self, tensors: TensorSource, layer: int) -> FeedForward:
-        """The layer's weights: routed where the file has a router for it."""
-        branch = self._branch(tensors)
-        if not tensors.has("ffn_gate_inp.weight"):
-            banks = tensors.banks("ffn_%s", self.hidden_size, 1, gated=self.gated)
-            return DenseFeedForward(branch, banks, self.activation)
-        if tensors.has("pre_ffw_norm_2.weight"):
-            from sharpi.model.parallel_feed_forward import load_parallel
-
-            return load_parallel(
-                tensors, branch, self.router, self.activation, self.hidden_size, layer
-            )
-        hidden, router = self.hidden_size, self.router
-        bias = tensors.optional_vector("exp_probs_b.bias", router.num_experts)
-        latent = load_latent(tensors, hidden)
-        width = latent.down.rows if latent else hidden
-        banks = tensors.banks("ffn_%s_exps", width, router.num_experts, gated=self.gated)
-        return RoutedFeedForward(
-            branch=branch,
-            experts=replace(banks, layer=layer, weighs_input=self.weighs_input),
-            activation=self.activation,
-            router=replace(router, bias=bias, layer=layer),
-            router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),
-            latent=latent,
-            shared=tensors.optional_banks("ffn_%s_shexp", hidden, gated=self.gated),
-            shared_gate=tensors.optional_matrix("ffn_gate_inp_shexp", (1, hidden)),
-        )
-
-    def _branch(self, tensors: TensorSource) -> Branch:
-        size, epsilon = self.hidden_size, self.norm_epsilon
-        return Branch(
-            norm=load_norm(tensors, self.norm, epsilon, size),
-            post_norm=optional_norm(tensors, "post_ffw_norm", epsilon, size),
-            scale=self.residual_scale,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from sharpi.model.branch import Branch
+from sharpi.model.expert_banks import load_banks
 from sharpi.model.feed_forward import FeedForward
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.tensors import TensorSource
@@ -68,10 +69,10 @@ def load_parallel(
     return ParallelFeedForward(
         branch=branch,
         activation=activation,
-        dense=tensors.banks("ffn_%s", hidden, 1),
+        dense=load_banks(tensors, "ffn_%s", hidden),
         dense_norm=load_norm(tensors, "post_ffw_norm_1", epsilon, hidden),
         expert_norm=load_norm(tensors, "pre_ffw_norm_2", epsilon, hidden),
-        experts=replace(tensors.banks("ffn_%s_exps", hidden, experts), layer=layer),
+        experts=replace(load_banks(tensors, "ffn_%s_exps", hidden, experts), layer=layer),
         experts_norm=load_norm(tensors, "post_ffw_norm_2", epsilon, hidden),
         router_norm=Norm(scale / scale.dtype.type(hidden**0.5), epsilon),
         router_matrix=tensors.matrix("ffn_gate_inp", (experts, hidden), is_scaled=False),

@@ -12,7 +12,7 @@ import numpy as np
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.ops.interface import Bank, ExpertBanks, FloatArray, Matrix
+from sharpi.ops.interface import Bank, FloatArray, Matrix
 
 SUPPORTED_TYPES = frozenset(
     QuantType[name]
@@ -97,35 +97,6 @@ class TensorSource:
     def optional_matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix | None:
         """None where the file has no such tensor."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None
-
-    def banks(
-        self, pattern: str, hidden: int, num_experts: int, *, gated: bool = True
-    ) -> ExpertBanks:
-        """gate and up (width, hidden), down (hidden, width); a leading axis for several experts."""
-        if gated and self.has(f"{pattern % 'gate_up'}.weight"):
-            return self._fused_banks(pattern, hidden, num_experts)
-        gate = self.bank(pattern % "gate", num_experts, (None, hidden)) if gated else None
-        width = gate.rows if gate else None
-        up = self.bank(pattern % "up", num_experts, (width, hidden))
-        return ExpertBanks(gate, up, self.bank(pattern % "down", num_experts, (hidden, up.rows)))
-
-    def _fused_banks(self, pattern: str, hidden: int, num_experts: int) -> ExpertBanks:
-        """As `banks`, with each expert's gate above its up in one tensor."""
-        both = self.bank(pattern % "gate_up", num_experts, (None, hidden))
-        width = both.rows // 2
-        gate_bias, up_bias = (None, None) if both.bias is None else np.hsplit(both.bias, [width])
-        gate = replace(both, rows=width, bias=gate_bias)
-        up = replace(both, rows=width, bias=up_bias, first_row=width)
-        down = self.bank(pattern % "down", num_experts, (hidden, width))
-        return ExpertBanks(gate, up, down)
-
-    def optional_banks(
-        self, pattern: str, hidden: int, *, gated: bool = True
-    ) -> ExpertBanks | None:
-        """A feed-forward of one expert, None where the file has no such tensors."""
-        if not self.has(f"{pattern % 'up'}.weight"):
-            return None
-        return self.banks(pattern, hidden, 1, gated=gated)
 
     def bank(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> Bank:
         """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` where it has any."""
