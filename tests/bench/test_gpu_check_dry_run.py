@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from card_cases import Sizes
 from card_device import device_opener
-from card_engines import Engines, error
+from card_engines import Engines, error, typical_error
 from card_facts import look_at_packages
 from card_kernels import Plan, all_types, measure
 from card_models import check_graph, check_references, check_types
@@ -86,12 +87,22 @@ def test_errors_are_found(device: Device, monkeypatch: pytest.MonkeyPatch) -> No
 
     engines, findings = Engines(lambda: device), Findings()
     monkeypatch.setattr(card_models, "error", lambda *logits: error(*logits) + 1)
+    monkeypatch.setattr(card_models, "typical_error", lambda *logits: error(*logits) + 1)
     check_references(engines, findings, options("qwen3moe"))
     assert len(findings.failures) == 5
     assert findings.failures[0] == "qwen3moe: f32 prefill is off by 1.0e+00, more than 1e-03"
     monkeypatch.setattr(card_models, "error", lambda *logits: 1 / 0)
     check_references(engines, findings, options("llama"))
     assert findings.failures[-1].startswith("llama: ZeroDivisionError")
+
+
+def test_a_typical_error_is_that_of_most_tokens() -> None:
+    reference = np.ones((3, 4), np.float32)
+    logits = reference * np.array([[1.01], [1.02], [5.0]], np.float32)
+    assert typical_error(logits, reference) == pytest.approx(0.02, rel=1e-3)
+    assert error(logits, reference) > 1
+    logits[0, 0] = np.nan
+    assert typical_error(logits, reference) == error(logits, reference) == float("inf")
 
 
 def test_graphs(device: Device) -> None:
