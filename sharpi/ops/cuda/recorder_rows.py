@@ -29,11 +29,12 @@ class RowsOnCard:
         rec.weights.want(weight)
         per_group = groups > 1 and weight.size == x.width
         if groups > 1 and x.pending is None:
-            x.pending = PendingHeads(
+            normed = x.changed()
+            normed.pending = PendingHeads(
                 norm=lambda: HeadNorm(rec.weights.span(weight), epsilon, per_group),
                 num_heads=groups,
             )
-            return x
+            return normed
         rec.floats(x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
@@ -99,12 +100,12 @@ class RowsOnCard:
         rec, pending = self._recording, x.pending
         if pending is not None and (pending.rope is not None or pending.num_heads != num_heads):
             rec.floats(x)
-            pending = None
-        pending = pending or PendingHeads(num_heads=num_heads)
+        rotated = x.changed()
+        pending = rotated.pending or PendingHeads(num_heads=num_heads)
         pending.rope = lambda: HeadRope(rec.of(angles), angles.width // 2, interleaved)
         pending.angles = angles
-        x.pending = pending
-        return x
+        rotated.pending = pending
+        return rotated
 
     def add(self, a: Value, b: Value, scale: float) -> Value:
         return self._add_scaled(a, b, scale)
@@ -135,7 +136,7 @@ class RowsOnCard:
         rec.append(
             lambda extent: [elementwise.sigmoid(rec.of(x), count=extent.rows(x.rows) * x.width)]
         )
-        return x
+        return x.changed()
 
     def soft_cap(self, x: Value, cap: float) -> Value:
         rec = self._recording
@@ -145,7 +146,7 @@ class RowsOnCard:
                 elementwise.soft_cap(rec.of(x), count=extent.rows(x.rows) * x.width, cap=cap)
             ]
         )
-        return x
+        return x.changed()
 
     def scale_by_position(self, x: Value, interval: int, rate: float) -> Value:
         rec = self._recording
@@ -162,7 +163,7 @@ class RowsOnCard:
                 )
             ]
         )
-        return x
+        return x.changed()
 
     def split(self, x: Value, widths: Sequence[int], groups: int = 1) -> list[Value]:
         outs = [self._recording.value(groups * width, x.rows) for width in widths]

@@ -81,3 +81,9 @@ class Value:
     is_read: bool = False
     rounded: Buffer | None = None
     pending: PendingHeads | None = None
+
+    def changed(self) -> "Value":
+        """What is in the same memory once an operation has changed it there."""
+        self.is_read = True
+        pending, self.pending = self.pending, None
+        return Value(self.width, self.rows, self.floats, self.source, pending=pending)
