@@ -7,7 +7,6 @@ with tiny sizes: it says nothing about speed, only that everything runs.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -15,9 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from card_cases import Case, Sizes, attention_cases, expert_cases, small_cases, trunk_cases
 from card_device import device_opener
+from gpu_check_step import Findings
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
@@ -86,9 +87,7 @@ def main() -> None:
         tries=1 if options.dry_run else _TRIES,
         seconds=options.seconds,
     )
-    report = measure(device, plan)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    sys.exit(Findings(figures=measure(device, plan)).finish(options.json))
 
 
 def _parse_options() -> argparse.Namespace:
@@ -109,7 +108,7 @@ def all_types() -> list[QuantType]:
     return sorted(CARD_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
 
 
-def measure(device: Device, plan: Plan) -> dict[str, object]:
+def measure(device: Device, plan: Plan) -> dict[str, Any]:
     """The report: the card's rates before and after, the better of which counts, and the rows."""
     limits, end = CardLimits(device), time.monotonic() + plan.seconds
     limits.measure()

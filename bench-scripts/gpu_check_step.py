@@ -106,8 +106,10 @@ def _run(command: list[str], log: Path, environment: dict[str, str], limit: floa
 def _read(path: Path) -> Findings:
     if not path.exists():
         return Findings()
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return Findings(**data)
+    try:
+        return Findings(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:  # a program that was stopped while it wrote
+        return Findings(failures=[f"its findings cannot be read: {error}"])
 
 
 def _last_lines(log: Path) -> str:

@@ -95,6 +95,14 @@ def test_findings_are_kept_when_the_program_breaks_later(tmp_path: Path) -> None
     assert outcome.findings.failures[0].startswith("exit status 3")
 
 
+@pytest.mark.parametrize("text", ['{"figures": {}', "[1]", '{"rows": 1}'])
+def test_findings_that_are_none(tmp_path: Path, text: str) -> None:
+    program = f"import pathlib, sys; pathlib.Path(sys.argv[2]).write_text({text!r})"
+    outcome = run(script_step(program, has_findings=True), tmp_path)
+    assert outcome.status == "failed"
+    assert outcome.findings.failures[0].startswith("its findings cannot be read")
+
+
 def test_no_place_is_named() -> None:
     text = f"/home/me/work/model.gguf on {socket.gethostname()}:\n 5/6 of http://a.b/c/d"
     assert without_places(text) == "model.gguf on this machine: 5/6 of http://a.b/c/d"
@@ -213,7 +221,7 @@ def figures() -> dict[str, dict[str, object]]:
         "read_gigabytes_per_second": 4000.0,
         "bus_gigabytes_per_second": 50.0,
         "start_microseconds": 1.0,
-        "rows": [kernel_row("experts gate_up", 85), kernel_row("experts down", 70)],
+        "rows": [kernel_row("experts gate_up", 95), kernel_row("experts down", 85)],
     }
     decode = {
         "load_seconds": 9.0,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import card_kernels
+import card_models
 import numpy as np
 import pytest
 from card_cases import Sizes
@@ -61,6 +63,20 @@ def test_every_kernel_gets_a_line(device: Device, capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().out.splitlines()) == len(rows) + 2
 
 
+def test_the_kernels_findings_are_those_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kernels.json"
+    arguments = ["card_kernels.py", "--dry-run", "--types", "Q4_K", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        card_kernels.main()
+    assert ended.value.code == 0
+    figures = Findings(**json.loads(path.read_text())).figures
+    assert figures["read_gigabytes_per_second"] > 0
+    assert len(figures["rows"]) > 10
+
+
 def test_types_without_time_are_named(device: Device) -> None:
     report = measure(device, Plan(TINY, (QuantType.Q4_K,), launches=1, tries=1, seconds=0))
     assert report["left_out"] == ["Q4_K"]
@@ -83,8 +99,6 @@ def test_models_against_the_cpu(device: Device) -> None:
 
 
 def test_errors_are_found(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    import card_models
-
     engines, findings = Engines(lambda: device), Findings()
     monkeypatch.setattr(card_models, "error", lambda *logits: error(*logits) + 1)
     monkeypatch.setattr(card_models, "typical_error", lambda *logits: error(*logits) + 1)
