@@ -46,6 +46,13 @@ def error(logits: np.ndarray, reference: np.ndarray) -> float:
     return float(np.linalg.norm(logits - reference) / np.linalg.norm(reference))
 
 
+def typical_error(logits: np.ndarray, reference: np.ndarray) -> float:
+    """The same of the median token: where two experts are nearly equal, rounding chooses."""
+    norms = np.linalg.norm(logits - reference, axis=1) / np.linalg.norm(reference, axis=1)
+    assert np.mean(norms > 5 * np.median(norms)) < 0.1
+    return float(np.median(norms))
+
+
 def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
     sequence = Sequence(engine.runner)
     return np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
@@ -68,12 +75,15 @@ def test_rounded_activations_give_what_the_cpu_gives(case: str, load: Load, tmp_
     q8_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
     wanted = load(q8_0, precision="int8", device="cpu").logits(ids)
     engine = load(q8_0, precision="int8")
-    rounding = error(wanted, exact)
-    assert error(step_by_step(engine, ids), wanted) < 0.6 * rounding
-    assert error(engine.logits(ids), exact) < 1.2 * rounding
+    rounding = typical_error(wanted, exact)
+    assert typical_error(step_by_step(engine, ids), wanted) < 0.6 * rounding
+    assert typical_error(engine.logits(ids), exact) < 1.2 * rounding
 
 
-@pytest.mark.parametrize("case", ["qwen3moe", "gemma3", "gpt-oss"])
+BATCHED = ["qwen3moe", "gemma3", "gpt-oss", "deepseek3", "qwen3next", "granitehybrid", "lfm2moe"]
+
+
+@pytest.mark.parametrize("case", BATCHED)
 def test_few_tokens_at_once_have_the_bits_of_single_ones(
     case: str, load: Load, tmp_path: Path
 ) -> None:
@@ -90,6 +100,22 @@ def test_layers_on_both_processors(case: str, load: Load) -> None:
     assert len(engine.runner.parts) == 2
     assert error(engine.logits(ids), logits) < 2e-3
     assert error(step_by_step(engine, ids), logits) < 2e-3
+
+
+@pytest.mark.parametrize("gpu_layers", [None, 1])
+@pytest.mark.parametrize("case", ["qwen3next", "nemotron_h_moe", "lfm2moe"])
+def test_recurrent_layers_go_back_to_a_snapshot(
+    case: str, gpu_layers: int | None, load: Load
+) -> None:
+    engine = load(REFERENCES / f"{case}.gguf", gpu_layers=gpu_layers)
+    ids = expected(case)[0].tolist()
+    fresh, edited = Sequence(engine.runner), Sequence(engine.runner)
+    wanted = fresh.extend(ids[:12] + ids[20:25]).copy()
+    for part in (ids[:10], ids[10:20]):
+        edited.prefill(part)
+    edited.truncate(12)
+    assert edited.num_ready == 10
+    assert np.array_equal(edited.extend(ids[20:25]), wanted)
 
 
 @pytest.mark.parametrize("slots", [1, 3, 8])
