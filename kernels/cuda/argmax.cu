@@ -37,5 +37,5 @@ KERNEL __launch_bounds__(1024) argmax(const float* logits, int* out, int width) 
   if (warp > 0) return;
   best = {values[lane], ids[lane]};
   best.meet_lanes();
-  if (lane == 0) out[blockIdx.x] = best.id < width && best.value < infinity() ? best.id : -1;
+  if (lane == 0) out[blockIdx.x] = fabsf(best.value) < infinity() ? best.id : -1;
 }

@@ -147,8 +147,8 @@ BUGS = [
     Bug(
         "no fence before groups are compared",
         cases.route,
-        "group_strength(choice + g * size, size);\n  __syncwarp();",
-        "group_strength(choice + g * size, size);",
+        "group_strength(choice + g * size, size, counts_two);\n  __syncwarp();",
+        "group_strength(choice + g * size, size, counts_two);",
         RACE,
     ),
     Bug(
