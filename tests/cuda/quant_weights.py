@@ -24,6 +24,18 @@ _HALVES: dict[QuantType, tuple[int, ...]] = {
     QuantType.Q5_K: (0, 2),
     QuantType.Q6_K: (208,),
     QuantType.IQ4_XS: (0,),
+    QuantType.IQ2_XXS: (0,),
+    QuantType.IQ2_XS: (0,),
+    QuantType.IQ2_S: (0,),
+    QuantType.IQ3_XXS: (0,),
+    QuantType.IQ3_S: (0,),
+    QuantType.IQ1_S: (0,),
+    QuantType.IQ1_M: (),
+    QuantType.TQ1_0: (52,),
+    QuantType.TQ2_0: (64,),
+    QuantType.NVFP4: (),
+    QuantType.Q1_0: (0,),
+    QuantType.Q2_0: (0,),
 }
 QUANTISED_TYPES = tuple(_HALVES)
 TYPES = FLOAT_TYPES + QUANTISED_TYPES
@@ -45,15 +57,20 @@ def random_weights(
     if fill is not None:
         blocks[:] = fill
     for at in _HALVES[quant_type]:
-        scales = rng.uniform(0.01, 1, (rows, count)) * rng.choice([-1, 1], (rows, count))
-        blocks[:, :, at : at + 2] = scales.astype(np.float16)[:, :, None].view(np.uint8)
+        blocks[:, :, at : at + 2] = _scales(rng, rows, count)[:, :, None].view(np.uint8)
     if quant_type is QuantType.MXFP4:
         blocks[:, :, 0] = rng.integers(120, 132, (rows, count))
+    if quant_type is QuantType.NVFP4:
+        blocks[:, :, :4] = rng.integers(0, 0x80, (rows, count, 4))
+    if quant_type is QuantType.IQ1_M:
+        _scatter(_scales(rng, rows, count).view(np.uint16), blocks[:, :, 48:])
     return blocks.reshape(rows, row_bytes(quant_type, columns))
 
 
 def as_floats(quant_type: QuantType, weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    """What the gguf package says they mean, (rows, columns)."""
+    """What the gguf package says they mean, (rows, columns); or, of what it lacks, the format."""
+    if quant_type in (QuantType.Q1_0, QuantType.Q2_0):
+        return _few_bits(weights.reshape(len(weights), -1, 18), quant_type.block_values)
     return np.asarray(gguf.quants.dequantize(weights, _kind(quant_type)), np.float64)
 
 
@@ -69,3 +86,25 @@ def product_error(
 
 def _kind(quant_type: QuantType) -> gguf.GGMLQuantizationType:
     return gguf.GGMLQuantizationType(int(quant_type))
+
+
+def _scales(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.float16]:
+    """(rows, blocks), of either sign."""
+    scales = rng.uniform(0.01, 1, (rows, count)) * rng.choice([-1, 1], (rows, count))
+    return scales.astype(np.float16)
+
+
+def _scatter(halves: npt.NDArray[np.uint16], scales: npt.NDArray[np.uint8]) -> None:
+    """Gives each half float to the top four bits of four 16-bit words, the low bits first."""
+    for i in range(4):
+        top = scales[:, :, 2 * i + 1]
+        top[:] = top & 15 | (halves >> 4 * i & 15) << 4
+
+
+def _few_bits(blocks: npt.NDArray[np.uint8], block_values: int) -> npt.NDArray[np.float64]:
+    """A half float d, then codes of 1 or 2 bits in order: d * (2 * code - 1), d * (code - 1)."""
+    d = blocks[:, :, :2].copy().view(np.float16).astype(np.float64)
+    bits = 128 // block_values
+    codes = blocks[:, :, 2:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1
+    values = codes.astype(np.float64) * (2 // bits) - 1
+    return np.asarray((d * values.reshape(*blocks.shape[:2], -1)).reshape(len(blocks), -1))
