@@ -49,7 +49,7 @@ def _case(
     tokens: int = TOKENS,
     has_factors: bool = False,
 ) -> Case:
-    columns = 256 if quant_type.block_values == 256 else 96
+    columns = 256 if quant_type.block_values > 32 else 96
     shape = EXPERTS, rows, columns
     banks = (
         expert_bank(device, quant_type, shape, seed, has_factors=has_factors) for seed in (1, 2)
