@@ -70,15 +70,23 @@ def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
 
 
 def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:
-    """Indices of the last layers that fit; None when not even one does."""
+    """Indices of the last layers that fit, in order; None when not even one does."""
     budget -= model.output_bytes
     fitting: list[int] = []
     for index in reversed(range(len(model.layers) - wanted, len(model.layers))):
         budget -= model.layers[index].trunk_bytes + kv[index]
         if budget < 0:
             break
-        fitting.append(index)
-    return sorted(fitting) or None
+        fitting.insert(0, index)
+    while fitting and not _has_its_keys(model, fitting):
+        fitting.pop(0)
+    return fitting or None
+
+
+def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
+    """Whether none of these last layers reads keys of one before them."""
+    sources = (model.layers[i].kv_layer for i in layers)
+    return all(source is None or source >= layers[0] for source in sources)
 
 
 def _goes_whole(request: TierRequest) -> bool:

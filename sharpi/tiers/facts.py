@@ -3,12 +3,14 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharpi.direct_read import widest_range
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.model.attention import AttentionSettings
 from sharpi.model.config import ModelConfig
+from sharpi.model.mixer import MixerSettings
 from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.tiers.scratch import BufferWidths, read_widths
@@ -24,7 +26,8 @@ class LayerFacts:
     `num_experts` 0 is a dense layer. `expert_bytes`: gate, up and down of one expert, None where
     the tensors do not show it. `slot_bytes`: the buffer that any expert of the layer is read into,
     whole aligned ranges of the file for each of the three. `state_bytes`: what a recurrent layer
-    carries, with the snapshots.
+    carries, with the snapshots. `kv_layer`: the earlier layer whose keys and values it reads, which
+    has to be on the same processor.
     """
 
     trunk_bytes: int
@@ -33,6 +36,7 @@ class LayerFacts:
     expert_bytes: int | None = 0
     slot_bytes: int = 0
     state_bytes: int = 0
+    kv_layer: int | None = None
 
     @property
     def experts_bytes(self) -> int:
@@ -86,6 +90,16 @@ def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
 
 
 def _layer(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
+    return replace(_sizes(tensors, config, index), kv_layer=_kv_layer(config.mixers[index]))
+
+
+def _kv_layer(mixer: MixerSettings) -> int | None:
+    if isinstance(mixer, AttentionSettings) and mixer.kv_shape is None:
+        return mixer.shape.layer
+    return None
+
+
+def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
     routed = [t for t in tensors if is_expert_matrix(t.name)]
     is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
     kv_page = kv_bytes([s for s in config.attention if s.layer == index], PAGE_POSITIONS)

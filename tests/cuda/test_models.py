@@ -14,6 +14,7 @@ from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
+from sharpi.errors import DeviceError
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -93,13 +94,24 @@ def test_few_tokens_at_once_have_the_bits_of_single_ones(
     assert np.array_equal(engine.logits(ids), step_by_step(engine, ids))
 
 
-@pytest.mark.parametrize("case", ["qwen3moe", "llama", "gemma3"])
+@pytest.mark.parametrize("case", ["qwen3moe", "llama", "gemma3", "qwen35moe", "gemma4-moe"])
 def test_layers_on_both_processors(case: str, load: Load) -> None:
     ids, logits = expected(case)
     engine = load(REFERENCES / f"{case}.gguf", precision="f32", gpu_layers=1)
     assert len(engine.runner.parts) == 2
     assert error(engine.logits(ids), logits) < 2e-3
     assert error(step_by_step(engine, ids), logits) < 2e-3
+
+
+def test_layers_that_read_earlier_ones_keys_stay_with_them(load: Load) -> None:
+    """The last two of the six layers read the keys of the two before them."""
+    ids, logits = expected("gemma4-e2b")
+    model = REFERENCES / "gemma4-e2b.gguf"
+    engine = load(model, precision="f32", gpu_layers=4)
+    assert len(engine.runner.parts) == 2
+    assert error(engine.logits(ids), logits) < 2e-3
+    with pytest.raises(DeviceError):
+        load(model, gpu_layers=3)
 
 
 @pytest.mark.parametrize("gpu_layers", [None, 1])

@@ -170,6 +170,13 @@ class TestCard:
         assert plan.notes == ("1 of 2 layers stay on the CPU: they do not fit VRAM",)
         assert planned(vram=whole, gpu_layers=2).vram_slots == (0, 0, 8, 8)
 
+    def test_a_layer_is_where_the_keys_that_it_reads_are(self) -> None:
+        reads_earlier = replace(moe_layer(), kv_layer=1)
+        layers = (moe_layer(), moe_layer(), reads_earlier, moe_layer())
+        for count, on_card in ((4, 4), (3, 3), (2, 1), (1, 1)):
+            plan = planned(*layers, vram=2 * GIB, gpu_layers=count)
+            assert sum(layer.trunk is Tier.VRAM for layer in plan.layers) == on_card
+
     def test_experts_that_were_kept_off_the_card(self) -> None:
         assert planned(vram=2 * GIB, cpu_moe=True).vram_slots == (0, 0, 0, 0)
         assert planned(vram=2 * GIB, num_cpu_moe=3).vram_slots == (0, 0, 0, 8)
