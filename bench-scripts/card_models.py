@@ -17,13 +17,12 @@ import numpy as np
 from card_device import TESTS, add_tests, device_opener
 from card_engines import Engines, Ids, Logits, error, step_by_step, typical_error
 from gpu_check_step import Findings
-from synthetic_moe import Shape, write_model
+from synthetic_moe import TYPES, Shape, write_model
 from watched_device import WatchedDevice
 
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.unsupported import CARD_TYPES
 
 REFERENCES = TESTS / "references"
 _PRECISIONS = ("f32", "int16", "int8")
@@ -101,7 +100,7 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
     count = _FEW_TOKENS if options.dry_run else len(ids)
     with TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "model.gguf"
-        for name in _chosen(sorted(t.name for t in CARD_TYPES), options):
+        for name in _chosen(sorted(t.name for t in TYPES), options):
             write_model(path, SMALL, QuantType[name], pool_bytes=1 << 20)
             _check(findings, name, partial(_compare, engines, path, ids[:count], *_PRECISIONS))
 

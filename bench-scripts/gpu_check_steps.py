@@ -41,7 +41,7 @@ def steps(choice: Choice) -> Iterator[Step]:
     references = ("card_models.py", "references", "--folder", str(choice.folder))
     yield _script("references", "logits of every reference", 90, choice, *references)
     types = ("card_models.py", "types", "--folder", str(choice.folder))
-    yield _script("types", "logits in every quant type", 60, choice, *types)
+    yield _script("types", "logits in every quant type", 90, choice, *types)
     yield _script("graph", "graphs give what launches give", 30, choice, "card_models.py", "graph")
     seconds = ("--seconds", str(choice.kernel_seconds))
     yield _script("kernels", "speed of the kernels", 90, choice, "card_kernels.py", *seconds)

@@ -44,9 +44,18 @@ _SCALES: dict[QuantType, tuple[tuple[int, float], ...]] = {
     QuantType.Q6_K: ((208, 1),),
     QuantType.IQ4_NL: ((0, 1),),
     QuantType.IQ4_XS: ((0, 1),),
+    QuantType.IQ2_XXS: ((0, 1),),
+    QuantType.IQ2_XS: ((0, 1),),
+    QuantType.IQ2_S: ((0, 1),),
+    QuantType.IQ3_XXS: ((0, 1),),
+    QuantType.IQ3_S: ((0, 1),),
+    QuantType.IQ1_S: ((0, 1),),
+    QuantType.TQ1_0: ((52, 1),),
+    QuantType.TQ2_0: ((64, 1),),
+    QuantType.Q1_0: ((0, 1),),
 }
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
-TYPES = (*_FLOAT_TYPES, *_SCALES, QuantType.MXFP4)
+TYPES = (*_FLOAT_TYPES, *_SCALES, QuantType.MXFP4, QuantType.NVFP4, QuantType.IQ1_M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +222,18 @@ def block_pool(quant_type: QuantType, columns: int, num_bytes: int) -> Bytes:
         np.random.default_rng(int(quant_type)).bytes(count * quant_type.block_bytes), np.uint8
     )
     blocks = bytes_.reshape(count, quant_type.block_bytes).copy()
+    if quant_type is QuantType.TQ2_0:  # codes of two bits: 3 becomes 1, so that the mean is zero
+        codes = blocks[:, :64]
+        codes &= ~((codes & codes >> 1 & 0x55) << 1)
     _scale(quant_type, blocks, 1.0)
-    sample = gguf.quants.dequantize(blocks[:4096], GGMLQuantizationType(int(quant_type)))
-    _scale(quant_type, blocks, deviation / float(sample.std()))
+    _scale(quant_type, blocks, deviation / _deviation(quant_type, blocks[:4096]))
     return blocks.reshape(-1)
+
+
+def _deviation(quant_type: QuantType, blocks: Bytes) -> float:
+    if quant_type is QuantType.Q1_0:  # which the gguf package does not decode
+        return 1.0
+    return float(gguf.quants.dequantize(blocks, GGMLQuantizationType(int(quant_type))).std())
 
 
 def _odd_count(most: int) -> int:
@@ -227,8 +244,13 @@ def _odd_count(most: int) -> int:
 def _scale(quant_type: QuantType, blocks: Bytes, scale: float) -> None:
     if quant_type is QuantType.MXFP4:  # a power of two whose bias is 127
         blocks[:, 0] = 127 if scale == 1 else 127 + round(np.log2(scale))
-        return
-    for at, factor in _SCALES[quant_type]:
+    if quant_type is QuantType.NVFP4:  # the nearest power of two, of which 7 is the bias
+        blocks[:, :4] = max(4, (7 + round(np.log2(scale))) << 3)
+    if quant_type is QuantType.IQ1_M:  # the top four bits of four words
+        bits = int(np.float16(scale).view(np.uint16))
+        for i in range(4):
+            blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] & 15 | (bits >> 4 * i & 15) << 4
+    for at, factor in _SCALES.get(quant_type, ()):
         blocks[:, at : at + 2] = np.frombuffer(np.float16(scale * factor).tobytes(), np.uint8)
 
 
