@@ -12,8 +12,9 @@ _LEAST_CUDA = 12
 
 def open_card() -> CudaDevice:
     """The card; raises DeviceError naming what is missing or too old: package, driver or card."""
-    cupy, torch = _package("cupy"), _package("torch")
+    cupy = _package("cupy")
     _check_driver(cupy)
+    torch = _package("torch")  # takes a second, so only once there is a card for it
     if not torch.cuda.is_available():
         raise DeviceError(
             f"torch {torch.__version__} has no CUDA or one newer than the driver;"
