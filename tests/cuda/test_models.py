@@ -14,7 +14,7 @@ from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
-from sharpi.errors import DeviceError
+from sharpi.errors import DeviceError, UnsupportedModelError
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -152,6 +152,11 @@ def test_kv_cache_of_8_bits(load: Load) -> None:
     assert error(step_by_step(half, ids), logits) < 2e-3
     sizes = [engine.runner.parts[-1].kv_bytes for engine in (half, eighth)]
     assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_heads_that_8_bits_do_not_fit_are_refused(load: Load) -> None:
+    with pytest.raises(UnsupportedModelError, match="q8_0 with heads of 56 values"):
+        load(REFERENCES / "deepseek3.gguf", kv_type="q8_0")
 
 
 def test_greedy_answers_are_stable_and_those_of_the_cpu(load: Load) -> None:

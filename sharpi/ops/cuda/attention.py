@@ -9,6 +9,7 @@ from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.heads import KvType
 
 SPAN_POSITIONS: Final = 256
+MAX_VALUE_DIM: Final = 1024
 
 _THREADS: Final = 256
 _HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # of a KV head; the kernels' entry points

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
+from sharpi.ops.cuda.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.card_weights import aligned
 from sharpi.ops.cuda.heads import KvType
+from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.interface import AttentionShape
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 
@@ -42,8 +44,20 @@ def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: KvType) -> int:
     )
 
 
+def _check(shape: AttentionShape, kv_type: KvType) -> None:
+    step = _BLOCK if kv_type == "q8_0" else 2
+    for dim in _dims(shape):
+        if dim % step:
+            refuse(f"a KV cache of {kv_type} with heads of {dim} values")
+    if shape.value_dim > MAX_VALUE_DIM:
+        refuse(f"heads of {shape.value_dim} values")
+
+
 class CardKvCache:
-    """All pages of some layers in one memory; who uses which page is decided elsewhere."""
+    """All pages of some layers in one memory; who uses which page is decided elsewhere.
+
+    Raises UnsupportedModelError for heads that the kernels do not take.
+    """
 
     def __init__(
         self,
@@ -53,6 +67,8 @@ class CardKvCache:
         kv_type: KvType = "f16",
     ) -> None:
         shapes = tuple(shapes)
+        for shape in shapes:
+            _check(shape, kv_type)
         self.kv_type = kv_type
         self.num_pages = num_pages
         self.num_bytes = sum(layer_bytes(shape, num_pages, kv_type) for shape in shapes)
