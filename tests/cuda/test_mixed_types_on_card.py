@@ -1,0 +1,61 @@
+"""Files of many quant types on a card: another one in each layer and role, or one for all."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mixed_model import BLOCKS, mixer, rewrite
+
+from sharpi.config import RunConfig
+from sharpi.device.device import Device
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.gguf.quant_types import QuantType
+
+pytestmark = pytest.mark.native
+IDS = np.random.default_rng(5).integers(3, 1000, 12).astype(np.int32)
+MATRICES = ("attn_q.", "attn_k.", "attn_v.", "attn_output.", "_exps.", "output.weight")
+Load = Callable[..., Engine]
+
+
+@pytest.fixture
+def load(device: Device) -> Iterator[Load]:
+    """Loads engines that compute on the device; RunConfig's fields are keywords."""
+    engines: list[Engine] = []
+
+    def load_one(model: Path, **options: Any) -> Engine:
+        config = RunConfig(model=model, **({"device": "cuda"} | options))
+        engines.append(load_engine(config, open_device=lambda: device))
+        return engines[-1]
+
+    yield load_one
+    for engine in engines:
+        engine.close()
+
+
+def error(model: Path, load: Load, precision: str) -> float:
+    """Norm of the difference to what the CPU computes, over the norm."""
+    wanted = load(model, precision=precision, device="cpu").logits(IDS)
+    found = load(model, precision=precision).logits(IDS)
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("precision", ["f32", "int16"])
+@pytest.mark.parametrize("first", [0, len(BLOCKS) - 18], ids=["old types", "new types"])
+def test_each_role_and_layer_has_its_type(
+    first: int, precision: str, load: Load, tmp_path: Path
+) -> None:
+    """A last bit of an f16 key is what may differ."""
+    assert error(rewrite(tmp_path, mixer(first)).mixed, load, precision) < 1e-3
+
+
+@pytest.mark.parametrize("kind", [QuantType.IQ1_M, QuantType.NVFP4], ids=lambda kind: kind.name)
+def test_one_type_for_every_matrix(kind: QuantType, load: Load, tmp_path: Path) -> None:
+    """NVFP4 has factors of whole matrices and experts."""
+
+    def choose(name: str) -> QuantType | None:
+        return kind if any(part in name for part in MATRICES) and "norm" not in name else None
+
+    assert error(rewrite(tmp_path, choose).mixed, load, "f32") < 1e-3
