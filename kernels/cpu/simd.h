@@ -22,8 +22,57 @@ inline F32x16 load(const float* p) {
 }
 inline void store(float* p, F32x16 v) { memcpy(p, &v, sizeof v); }
 inline F32x16 broadcast(float x) { return x - F32x16{}; }  // minus zero is nothing to do, plus zero is
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// gcc takes comparisons and conversions of 64 bytes apart, value by value; halves are registers.
+struct Halves {
+  __m256 low, high;
+};
+inline Halves halves(F32x16 v) {
+  Halves h;
+  memcpy(&h, &v, sizeof h);
+  return h;
+}
+inline F32x16 whole(Halves h) {
+  F32x16 v;
+  memcpy(&v, &h, sizeof v);
+  return v;
+}
+inline F32x16 max(F32x16 a, F32x16 b) {
+  const Halves x = halves(a), y = halves(b);
+  return whole({_mm256_max_ps(x.low, y.low), _mm256_max_ps(x.high, y.high)});
+}
+inline F32x16 min(F32x16 a, F32x16 b) {
+  const Halves x = halves(a), y = halves(b);
+  return whole({_mm256_min_ps(x.low, y.low), _mm256_min_ps(x.high, y.high)});
+}
+// v, or 0 where x is under the limit
+inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) {
+  const __m256 least = _mm256_set1_ps(limit);
+  const Halves a = halves(x), b = halves(v);
+  return whole({_mm256_and_ps(b.low, _mm256_cmp_ps(a.low, least, _CMP_NLT_UQ)),
+                _mm256_and_ps(b.high, _mm256_cmp_ps(a.high, least, _CMP_NLT_UQ))});
+}
+// 2^n of whole numbers
+inline F32x16 power_of_two(F32x16 n) {
+  const Halves h = halves(n);
+  const __m256i bias = _mm256_set1_epi32(127);
+  const auto power = [&](__m256 x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(x), bias), 23));
+  };
+  return whole({power(h.low), power(h.high)});
+}
+#else
 inline F32x16 max(F32x16 a, F32x16 b) { return a > b ? a : b; }
 inline F32x16 min(F32x16 a, F32x16 b) { return a < b ? a : b; }
+inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) { return x < limit ? F32x16{} : v; }
+inline F32x16 power_of_two(F32x16 n) {
+  const I32x16 exponent = (__builtin_convertvector(n, I32x16) + 127) << 23;
+  F32x16 power;
+  memcpy(&power, &exponent, sizeof power);
+  return power;
+}
+#endif
 
 // Reductions fold halves onto each other: one fixed order.
 template <class Fold>
@@ -53,10 +102,7 @@ inline F32x16 exp(F32x16 x) {
   p = p * r + 2.4022651e-1f;
   p = p * r + 6.9314718e-1f;
   p = p * r + 1.0f;
-  const I32x16 exponent = (__builtin_convertvector(n, I32x16) + 127) << 23;
-  F32x16 power;
-  memcpy(&power, &exponent, sizeof power);
-  return x < -87.33f ? F32x16{} : p * power;
+  return zero_under(x, -87.33f, p * power_of_two(n));
 }
 
 inline float half_to_float(uint16_t h) {

@@ -221,9 +221,11 @@ float page_softmax(const PageAttention& a, int n, float* scores) {
   for (int i = 0; i < kPage; i += kLanes) {
     F32x16 s = load(scores + i);
     if (a.soft_cap > 0) s = cap * tanh(s / cap);
-    I32x16 at;
-    for (int l = 0; l < kLanes; l++) at[l] = i + l;
-    s = ((at < a.first[n]) | (at > a.last[n])) ? broadcast(kHidden) : s;
+    if (i < a.first[n] || i + kLanes - 1 > a.last[n]) {
+      I32x16 at;
+      for (int l = 0; l < kLanes; l++) at[l] = i + l;
+      s = ((at < a.first[n]) | (at > a.last[n])) ? broadcast(kHidden) : s;
+    }
     store(scores + i, s);
     peaks = max(peaks, s);
   }
