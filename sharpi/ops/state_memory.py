@@ -1,4 +1,4 @@
-"""The states of recurrent layers in the memory of the CPU engine; who has which is decided above."""
+"""The states of recurrent layers in the CPU engine's memory; who has which is decided above."""
 
 from collections.abc import Iterable
 

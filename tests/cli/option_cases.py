@@ -28,7 +28,9 @@ CASES = [
         "config.precision",
         ("f16",),
     ),
-    Case("SHARPI_KV_TYPE", ["--kv-type", "q8_0"], "q8_0", "f16", "f16", "config.kv_type", ("q4_0",)),
+    Case(
+        "SHARPI_KV_TYPE", ["--kv-type", "q8_0"], "q8_0", "f16", "f16", "config.kv_type", ("q4_0",)
+    ),
     Case(
         "SHARPI_ISA",
         ["--isa", "avx2"],
