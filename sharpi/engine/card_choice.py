@@ -14,7 +14,7 @@ from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError, SharpiError, UnsupportedModelError, UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware import HardwareInfo
-from sharpi.hardware_gpu import has_card
+from sharpi.hardware_gpu import has_card, probe_gpus
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
 
@@ -22,11 +22,16 @@ OpenCard = Callable[[], Device]
 Placed = tuple[Placement, TierPlan | None, str | None]
 
 
+def is_there() -> bool:
+    """Whether an NVIDIA card is plugged in, or a driver answers for one that is elsewhere (WSL)."""
+    return has_card() or probe_gpus() is not None
+
+
 class CardChoice:
     """`device` is the card to compute on, None for the CPU; `notes` say why not the card."""
 
     def __init__(
-        self, config: RunConfig, open_device: OpenCard, is_there: Callable[[], bool] = has_card
+        self, config: RunConfig, open_device: OpenCard, is_there: Callable[[], bool] = is_there
     ) -> None:
         self._config = config
         self.notes: tuple[str, ...] = ()
