@@ -16,9 +16,8 @@ from test_recorded_ops import IDS, ONE_OP, SHAPES, VOCAB, attention_model, error
 import sharpi.ops.library
 import sharpi.ops.program
 from sharpi.config import RunConfig
-from sharpi.engine import state_pool
 from sharpi.engine.loader import load_engine
-from sharpi.ops import recorder_experts, recorder_tape
+from sharpi.ops import recorder_experts, recorder_tape, state_memory
 from sharpi.ops.interface import Bank
 
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -39,7 +38,7 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(recorder_tape.Tape, "_data", data)
     monkeypatch.setattr(recorder_experts, "_addresses", addresses)
-    for user_of_memory in (recorder_tape, state_pool):
+    for user_of_memory in (recorder_tape, state_memory):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
     for module in (sharpi.ops.program, sharpi.ops.library):
         monkeypatch.setattr(module, "load_library", lambda: arm)
