@@ -30,8 +30,14 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
     arm.memory.clear()
     addresses_of = recorder_experts._addresses
 
+    placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share what they write
+
     def data(_: recorder_tape.Tape, array: npt.NDArray[np.generic] | None) -> int | None:
-        return None if array is None else int(arm.memory.place(array).ctypes.data)
+        if array is None:
+            return None
+        if id(array) not in placed:
+            placed[id(array)] = array, int(arm.memory.place(array).ctypes.data)
+        return placed[id(array)][1]
 
     def addresses(bank: Bank) -> npt.NDArray[np.uint64]:
         return addresses_of(replace(bank, data=arm.memory.place(bank.data)))
