@@ -1,34 +1,23 @@
-// Gated delta net: one task a sequence and value head, its tokens in order, so that prefill and decode give the same bits.
+// Gated delta net, value head by value head.
 //
 // Chunks of tokens turned into matrix products would not be quicker here: a token then still takes three products for each
 // value of the state, against four, and those within the chunk.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "program.h"
-#include "recurrent.h"
+#include "recurrent_heads.h"
 
 namespace sharpi {
 namespace {
 
 constexpr int kMaxKeys = 256;
-constexpr int kBlock = 8;  // tokens that meet a panel of the state while it is in the cache
 
-class DeltaNet : public Stage {
+class DeltaNet : public RecurrentHeads {
  public:
   DeltaNet(const DeltaNetParams& params, const Isa& isa)
-      : p_(params), isa_(isa), stride_(round_to_vectors(params.value_dim)), keys_(params.key_heads * params.key_dim) {}
-  int num_tasks(const Step& step) const override { return count_runs(step) * p_.value_heads; }
-
-  void run(const Step& step, int task, int, Worker&) const override {
-    const int head = task % p_.value_heads;
-    const size_t floats = size_t(p_.key_dim) * stride_;
-    const Run run = find_run(step, task / p_.value_heads, p_.state_offset);
-    float* state = run.state + head * floats;
-    if (step.positions[run.begin] == 0) memset(state, 0, sizeof(float) * floats);
-    for (int t = run.begin; t < run.end; t += kBlock) walk(t, std::min(kBlock, run.end - t), head, state);
-  }
+      : RecurrentHeads(params.value_heads, params.key_dim, params.value_dim, params.state_offset),
+        p_(params), isa_(isa), keys_(params.key_heads * params.key_dim) {}
 
  private:
   struct Token {
@@ -36,7 +25,7 @@ class DeltaNet : public Stage {
     float decay, beta;
   };
 
-  void walk(int first, int count, int head, float* state) const {
+  void walk(int first, int count, int head, float* state) const override {
     Token tokens[kBlock];
     for (int i = 0; i < count; i++) prepare(first + i, head, tokens[i]);
     for (int column = 0; column < p_.value_dim; column += kStatePanel)
@@ -65,7 +54,7 @@ class DeltaNet : public Stage {
 
   const DeltaNetParams p_;
   const Isa& isa_;
-  const int stride_, keys_;
+  const int keys_;
 };
 
 }  // namespace

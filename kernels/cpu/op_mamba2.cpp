@@ -1,33 +1,21 @@
-// Mamba-2: one task a sequence and head, its tokens in order, so that prefill and decode give the same bits.
+// Mamba-2, head by head.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "program.h"
-#include "recurrent.h"
+#include "recurrent_heads.h"
 
 namespace sharpi {
 namespace {
 
-constexpr int kBlock = 8;  // tokens that meet a panel of the state while it is in the cache
-
-class Mamba2 : public Stage {
+class Mamba2 : public RecurrentHeads {
  public:
   Mamba2(const Mamba2Params& params, const Isa& isa)
-      : p_(params), isa_(isa), stride_(round_to_vectors(params.head_dim)), inner_(params.heads * params.head_dim) {}
-  int num_tasks(const Step& step) const override { return count_runs(step) * p_.heads; }
-
-  void run(const Step& step, int task, int, Worker&) const override {
-    const int head = task % p_.heads;
-    const size_t floats = size_t(p_.state_size) * stride_;
-    const Run run = find_run(step, task / p_.heads, p_.state_offset);
-    float* state = run.state + head * floats;
-    if (step.positions[run.begin] == 0) memset(state, 0, sizeof(float) * floats);
-    for (int t = run.begin; t < run.end; t += kBlock) walk(t, std::min(kBlock, run.end - t), head, state);
-  }
+      : RecurrentHeads(params.heads, params.state_size, params.head_dim, params.state_offset),
+        p_(params), isa_(isa), inner_(params.heads * params.head_dim) {}
 
  private:
-  void walk(int first, int count, int head, float* state) const {
+  void walk(int first, int count, int head, float* state) const override {
     const int writes = p_.groups * p_.state_size, group = head * p_.groups / p_.heads * p_.state_size;
     float dt[kBlock], decay[kBlock];
     for (int i = 0; i < count; i++) {
@@ -46,7 +34,7 @@ class Mamba2 : public Stage {
 
   const Mamba2Params p_;
   const Isa& isa_;
-  const int stride_, inner_;
+  const int inner_;
 };
 
 }  // namespace
