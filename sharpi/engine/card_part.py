@@ -2,6 +2,7 @@
 
 from sharpi.device.device import Device
 from sharpi.engine.model_part import StepOfPart, Values
+from sharpi.engine.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
@@ -17,10 +18,10 @@ from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import Value
 from sharpi.ops.kv_cache import PAGE_POSITIONS
-from sharpi.ops.program import IntArray, ProgramLimits
+from sharpi.ops.program import ProgramLimits
 
 
-class CardPart:
+class CardPart(RecordedPart[CardProgram]):
     """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
 
     `num_resident`: how many experts of a layer are in VRAM, None for all.
@@ -39,6 +40,7 @@ class CardPart:
         num_resident: NumResident | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
+        super().__init__()
         self._device, self._config, self._weights = device, config, weights
         self._settings, self._num_pages = settings, num_pages
         self._first_layer, self._embeds = first_layer, embeds
@@ -48,8 +50,6 @@ class CardPart:
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
         self._states = CardStates(device, (s for s in config.states if s.layer >= first_layer))
-        self._programs: dict[int, CardProgram] = {}
-        self._latest: CardProgram | None = None
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         program = self._latest = self._program(max_outputs)
@@ -86,24 +86,8 @@ class CardPart:
         """Bytes of the KV cache on the card, and of the recurrent layers' states."""
         return self._cache.num_bytes + self._states.num_bytes
 
-    @property
-    def routes(self) -> list[IntArray]:
-        return [] if self._latest is None else self._latest.routes
-
-    @property
-    def router_logits(self) -> list[Values]:
-        return [] if self._latest is None else self._latest.router_logits
-
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)
-
-    def prepare(self) -> None:
-        self._program(1)
-
-    def _program(self, max_outputs: int) -> CardProgram:
-        if max_outputs not in self._programs:
-            self._programs[max_outputs] = self._record(max_outputs)
-        return self._programs[max_outputs]
 
     def _record(self, max_outputs: int) -> CardProgram:
         limits = ProgramLimits(

@@ -10,6 +10,7 @@ import numpy as np
 
 from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.model_part import StepOfPart, Values
+from sharpi.engine.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
@@ -18,12 +19,12 @@ from sharpi.ops import abi
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
-from sharpi.ops.program import IntArray, Program, ProgramLimits, int_pointer
+from sharpi.ops.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.recorder import Recorder
 from sharpi.ops.state_memory import StateMemory
 
 
-class CpuPart:
+class CpuPart(RecordedPart[Program]):
     """The first `num_layers` layers, all of them with the output; embeds."""
 
     def __init__(
@@ -37,6 +38,7 @@ class CpuPart:
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
+        super().__init__()
         self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
         self._num_layers = config.num_layers if num_layers is None else num_layers
         self._keeps_router_logits = keeps_router_logits
@@ -44,8 +46,6 @@ class CpuPart:
         shapes = [shape for shape in config.attention if shape.layer < self._num_layers]
         self._cache = KvCache(shapes, num_pages)
         self._pool = ThreadPool(max(settings.num_threads, settings.num_batch_threads))
-        self._programs: dict[int, Program] = {}
-        self._latest: Program | None = None
         self._ids, self._positions, self._sequences, self._outputs = (
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
@@ -91,24 +91,8 @@ class CpuPart:
         chosen = int(np.argmax(logits))
         return chosen if np.isfinite(logits[chosen]) else -1
 
-    @property
-    def routes(self) -> list[IntArray]:
-        return [] if self._latest is None else self._latest.routes
-
-    @property
-    def router_logits(self) -> list[Values]:
-        return [] if self._latest is None else self._latest.router_logits
-
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)
-
-    def prepare(self) -> None:
-        self._program(1)
-
-    def _program(self, max_outputs: int) -> Program:
-        if max_outputs not in self._programs:
-            self._programs[max_outputs] = self._record(max_outputs)
-        return self._programs[max_outputs]
 
     def _record(self, max_outputs: int) -> Program:
         limits = ProgramLimits(
