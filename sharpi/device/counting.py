@@ -20,27 +20,26 @@ class NoMemory(NamedTuple):
 
 
 class CountingDevice:
-    """`num_bytes` allocated, `mapped_bytes` of the host's page-locked; nothing runs."""
+    """`num_bytes` allocated; nothing runs, so nothing can be read back or mapped."""
 
     name = "none"
     free_bytes = _SOMEWHERE
 
     def __init__(self) -> None:
         self.num_bytes = 0
-        self.mapped_bytes = 0
 
     def allocate(self, num_bytes: int) -> Memory:
         self.num_bytes += num_bytes
         return NoMemory(_SOMEWHERE, num_bytes)
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
-        raise NotImplementedError("a counting device has no memory to map")
+        raise RuntimeError("a counting device has no memory to map")
 
     def upload(self, target: Span, source: HostArray) -> None:
         """Nothing is kept."""
 
     def download(self, source: Span, target: HostArray) -> None:
-        raise NotImplementedError("a counting device has nothing to read")
+        raise RuntimeError("a counting device has nothing to read")
 
     def launch(self, launch: Launch) -> None:
         """Nothing runs."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, HostArray, Work
-from sharpi.device.fused_attention import PAGE_POSITIONS, fused_attention
+from sharpi.device.fused_attention import fused_attention
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
@@ -123,13 +123,13 @@ class CudaDevice:
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
         s, torch = shape, self._torch
-        pages = -(-s.positions // PAGE_POSITIONS)
+        pages = -(-s.positions // s.page_positions)
         with torch.cuda.stream(self._torch_stream):
             fused_attention(
                 torch,
                 self._tensor(q, "<f4", (s.tokens, s.num_heads, s.key_dim)),
-                self._tensor(keys, "<f2", (-1, s.num_kv_heads, PAGE_POSITIONS, s.key_dim)),
-                self._tensor(values, "<f2", (-1, s.num_kv_heads, PAGE_POSITIONS, s.value_dim)),
+                self._tensor(keys, "<f2", (-1, s.num_kv_heads, s.page_positions, s.key_dim)),
+                self._tensor(values, "<f2", (-1, s.num_kv_heads, s.page_positions, s.value_dim)),
                 self._tensor(page_table, "<i4", (-1,))[:pages],
                 self._tensor(out, "<f4", (s.tokens, s.num_heads, s.value_dim)),
                 s.positions,

@@ -22,6 +22,7 @@ class AttendShape(NamedTuple):
     key_dim: int
     value_dim: int
     scale: float
+    page_positions: int
 
 
 HostArray = npt.NDArray[Any]
@@ -63,7 +64,7 @@ class Device(Protocol):
         """Causal attention of many tokens over a paged f16 KV cache, by the device's library.
 
         q (tokens, heads, key_dim) and out (tokens, heads, value_dim) floats; keys and values
-        (pages, KV heads, 64, dim) f16; the tokens are the last of `shape.positions`.
+        (pages, KV heads, page positions, dim) f16; the tokens are the last of `shape.positions`.
         """
 
     def record(self, work: Sequence[Work]) -> Work:

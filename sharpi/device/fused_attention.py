@@ -2,8 +2,6 @@
 
 from typing import Any
 
-PAGE_POSITIONS = 64
-
 
 def fused_attention(
     torch: Any,
@@ -18,7 +16,7 @@ def fused_attention(
     """out = softmax(scale * q k^T) v, causal, the queries being those of the last positions.
 
     q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32; keys and values
-    (pages, KV heads, 64, dim) f16, of which `page_table` names those of the sequence in order.
+    (pages, KV heads, page positions, dim) f16, of which `page_table` names the sequence's in order.
     """
     k, v = (_in_order(pages, page_table, positions) for pages in (keys, values))
     bias = torch.nn.attention.bias.causal_lower_right(len(q), positions)

@@ -1,6 +1,7 @@
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,9 +9,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cpu_device import CpuDevice
 
+from sharpi.config import RunConfig
 from sharpi.device.card import open_card
 from sharpi.device.device import Device
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
 from sharpi.errors import DeviceError
+
+Load = Callable[..., Engine]
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("card", marks=pytest.mark.gpu)])
@@ -26,3 +32,18 @@ def card() -> Iterator[Device]:
         yield open_card()
     except DeviceError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def load(device: Device) -> Iterator[Load]:
+    """Loads engines that compute on the device; RunConfig's fields are keywords."""
+    engines: list[Engine] = []
+
+    def load_one(model: Path, **options: Any) -> Engine:
+        config = RunConfig(model=model, **({"device": "cuda"} | options))
+        engines.append(load_engine(config, open_device=lambda: device))
+        return engines[-1]
+
+    yield load_one
+    for engine in engines:
+        engine.close()

@@ -6,8 +6,8 @@ from cpu_memory import host_bytes
 
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
+from sharpi.ops.kv_cache import PAGE_POSITIONS
 
-PAGE_POSITIONS = 64
 Floats = npt.NDArray[np.float32]
 
 

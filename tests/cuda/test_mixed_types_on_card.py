@@ -1,38 +1,19 @@
 """Files of many quant types on a card: another one in each layer and role, or one for all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from mixed_model import BLOCKS, mixer, rewrite
 
-from sharpi.config import RunConfig
-from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
-from sharpi.engine.loader import load_engine
 from sharpi.gguf.quant_types import QuantType
 
 pytestmark = pytest.mark.native
 IDS = np.random.default_rng(5).integers(3, 1000, 12).astype(np.int32)
 MATRICES = ("attn_q.", "attn_k.", "attn_v.", "attn_output.", "_exps.", "output.weight")
 Load = Callable[..., Engine]
-
-
-@pytest.fixture
-def load(device: Device) -> Iterator[Load]:
-    """Loads engines that compute on the device; RunConfig's fields are keywords."""
-    engines: list[Engine] = []
-
-    def load_one(model: Path, **options: Any) -> Engine:
-        config = RunConfig(model=model, **({"device": "cuda"} | options))
-        engines.append(load_engine(config, open_device=lambda: device))
-        return engines[-1]
-
-    yield load_one
-    for engine in engines:
-        engine.close()
 
 
 def error(model: Path, load: Load, precision: str) -> float:

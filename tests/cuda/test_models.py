@@ -1,18 +1,15 @@
 """Whole models through the CUDA code path, against `transformers` and the CPU engine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import GenerationRequest, RunConfig, SamplingParams
-from sharpi.device.device import Device
+from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError, UnsupportedModelError
 
@@ -21,21 +18,6 @@ REFERENCES = Path(__file__).parents[1] / "references"
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 Load = Callable[..., Engine]
-
-
-@pytest.fixture
-def load(device: Device) -> Iterator[Load]:
-    """Loads engines that compute on the device; RunConfig's fields are keywords."""
-    engines: list[Engine] = []
-
-    def load_one(model: Path, **options: Any) -> Engine:
-        config = RunConfig(model=model, **({"device": "cuda"} | options))
-        engines.append(load_engine(config, open_device=lambda: device))
-        return engines[-1]
-
-    yield load_one
-    for engine in engines:
-        engine.close()
 
 
 def expected(case: str) -> tuple[np.ndarray, np.ndarray]:

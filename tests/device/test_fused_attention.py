@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sharpi.device.fused_attention import PAGE_POSITIONS, fused_attention
+from sharpi.device.fused_attention import fused_attention
+from sharpi.ops.kv_cache import PAGE_POSITIONS
 
 torch = pytest.importorskip("torch")
 

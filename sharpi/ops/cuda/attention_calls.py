@@ -14,6 +14,7 @@ from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
 from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.kv_cache import PAGE_POSITIONS
 
 FUSED_BYTES = 256 << 20  # of keys and values that the library's attention may gather
 _FUSED_DIM = 256
@@ -109,7 +110,14 @@ class _Attention:
     def _fused(self, extent: Extent, keys: Span, values: Span) -> Call:
         s = self.shape
         shape = AttendShape(
-            extent.tokens, extent.end, s.num_heads, s.num_kv_heads, s.key_dim, s.value_dim, s.scale
+            tokens=extent.tokens,
+            positions=extent.end,
+            num_heads=s.num_heads,
+            num_kv_heads=s.num_kv_heads,
+            key_dim=s.key_dim,
+            value_dim=s.value_dim,
+            scale=s.scale,
+            page_positions=PAGE_POSITIONS,
         )
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
         return Attend(q, keys, values, self.inputs.page_table, out, shape)

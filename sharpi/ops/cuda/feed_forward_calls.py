@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sharpi.device.launch import Span
+from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import row_bytes
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import experts, experts_grouped, group_routes
@@ -61,25 +61,10 @@ class _Calls:
             yield from self._by_item(tokens)
 
     def _by_item(self, tokens: int) -> Iterator[Call]:
-        what, first = self.what, self.what.banks.up
+        what, down = self.what, self.what.banks.down
         ids = None if what.ids is None else self.recording.of(what.ids)
-        sizes = {"tokens": tokens, "used": what.used, **self._sizes(first)}
-        if what.is_fused:
-            gate, up = (part() for part in self.parts[:2])
-            yield experts.gate_up(
-                self._source(first), ids, gate, up, self._at(self.scratch.hidden),
-                quant_type=first.quant_type, activation=what.activation,
-                hidden_planes=self._hidden_planes, input_weights=self._input_weights, **sizes,
-            )  # fmt: skip
-        else:
-            for bank, part, out in self._first_half():
-                sizes |= self._sizes(bank)
-                yield experts.product(
-                    self._source(bank), ids, part, out,
-                    quant_type=bank.quant_type, input_weights=self._input_weights, **sizes,
-                )  # fmt: skip
-            yield self._activate(tokens, self._hidden_planes)
-        down = what.banks.down
+        lists, sizes = (ids,), {"tokens": tokens, "used": what.used}
+        yield from self._hidden(tokens, experts.gate_up, experts.product, lists, sizes)
         yield experts.down(
             self._at(self.scratch.hidden), ids, self._weights, self.parts[-1](),
             self.recording.of(self.out),
@@ -88,36 +73,46 @@ class _Calls:
         )  # fmt: skip
 
     def _grouped(self, tokens: int, ids: Span) -> Iterator[Call]:
-        what, first = self.what, self.what.banks.up
-        count = first.num_experts
-        offsets, items = self._at(self.scratch.offsets), self._at(self.scratch.items)
-        yield group_routes.group_routes(
-            ids, offsets, items, tokens=tokens, used=what.used, experts=count
-        )
-        sizes = {"experts": count, "used": what.used, **self._sizes(first)}
-        hidden = self._at(self.scratch.hidden)
-        if what.is_fused:
-            gate, up = (part() for part in self.parts[:2])
-            yield experts_grouped.gate_up(
-                self._source(first), offsets, items, gate, up, hidden,
-                quant_type=first.quant_type, activation=what.activation,
-                hidden_planes=self._hidden_planes, input_weights=self._input_weights, **sizes,
-            )  # fmt: skip
-        else:
-            for bank, part, out in self._first_half():
-                sizes |= self._sizes(bank)
-                yield experts_grouped.product(
-                    self._source(bank), offsets, items, part, out,
-                    quant_type=bank.quant_type, input_weights=self._input_weights, **sizes,
-                )  # fmt: skip
-            yield self._activate(tokens, self._hidden_planes)
-        down, values = what.banks.down, self._at(self.scratch.parts)
+        what, down = self.what, self.what.banks.down
+        offsets, items = lists = self._at(self.scratch.offsets), self._at(self.scratch.items)
+        sizes = {"experts": down.num_experts, "used": what.used}
+        yield group_routes.group_routes(ids, offsets, items, tokens=tokens, **sizes)
+        halves = experts_grouped.gate_up, experts_grouped.product
+        yield from self._hidden(tokens, *halves, lists, sizes)
+        values = self._at(self.scratch.parts)
         yield experts_grouped.down(
-            hidden, offsets, items, self.parts[-1](), values,
-            quant_type=down.quant_type, experts=count, columns=down.columns, rows=down.rows,
-            planes=self._hidden_planes,
+            self._at(self.scratch.hidden), offsets, items, self.parts[-1](), values,
+            quant_type=down.quant_type, experts=down.num_experts, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes,
         )  # fmt: skip
         yield self._merge(tokens, ids, values)
+
+    def _hidden(
+        self,
+        tokens: int,
+        gate_up: Callable[..., Launch],
+        product: Callable[..., Launch],
+        lists: tuple[Span | None, ...],
+        sizes: dict[str, int],
+    ) -> Iterator[Call]:
+        """The first half, by launchers that find an item's expert in these lists."""
+        what, up = self.what, self.what.banks.up
+        weights = self._input_weights
+        if what.is_fused:
+            parts = [part() for part in self.parts[:-1]]
+            yield gate_up(
+                self._source(up), *lists, *parts, self._at(self.scratch.hidden),
+                quant_type=up.quant_type, activation=what.activation,
+                hidden_planes=self._hidden_planes, input_weights=weights,
+                **sizes, **self._sizes(up),
+            )  # fmt: skip
+            return
+        for bank, part, out in self._first_half():
+            yield product(
+                self._source(bank), *lists, part, out,
+                quant_type=bank.quant_type, input_weights=weights, **sizes, **self._sizes(bank),
+            )  # fmt: skip
+        yield self._activate(tokens, self._hidden_planes)
 
     def _dense(self, tokens: int, halves: HalfProducts) -> Iterator[Call]:
         yield from halves.source(self.recording.of(self.x), tokens, self.x.width)

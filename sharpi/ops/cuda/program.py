@@ -84,7 +84,8 @@ class CardProgram:
             self._graphs[extent] = self._device.record(self._work(extent))
             self._graphs[extent]()
         else:
-            self._seen.add(extent)
+            if extent.tokens == 1:
+                self._seen.add(extent)
             for work in self._work(extent):
                 work()
 
