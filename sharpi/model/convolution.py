@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.model.keys import Keys
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape
@@ -22,6 +23,20 @@ class Convolution:
     def apply(self, ops: Ops[X], x: X, *, silu: bool) -> X:
         """x (channels,) convolved with the tokens before it."""
         return ops.convolve(x, self.weight, self.bias, self.shape, silu=silu)
+
+
+def read_convolution(keys: Keys, layer: int, channels: int) -> ConvolutionShape:
+    """The convolution of a layer's inputs; raises ModelFileError naming the key at fault."""
+    return ConvolutionShape(layer, channels, keys.count("ssm.conv_kernel", maximum=MAX_KERNEL))
+
+
+def check_heads(keys: Keys, groups: int, heads: int, inner: int) -> None:
+    """Raises ModelFileError where heads do not share groups, or the inner size, evenly."""
+    for key, rest in (("ssm.group_count", heads % groups), ("ssm.inner_size", inner % heads)):
+        if rest:
+            raise keys.fault(
+                f"{keys.name(key)} does not fit {keys.name('ssm.time_step_rank')}, {heads}"
+            )
 
 
 def load_convolution(tensors: TensorSource, name: str, shape: ConvolutionShape) -> Convolution:

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-from sharpi.model.convolution import MAX_KERNEL, Convolution, load_convolution
+from sharpi.model.convolution import (
+    Convolution,
+    check_heads,
+    load_convolution,
+    read_convolution,
+)
 from sharpi.model.keys import Keys
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.rope import Angles
@@ -99,13 +104,8 @@ def read_delta_net(
         keys.count(key, maximum=1 << 12) for key in ("ssm.group_count", "ssm.time_step_rank")
     )
     inner = keys.count("ssm.inner_size", maximum=1 << 20)
-    for key, size in (("ssm.group_count", heads % key_heads), ("ssm.inner_size", inner % heads)):
-        if size:
-            raise keys.fault(
-                f"{keys.name(key)} does not fit {keys.name('ssm.time_step_rank')}, {heads}"
-            )
+    check_heads(keys, key_heads, heads, inner)
     key_dim = keys.count("ssm.state_size", maximum=MAX_KEY_DIM)
     shape = DeltaNetShape(layer, key_heads, heads, key_dim, inner // heads, spec.delta_net_heads)
-    kernel = keys.count("ssm.conv_kernel", maximum=MAX_KERNEL)
-    convolution = ConvolutionShape(layer, shape.width, kernel)
+    convolution = read_convolution(keys, layer, shape.width)
     return DeltaNetSettings(shape, convolution, keys.hidden_size, norm_epsilon)

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-from sharpi.model.convolution import MAX_KERNEL, Convolution, load_convolution
+from sharpi.model.convolution import (
+    Convolution,
+    check_heads,
+    load_convolution,
+    read_convolution,
+)
 from sharpi.model.keys import Keys
 from sharpi.model.norm import Norm
 from sharpi.model.rope import Angles
@@ -79,13 +84,8 @@ def read_mamba2(keys: Keys, norm_epsilon: float, layer: int) -> Mamba2Settings:
     heads = keys.count("ssm.time_step_rank", maximum=1 << 12)
     groups = keys.count("ssm.group_count", maximum=heads)
     inner = keys.count("ssm.inner_size", maximum=1 << 20)
-    for key, rest in (("ssm.group_count", heads % groups), ("ssm.inner_size", inner % heads)):
-        if rest:
-            raise keys.fault(
-                f"{keys.name(key)} does not fit {keys.name('ssm.time_step_rank')}, {heads}"
-            )
+    check_heads(keys, groups, heads, inner)
     state_size = keys.count("ssm.state_size", maximum=1 << 12)
     shape = Mamba2Shape(layer, heads, groups, inner // heads, state_size)
-    kernel = keys.count("ssm.conv_kernel", maximum=MAX_KERNEL)
-    convolution = ConvolutionShape(layer, shape.width, kernel)
+    convolution = read_convolution(keys, layer, shape.width)
     return Mamba2Settings(shape, convolution, keys.hidden_size, norm_epsilon)
