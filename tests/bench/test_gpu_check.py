@@ -104,7 +104,7 @@ def test_findings_that_are_none(tmp_path: Path, text: str) -> None:
 
 
 def test_no_place_is_named() -> None:
-    text = f"/home/me/work/model.gguf on {socket.gethostname()}:\n 5/6 of http://a.b/c/d"
+    text = f"/home/me/models/model.gguf on {socket.gethostname()}:\n 5/6 of http://a.b/c/d"
     assert without_places(text) == "model.gguf on this machine: 5/6 of http://a.b/c/d"
 
 
