@@ -18,7 +18,7 @@ def open_card() -> CudaDevice:
     if not torch.cuda.is_available():
         raise DeviceError(
             f"torch {torch.__version__} has no CUDA or one newer than the driver;"
-            f" pip install 'sharpi[{_extra(cupy)}]'"
+            f" pip install '.[{_extra(cupy)}]'"
         )
     return CudaDevice(cupy, torch)
 
@@ -28,8 +28,8 @@ def _package(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise DeviceError(
-            f"{name} is missing or broken ({error}); pip install 'sharpi[cuda13]', or"
-            " 'sharpi[cuda12]' where the driver is older than CUDA 13"
+            f"{name} is missing or broken ({error}); pip install '.[cuda13]', or"
+            " '.[cuda12]' where the driver is older than CUDA 13"
         ) from error
 
 
@@ -45,7 +45,7 @@ def _check_driver(cupy: Any) -> None:
     if driver // 1000 < _LEAST_CUDA or driver // 1000 < own // 1000:
         raise DeviceError(
             f"the NVIDIA driver runs CUDA {_version(driver)}, CuPy wants {_version(own)};"
-            f" update the driver, or pip install 'sharpi[cuda{max(_LEAST_CUDA, driver // 1000)}]'"
+            f" update the driver, or pip install '.[cuda{max(_LEAST_CUDA, driver // 1000)}]'"
         )
     if not count:
         raise DeviceError("the NVIDIA driver shows no card; see `sharpi doctor`")

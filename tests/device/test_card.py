@@ -37,7 +37,7 @@ def test_a_missing_package_is_named_with_the_extra(
 ) -> None:
     message = refusal(monkeypatch, Card(), missing)
     assert message.startswith(f"{missing} is missing")
-    assert "pip install 'sharpi[cuda13]'" in message
+    assert "pip install '.[cuda13]'" in message
     assert "\n" not in message
 
 
@@ -45,16 +45,16 @@ def test_a_missing_package_is_named_with_the_extra(
     ("card", "words"),
     [
         (Card(driver=0), ["no NVIDIA driver", "sharpi doctor"]),
-        (Card(driver=12080), ["runs CUDA 12.8", "CuPy wants 13.0", "sharpi[cuda12]"]),
+        (Card(driver=12080), ["runs CUDA 12.8", "CuPy wants 13.0", ".[cuda12]"]),
         (Card(driver=11080, runtime=11080), ["runs CUDA 11.8", "update the driver"]),
-        (Card(driver=11040, runtime=12090), ["runs CUDA 11.4", "sharpi[cuda12]"]),
+        (Card(driver=11040, runtime=12090), ["runs CUDA 11.4", ".[cuda12]"]),
         (Card(count=0), ["shows no card"]),
         (Card(failing={"getDeviceCount": OTHER_ERROR}), ["does not answer", "719"]),
         (Card(capability="70"), ["compute capability 7.0", "needs 7.5"]),
-        (Card(torch_sees_it=False), ["torch 9.9 has no CUDA", "sharpi[cuda13]"]),
+        (Card(torch_sees_it=False), ["torch 9.9 has no CUDA", ".[cuda13]"]),
         (
             Card(torch_sees_it=False, driver=12080, runtime=12040),
-            ["torch 9.9 has no CUDA", "sharpi[cuda12]"],
+            ["torch 9.9 has no CUDA", ".[cuda12]"],
         ),
     ],
 )
