@@ -47,6 +47,8 @@ def _check(findings: Findings, tool: str, program: str, is_dry: bool) -> None:
         *("--report-api-errors", "no", "--print-limit", "20"),
     ]
     command = [*run, "--dry-run"] if is_dry else [*watched, *run]
+    if is_dry:
+        findings.notes.append("a dry run: nothing watched it")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     read_output(findings, done.returncode, done.stdout + done.stderr)
 

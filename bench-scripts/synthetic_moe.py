@@ -53,9 +53,17 @@ _SCALES: dict[QuantType, tuple[tuple[int, float], ...]] = {
     QuantType.TQ1_0: ((52, 1),),
     QuantType.TQ2_0: ((64, 1),),
     QuantType.Q1_0: ((0, 1),),
+    QuantType.Q2_0: ((0, 1),),
 }
+# Deviations of random blocks of scale 1, of the types that the gguf package does not decode: q of
+# one bit is -1 or 1, of two bits -1 to 2.
+_DEVIATIONS = {QuantType.Q1_0: 1.0, QuantType.Q2_0: 1.25**0.5}
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
-TYPES = (*_FLOAT_TYPES, *_SCALES, QuantType.MXFP4, QuantType.NVFP4, QuantType.IQ1_M)
+# Those that a file can be written in: the gguf package has no name for Q2_0.
+TYPES = (
+    *(*_FLOAT_TYPES, *(t for t in _SCALES if t is not QuantType.Q2_0)),
+    *(QuantType.MXFP4, QuantType.NVFP4, QuantType.IQ1_M),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +239,8 @@ def block_pool(quant_type: QuantType, columns: int, num_bytes: int) -> Bytes:
 
 
 def _deviation(quant_type: QuantType, blocks: Bytes) -> float:
-    if quant_type is QuantType.Q1_0:  # which the gguf package does not decode
-        return 1.0
+    if quant_type in _DEVIATIONS:
+        return _DEVIATIONS[quant_type]
     return float(gguf.quants.dequantize(blocks, GGMLQuantizationType(int(quant_type))).std())
 
 

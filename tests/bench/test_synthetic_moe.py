@@ -12,6 +12,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import open_gguf
+from sharpi.ops.cuda.unsupported import CARD_TYPES
 
 TINY = Shape(
     layers=2,
@@ -24,6 +25,13 @@ TINY = Shape(
     expert_hidden=256,
     vocabulary=2200,
 )
+
+
+@pytest.mark.parametrize("quant_type", sorted(CARD_TYPES), ids=lambda t: t.name)
+def test_every_type_of_a_card_has_blocks(quant_type: QuantType) -> None:
+    pool = block_pool(quant_type, 256, 1 << 14)
+    assert 0 < pool.nbytes <= 1 << 14
+    assert pool.nbytes % quant_type.block_bytes == 0
 
 
 DECODED = [t for t in TYPES if t is not QuantType.Q1_0]  # by the gguf package
