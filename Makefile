@@ -33,7 +33,9 @@ $(VENV)/.installed: $(SOURCES)
 # NVRTC compiles the CUDA kernels in the tests; it needs no card.
 $(VENV)/.installed-test: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "hypothesis>=6" \
-	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13"
+	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
+	  "starlette>=0.45" "uvicorn>=0.34" "prometheus-client>=0.21" "llguidance>=1.0" "huggingface_hub>=1.0" \
+	  httpx openai anthropic
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-test

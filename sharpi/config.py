@@ -75,7 +75,8 @@ class RunConfig:
     file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free.
     `gpu_layers`: layers on the card at most. `moe_slots`: slots of experts per layer in the fastest
     tier that has some. `cpu_moe` keeps all experts off the card, `num_cpu_moe` those of the first
-    so many layers. `experts`: what happens in the slots.
+    so many layers. `experts`: what happens in the slots. `num_parallel`: sequences that are
+    computed at once at most.
     """
 
     model: Path
@@ -95,14 +96,23 @@ class RunConfig:
     moe_slots: int | None = None
     cpu_moe: bool = False
     num_cpu_moe: int = 0
+    num_parallel: int = 1
     experts: ExpertConfig = field(default_factory=ExpertConfig)
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One continuation: tokens at most (-1: until the end), where to stop, how to sample."""
+    """One continuation: tokens at most (-1: until the end), where to stop, how to sample.
+
+    `logit_bias`: (token id, what is added to its logit before everything else). `num_logprobs`:
+    how many of the best are reported with each token, None for no logprobs at all.
+    `shows_special`: whether control tokens are part of the text, the end token excepted.
+    """
 
     max_tokens: int = -1
     stop: tuple[str, ...] = ()
     ignore_end: bool = False
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    num_logprobs: int | None = None
+    shows_special: bool = False
