@@ -14,6 +14,7 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import UsageError
 from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.expert_view import ExpertView
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
@@ -105,6 +106,13 @@ class Engine:
     def expert_stats(self) -> ExpertStats | None:
         """What the experts did so far; None without routed experts or where nobody counted."""
         return self._records.stats() if self._records else None
+
+    def expert_view(self) -> ExpertView | None:
+        """Which experts are resident and used now; None without routed experts.
+
+        Cheap, but to be called on the engine's thread, between two steps.
+        """
+        return self._records.view() if self._records else None
 
     def close(self) -> None:
         """Writes what was recorded, ends the threads and closes the file.

@@ -5,6 +5,7 @@ is a warning and costs nothing else.
 """
 
 import sys
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,12 @@ from sharpi.errors import TraceFileError
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.experts.expert_stats_collect import stats_of_mapped
 from sharpi.experts.expert_stats_file import save_stats
+from sharpi.experts.expert_view import ExpertView, view_of_mapped, view_of_store
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.program import IntArray
+
+_WATCHED_SECONDS = 5.0  # after a look at the experts, uses are counted for the next one
 
 
 class ExpertRecords:
@@ -40,6 +44,7 @@ class ExpertRecords:
         self._num_tokens = 0
         self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
         self._counts_uses = bool(asked.stats or asked.profile)
+        self._watched_until = 0.0
         trace = asked.trace if moe_layers else None
         self._log = RouteLog(trace, model, expert_bytes) if trace else None
 
@@ -51,16 +56,21 @@ class ExpertRecords:
     def step(self, position: int, ids: IntArray, program: StepRoutes) -> None:
         """After a step of tokens `ids` from `position` on."""
         self._num_tokens += len(ids) == 1
-        if self._counts_uses and self._tier is None:
+        if self._tier is None and self._counts_now:
             self._count(program.routes, len(ids))
         if self._log is not None:
             self._log.step(position, ids, program, self._stall_seconds())
         if self._asked.trace_routes:
             self._print(position, program.routes, len(ids))
 
+    @property
+    def _counts_now(self) -> bool:
+        return self._counts_uses or time.monotonic() < self._watched_until
+
     def _count(self, routes: list[IntArray], num_tokens: int) -> None:
+        num_experts = self._uses.shape[1]
         for layer, ids in zip(self._moe_layers, routes, strict=True):
-            np.add.at(self._uses[layer], ids[:num_tokens].ravel(), 1)
+            self._uses[layer] += np.bincount(ids[:num_tokens].ravel(), minlength=num_experts)
 
     def _stall_seconds(self) -> float:
         counts = self._tier.store.counts() if self._tier else []
@@ -93,6 +103,18 @@ class ExpertRecords:
             self._moe_layers,
             self._model.num_experts_per_token,
         )
+
+    def view(self) -> ExpertView | None:
+        """Who is resident and used, between two steps; None for a model without routed experts.
+
+        Where nothing is recorded, uses are only counted for some seconds after each look.
+        """
+        if not self._moe_layers:
+            return None
+        if self._tier is not None:
+            return view_of_store(self._tier.store, self._moe_layers, self._num_tokens)
+        self._watched_until = time.monotonic() + _WATCHED_SECONDS
+        return view_of_mapped(self._uses, self._moe_layers, self._num_tokens)
 
     def close(self) -> tuple[str, ...]:
         """Writes what was asked for; returns what to warn of."""

@@ -1,0 +1,49 @@
+"""Which experts are where at a moment, and how often each was used: copies, for who looks on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.store import ExpertStore, StoreCounts
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertView:
+    """Layers with experts: their indices, slots, and (layers, experts) of `resident` and `uses`.
+
+    `uses` and `counts` only grow: what happened between two moments is their difference. `counts`
+    are those of each layer, None where all experts are in memory and nothing is ever loaded.
+    """
+
+    layers: tuple[int, ...]
+    slots: tuple[int, ...]
+    resident: NDArray[np.bool_]
+    uses: NDArray[np.int64]
+    num_tokens: int
+    counts: tuple[StoreCounts, ...] | None = None
+
+
+def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int) -> ExpertView:
+    """Of a model whose experts are loaded into slots; between two steps."""
+    states, counts, layouts = store.policy.states(), store.counts(), store.layout.layers
+    slots = (min(store.settings.slots[i], layouts[i].num_experts) for i in moe_layers)
+    rows = list(moe_layers)
+    return ExpertView(
+        layers=tuple(moe_layers),
+        slots=tuple(slots),
+        resident=states.resident[rows],
+        uses=states.accesses[rows],
+        num_tokens=num_tokens,
+        counts=tuple(counts[i] for i in moe_layers),
+    )
+
+
+def view_of_mapped(
+    uses: NDArray[np.int64], moe_layers: Sequence[int], num_tokens: int
+) -> ExpertView:
+    """Of a model whose experts are all in memory; `uses` (all layers, experts)."""
+    rows = uses[list(moe_layers)]
+    slots = (rows.shape[1],) * len(moe_layers)
+    return ExpertView(tuple(moe_layers), slots, np.ones(rows.shape, np.bool_), rows, num_tokens)
