@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import GenerationRequest, RunConfig
+from sharpi.engine.constraint import Constraint
+from sharpi.engine.continuation import Continuation, refuse_unknown
 from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.generation import Generation
@@ -36,14 +38,22 @@ class Session:
         """Tokens in the KV cache."""
         return self._sequence.tokens
 
-    def generate(self, prompt_ids: Sequence[int], request: GenerationRequest) -> Generation:
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        request: GenerationRequest,
+        *,
+        constraint: Constraint | None = None,
+    ) -> Generation:
         """Continues `prompt_ids`, the whole sequence of all turns; only its new end is computed.
 
-        Raises UsageError for ids that the model does not have.
+        `constraint` belongs to this answer alone. Raises UsageError for ids that the model does
+        not have.
         """
-        if prompt_ids:
-            _refuse_unknown(min(prompt_ids), max(prompt_ids), self._vocab_size)
-        return Generation(self._sequence, self._tokenizer, prompt_ids, request, self._context_shift)
+        continuation = Continuation(
+            self._tokenizer, self._vocab_size, prompt_ids, request, constraint
+        )
+        return Generation(self._sequence, continuation, self._context_shift)
 
     def reset(self) -> None:
         """Forgets everything and returns the KV pages."""
@@ -91,7 +101,7 @@ class Engine:
         """Teacher-forced logits (tokens, vocabulary) of ids (tokens,); UsageError for bad ids."""
         if ids.size == 0:
             raise UsageError("there are no token ids; at least one is needed")
-        _refuse_unknown(int(ids.min()), int(ids.max()), self.runner.vocab_size)
+        refuse_unknown(ids.tolist(), self.runner.vocab_size)
         sequence = TokenSequence(self.runner)
         try:
             return sequence.extend_scored(ids.tolist())
@@ -139,9 +149,3 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _refuse_unknown(lowest: int, highest: int, vocab_size: int) -> None:
-    """The kernels look ids up unchecked."""
-    if lowest < 0 or highest >= vocab_size:
-        raise UsageError(f"token ids must be 0..{vocab_size - 1}, not {lowest}..{highest}")

@@ -87,8 +87,12 @@ def softmax(scores: FloatArray) -> FloatArray:
 
 
 def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, FloatArray]:
-    """What the filters leave: ids and logits, best first, ties by id; never empty."""
+    """What the filters leave: ids and logits, best first, ties by id; never empty.
+
+    What was masked, with a logit of -inf, is never left.
+    """
     ids = top_k(logits, params.top_k)
+    ids = ids[logits[ids] > -np.inf]
     scores = logits[ids]
     if params.top_p < 1:
         keep = top_p(scores, params.top_p)

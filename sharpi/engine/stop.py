@@ -4,22 +4,28 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Feed pieces, get what is safe to show; `stopped` once a stop string was met and cut."""
+    """Feed pieces, get what is safe to show; `found` is the stop string that was met and cut."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [s for s in stops if s]
         self._held = ""
-        self.stopped = False
+        self.found: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string was met."""
+        return self.found is not None
 
     def feed(self, piece: str) -> str:
         """Text that can no longer be part of a stop string."""
         if not self._stops:
             return piece
         text = self._held + piece
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
+            at, self.found = min(found, key=lambda each: each[0])
+            self._held = ""
+            return text[:at]
         keep = max(_overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -62,6 +62,11 @@ class Tokenizer:
         """Tokens after which nothing follows: end of text, of turn, of message."""
         return self._special.end_ids
 
+    @property
+    def hidden_ids(self) -> frozenset[int]:
+        """Tokens that steer the model rather than being text."""
+        return self._special.hidden_ids
+
     def id_of(self, text: str) -> int | None:
         """The token with exactly this text, as the file writes it."""
         return self._ids.get(text)
