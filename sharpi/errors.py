@@ -43,3 +43,7 @@ class ContextFullError(SharpiError):
 
 class DeviceError(SharpiError):
     """The card cannot be used, or has not the memory that was asked of it."""
+
+
+class HubError(SharpiError):
+    """The model hub or its cache has not what was named, refuses it, or cannot be reached."""
