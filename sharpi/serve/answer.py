@@ -1,0 +1,45 @@
+"""Answer: one answer on its way from the engine's thread to the event loop.
+
+The engine never waits for a reader: pieces queue up, and there are as many at most as tokens.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
+
+from sharpi.config import GenerationRequest
+from sharpi.engine.constraint import Constraint
+from sharpi.engine.piece import Ending, Piece
+
+Item: TypeAlias = Piece | Ending
+
+
+class Answer:
+    """Made on the event loop; `put` may be called on any thread, iteration ends with an Ending.
+
+    `is_closed`: whether nobody wants it any more.
+    """
+
+    def __init__(
+        self,
+        prompt_ids: Sequence[int],
+        request: GenerationRequest,
+        constraint: Constraint | None = None,
+    ) -> None:
+        self.prompt_ids, self.request, self.constraint = prompt_ids, request, constraint
+        self.is_closed = False
+        self._loop = asyncio.get_running_loop()
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+
+    def put(self, item: Item) -> None:
+        """Hands a piece or the end over; does nothing once the event loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        while True:
+            item = await self._items.get()
+            yield item
+            if isinstance(item, Ending):
+                return

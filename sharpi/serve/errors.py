@@ -1,0 +1,104 @@
+"""ApiError: a request that gets no answer, and how each API words that.
+
+Paths under /v1/messages speak Anthropic's form, all others OpenAI's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from sharpi.errors import ContextFullError, SharpiError, TemplateError, UsageError
+
+ANTHROPIC_PATH = "/v1/messages"
+RETRY_SECONDS = 1
+
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+_CLIENTS_FAULT = (UsageError, TemplateError)
+
+
+class ApiError(Exception):
+    """`message` for the client; `code` and `param` as OpenAI has them, where there are any."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.headers = dict(headers or {})
+
+
+def invalid_request(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:
+    """400: the request itself is wrong, in the field `param`."""
+    return ApiError(400, message, code, param)
+
+
+def busy(num_open: int) -> ApiError:
+    """429: as many answers are open as may be."""
+    message = f"{num_open} answers are running or waiting, and no more may; try again later"
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return ApiError(429, message, "rate_limit_exceeded", headers=headers)
+
+
+def unknown_model(name: str, known: str) -> ApiError:
+    """404: the server has another model."""
+    message = f"the model {name[:200]!r} is not here; this server has {known!r}"
+    return ApiError(404, message, "model_not_found", "model")
+
+
+def stopping() -> ApiError:
+    """503: the server was told to stop."""
+    return ApiError(503, "the server is stopping", "unavailable")
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client is told of an exception; of a bug only that there is one."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ContextFullError):
+        return invalid_request(str(error), code="context_length_exceeded")
+    if isinstance(error, _CLIENTS_FAULT):
+        return invalid_request(str(error))
+    if isinstance(error, SharpiError):
+        return ApiError(500, str(error), "server_error")
+    return ApiError(500, "the server failed at this request; its log says more", "server_error")
+
+
+def openai_body(error: ApiError) -> dict[str, Any]:
+    """The JSON of an error as OpenAI words it."""
+    fallback = "server_error" if error.status >= 500 else "invalid_request_error"
+    kind = _OPENAI_TYPES.get(error.status, fallback)
+    fields = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    return {"error": fields}
+
+
+def anthropic_body(error: ApiError) -> dict[str, Any]:
+    """The JSON of an error as Anthropic words it."""
+    fallback = "api_error" if error.status >= 500 else "invalid_request_error"
+    kind = _ANTHROPIC_TYPES.get(error.status, fallback)
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def error_body(path: str, error: ApiError) -> dict[str, Any]:
+    """The JSON of an error in the form of the API that `path` belongs to."""
+    is_anthropic = path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/")
+    return anthropic_body(error) if is_anthropic else openai_body(error)
+
+
+def error_response(path: str, error: Exception) -> JSONResponse:
+    """The whole response to a request that failed."""
+    fault = as_api_error(error)
+    return JSONResponse(error_body(path, fault), fault.status, fault.headers)
