@@ -1,0 +1,107 @@
+"""DialogueFormat: a conversation with tools, to the text of a prompt and back from an answer."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from sharpi.dialogue.answer_parser import AnswerParser
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.choose_format import choose_format
+from sharpi.dialogue.history import prepare
+from sharpi.dialogue.source import Source
+from sharpi.dialogue.template_habits import TemplateHabits, observe
+from sharpi.dialogue.tool_format import ToolFormat
+from sharpi.dialogue.tool_instruction import tool_instruction, tool_object
+from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.tokenizer.chat_template import ChatFormat
+from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
+    """The format of a model, by its chat template and its vocabulary."""
+    return DialogueFormat(tokenizer, chat_format, choose_format(tokenizer, chat_format))
+
+
+class DialogueFormat:
+    """One model's; holds no state of a conversation and may be shared by threads.
+
+    `shows_special`: where there are tools, a GenerationRequest must show control tokens, or calls
+    are not seen. `reasoning`: what stands around reasoning.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
+        self._tokenizer, self._chat_format, self.form = tokenizer, chat_format, form
+        self.shows_special = any(self._is_control(mark) for mark in form.marks)
+        self.reasoning: ReasoningMarkers | None = find_markers(tokenizer)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Tool] = (),
+        choice: ToolChoice | None = None,
+        enable_thinking: bool | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt, up to where the answer begins; `messages` are OpenAI's.
+
+        A template that knows no tools is helped out: an instruction goes in front. Raises
+        TemplateError, with the template's own words where it has some.
+        """
+        shown = () if choice is not None and choice.mode == "none" else tools
+        instruction = "" if self._habits.shows_tools else self._instruction(shown)
+        prepared = prepare(
+            messages,
+            self._habits,
+            self.form,
+            instruction=instruction,
+            knows_developer="developer" in self._chat_format.source,
+        )
+        thinking = {} if enable_thinking is None else {"thinking": enable_thinking}
+        return self._chat_format.render(
+            prepared,
+            tools=[tool_object(tool) for tool in shown],
+            enable_thinking=enable_thinking,
+            extra={**thinking, **(extra or {})},
+        )
+
+    def starts_inside(self, prompt: str) -> bool:
+        """Whether the prompt has opened the reasoning that the answer goes on with."""
+        return self.reasoning is not None and opens_reasoning(prompt, self.reasoning)
+
+    def parser(self, prompt: str, tools: Sequence[Tool] = ()) -> AnswerParser:
+        """For the answer to a prompt; without tools nothing in it is taken for a call."""
+        source = Source()
+        reading = self.form.read_answer(
+            source, Calls(tools), self.reasoning, self.starts_inside(prompt)
+        )
+        return AnswerParser(source, reading)
+
+    def call_grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
+        """The grammar of an answer that calls as `choice` says, reasoning apart; None: free text.
+
+        Lark in llguidance's dialect. It holds from the answer's beginning, or from where reasoning
+        has closed.
+        """
+        named = [tool for tool in tools if choice.name in (None, tool.name)]
+        if choice.mode != "required" or not named:
+            return None
+        grammar = CallGrammar(self._tokenizer)
+        return grammar.text(self.form.expression(grammar, named, choice.parallel))
+
+    def _instruction(self, tools: Sequence[Tool]) -> str:
+        return tool_instruction(self.form, tools) if tools else ""
+
+    def _is_control(self, mark: str) -> bool:
+        token_id = self._tokenizer.id_of(mark)
+        return (
+            token_id is not None
+            and self._tokenizer.is_hidden(token_id)
+            and token_id not in self._tokenizer.end_ids
+        )
+
+    @cached_property
+    def _habits(self) -> TemplateHabits:
+        return observe(self._chat_format)

@@ -1,0 +1,54 @@
+"""Hermes, Qwen2.5, Qwen3 and many more: a JSON object in `<tool_call>` tags."""
+
+import json
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.json_call import read_call
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
+
+_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+_END = "}\n"
+
+
+class Hermes(MarkedAnswer):
+    """`<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>`, one after another."""
+
+    openings: ClassVar = (_OPENING,)
+    marks = (_OPENING, _CLOSING)
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        if not (yield from read_call(source, calls)):
+            return False
+        yield from source.skip_blanks()
+        yield from source.accept(_CLOSING)
+        return True
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        return "\n".join(
+            f"{_OPENING}\n"
+            + json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+            + f"\n{_CLOSING}"
+            for name, arguments in calls
+        )
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        choices = [
+            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
+        ]
+        choice = grammar.rule(" | ".join(choices))
+        call = grammar.rule(
+            f"{grammar.mark(_OPENING)} {choice} {grammar.literal('}' + chr(10))} "
+            f"{grammar.mark(_CLOSING)}"
+        )
+        return f'{call} ("\\n" {call})*' if parallel else call
+
+
+def _begun(name: str) -> str:
+    return f'\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

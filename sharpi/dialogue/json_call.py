@@ -1,0 +1,97 @@
+"""A call as a JSON object with a name and arguments, as several formats have it."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.json_object import pass_value, read_string, read_value
+from sharpi.dialogue.source import Source, Steps
+
+_ARGUMENTS = ("arguments", "parameters")
+
+
+@dataclass(slots=True)
+class _Read:
+    """What of an object has been read: `held` are arguments that came before the name."""
+
+    name: str | None = None
+    held: str | None = None
+    is_begun: bool = False
+
+
+def read_call(source: Source, calls: Calls, names: Collection[str] | None = None) -> Steps[bool]:
+    """Reads the object that comes next as a call; False: it is none, and nothing was passed on.
+
+    Arguments stream where the name comes first. `names`: those that make it a call, None for any.
+    """
+    if not (yield from source.accept("{")):
+        return False
+    read = _Read()
+    while (yield from _read_member(source, calls, names, read)):
+        yield from source.skip_blanks()
+        if not (yield from source.accept(",")):
+            break
+    if read.is_begun:
+        yield from source.accept("}")
+        return True
+    if not (yield from source.accept("}")) or read.name is None or _refused(read.name, names):
+        return False
+    held = "{}" if read.held is None else _object_text(read.held)
+    if held is None:
+        return False
+    yield calls.begin(read.name)
+    yield calls.arguments(held)
+    return True
+
+
+def _read_member(
+    source: Source, calls: Calls, names: Collection[str] | None, read: _Read
+) -> Steps[bool]:
+    """One key and its value; False where there is no further, or nothing to be made of it."""
+    yield from source.skip_blanks()
+    key = yield from read_string(source)
+    if key is None:
+        return False
+    yield from source.skip_blanks()
+    if not (yield from source.accept(":")):
+        return False
+    yield from source.skip_blanks()
+    if key == "name" and read.name is None:
+        read.name = yield from read_string(source)
+        return read.name is not None
+    if key in _ARGUMENTS and not read.is_begun:
+        return (yield from _read_arguments(source, calls, names, read))
+    return (yield from read_value(source)) is not None
+
+
+def _read_arguments(
+    source: Source, calls: Calls, names: Collection[str] | None, read: _Read
+) -> Steps[bool]:
+    is_object = (yield from source.next()) == "{"
+    if read.name is None or not is_object:
+        read.held = yield from read_value(source)
+        return read.held is not None
+    if _refused(read.name, names):
+        return False
+    yield calls.begin(read.name)
+    read.is_begun = True
+    return (yield from pass_value(source, calls.arguments))
+
+
+def _refused(name: str, names: Collection[str] | None) -> bool:
+    return not name or (names is not None and name not in names)
+
+
+def _object_text(text: str) -> str | None:
+    """The text of an object; of one that was written as a string, or as null, too."""
+    try:
+        value = json.loads(text)
+        if isinstance(value, str):
+            text = value
+            value = json.loads(value)
+    except ValueError:
+        return None
+    if value is None:
+        return "{}"
+    return text if isinstance(value, dict) else None

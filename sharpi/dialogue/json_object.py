@@ -1,0 +1,98 @@
+"""JSON values inside an answer: where one ends is found while it streams.
+
+Characters that JSON does not allow in a string, line ends above all, are escaped on their way;
+other mistakes of a model stay as they are.
+"""
+
+import json
+from collections.abc import Callable
+
+from sharpi.dialogue.events import AnswerEvent
+from sharpi.dialogue.source import Source, Steps
+
+_OPENING, _CLOSING = "{[", "}]"
+
+
+class JsonSpan:
+    """Feed text from a value's `{`, `[` or `"` on; `is_complete` once its end has come."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = self._is_escaped = self.is_complete = False
+
+    def feed(self, text: str) -> tuple[str, int]:
+        """What of the text belongs to the value, escaped, and how many characters that were."""
+        parts = []
+        for count, character in enumerate(text, 1):
+            parts.append(self._take(character))
+            if self.is_complete:
+                return "".join(parts), count
+        return "".join(parts), len(text)
+
+    def _take(self, character: str) -> str:
+        if self._in_string:
+            return self._take_in_string(character)
+        self._in_string = character == '"'
+        self._depth += (character in _OPENING) - (character in _CLOSING)
+        self.is_complete = character in _CLOSING and self._depth <= 0
+        return character
+
+    def _take_in_string(self, character: str) -> str:
+        if self._is_escaped:
+            self._is_escaped = False
+        elif character == "\\":
+            self._is_escaped = True
+        elif character == '"':
+            self._in_string = False
+            self.is_complete = self._depth == 0
+        elif character < " ":
+            return json.dumps(character)[1:-1]
+        return character
+
+
+def pass_value(source: Source, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
+    """Passes on the object, list or string that comes next; False if the answer ends inside."""
+    span = JsonSpan()
+    while True:
+        text, count = span.feed(source.rest)
+        source.take(count)
+        if text:
+            yield event(text)
+        if span.is_complete or source.is_ended:
+            return span.is_complete
+        yield None
+
+
+def read_value(source: Source) -> Steps[str | None]:
+    """The text of the value that comes next, numbers and names too; None if it does not end."""
+    if (yield from source.next()) not in tuple('{["'):
+        return (yield from _read_word(source))
+    span, parts = JsonSpan(), list[str]()
+    while not span.is_complete:
+        text, count = span.feed(source.rest)
+        source.take(count)
+        parts.append(text)
+        if not span.is_complete:
+            if source.is_ended:
+                return None
+            yield None
+    return "".join(parts)
+
+
+def read_string(source: Source) -> Steps[str | None]:
+    """The string that comes next, without its quotes; None where there is none."""
+    if (yield from source.next()) != '"':
+        return None
+    text = yield from read_value(source)
+    try:
+        value = None if text is None else json.loads(text)
+    except ValueError:
+        return None
+    return str(value) if value is not None else None
+
+
+def _read_word(source: Source) -> Steps[str | None]:
+    word = ""
+    while (character := (yield from source.next())) and character not in " \t\r\n,:]}":
+        word += source.take(1)
+    return word or None

@@ -1,0 +1,58 @@
+"""MarkedAnswer: answers in which a marker begins each call, reading of which formats share."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.events import Reasoning, Text
+from sharpi.dialogue.source import Source, Steps
+from sharpi.tokenizer.reasoning import ReasoningMarkers
+
+
+class MarkedAnswer(ABC):
+    """Reasoning comes before text; `openings`: markers in the text that may begin a call."""
+
+    openings: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        """Reads on after an opening; False: it was text, and nothing was passed on."""
+
+    def read_bare_call(self, source: Source, calls: Calls) -> Steps[bool]:
+        """Reads a call without a marker at the beginning of an answer; False: there is none."""
+        yield from ()
+        return False
+
+    def read_answer(
+        self, source: Source, calls: Calls, markers: ReasoningMarkers | None, starts_inside: bool
+    ) -> Steps[None]:
+        """Reasoning, text and calls, until the end."""
+        if markers is not None:
+            yield from _read_reasoning(source, markers, starts_inside)
+        if calls.tools:
+            yield from self._or_text(source, self.read_bare_call(source, calls), "")
+        openings = self.openings if calls.tools else ()
+        while (opening := (yield from source.pass_until(openings, Text))) is not None:
+            yield from self._or_text(source, self.read_call(source, opening, calls), opening)
+
+    def _or_text(self, source: Source, reading: Steps[bool], opening: str) -> Steps[None]:
+        """A call, or else what opened it as text, and reading goes on behind it."""
+        start = source.at
+        if not (yield from reading):
+            source.at = start
+            if opening:
+                yield Text(opening)
+
+
+def _read_reasoning(source: Source, markers: ReasoningMarkers, starts_inside: bool) -> Steps[None]:
+    """Passes on what is thought before the answer."""
+    is_inside = starts_inside
+    while True:
+        if is_inside:
+            yield from source.pass_until((markers.closing,), Reasoning)
+        start = source.at
+        yield from source.skip_blanks()
+        is_inside = yield from source.accept(markers.opening)
+        if not is_inside:
+            source.at = start
+            return

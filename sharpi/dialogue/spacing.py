@@ -1,0 +1,54 @@
+"""Spacing: white space that only sets the parts of an answer apart is no part of them."""
+
+from collections.abc import Iterator
+
+from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+
+_PARAGRAPH = "\n\n"
+
+
+class Spacing:
+    """Events in, events out: blanks around reasoning, and between text and calls, are dropped.
+
+    Text that goes on after reasoning or a call begins a paragraph. An answer without either passes
+    as it is.
+    """
+
+    def __init__(self) -> None:
+        self._last: type[Text] | type[Reasoning] | type[CallBegin] | None = None
+        self._shown: set[type[Text] | type[Reasoning]] = set()
+        self._held = ""
+
+    def feed(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
+        """What is certain with this event; blanks wait for what follows them."""
+        if isinstance(event, CallArguments):
+            yield event
+        elif isinstance(event, CallBegin):
+            self._last, self._held = CallBegin, ""
+            yield event
+        else:
+            yield from self._feed_text(event)
+
+    def flush(self) -> Iterator[AnswerEvent]:
+        """What waited; only text keeps the blanks at its end."""
+        if self._last in (None, Text) and self._held:
+            yield Text(self._held)
+        self._held = ""
+
+    def _feed_text(self, event: Text | Reasoning) -> Iterator[AnswerEvent]:
+        kind = type(event)
+        text = self._joined(event)
+        shown = text.rstrip()
+        self._held = text[len(shown) :]
+        if shown:
+            self._last = kind
+            self._shown.add(kind)
+            yield kind(shown)
+
+    def _joined(self, event: Text | Reasoning) -> str:
+        """The event's text after what sets it apart from the text before it."""
+        kind = type(event)
+        if self._last is kind or (self._last is None and kind is Text):
+            return self._held + event.text
+        text = event.text.lstrip()
+        return _PARAGRAPH + text if text and kind in self._shown else text

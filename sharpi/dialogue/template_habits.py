@@ -1,0 +1,102 @@
+"""TemplateHabits: what a chat template does with tools, calls and results, found by trying it.
+
+Templates differ in what they accept and ignore in silence what they do not know; each is rendered
+once with small conversations, and looked at for what has become of their words.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sharpi.errors import TemplateError
+from sharpi.tokenizer.chat_template import ChatFormat
+
+_TOOL, _KEY, _VALUE = "probe_tool", "probe_key", "probe_value"
+_SYSTEM, _RESULT, _SECOND = "probe system", "probe result", "probe_second"
+_LONG_ID, _SHORT_ID = "call_0123456789abcdef", "abcdef123"
+_USER = {"role": "user", "content": "probe user"}
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": _TOOL,
+            "description": "Probes.",
+            "parameters": {"type": "object", "properties": {_KEY: {"type": "string"}}},
+        },
+    }
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CallHabits:
+    """How calls are handed to a template that shows them.
+
+    `as_text`: arguments as JSON text rather than an object. `empty_content`: the content of a
+    message that only calls. `short_ids`: ids have nine letters and digits. `one_each`: of several
+    calls in a message only one is shown, or none.
+    """
+
+    as_text: bool
+    empty_content: str | None
+    short_ids: bool
+    one_each: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateHabits:
+    """What a template shows; `calls` None: no calls, and no results of tools either."""
+
+    shows_system: bool
+    shows_tools: bool
+    calls: CallHabits | None
+
+
+def observe(chat_format: ChatFormat) -> TemplateHabits:
+    """The habits of a template."""
+    system = {"role": "system", "content": _SYSTEM}
+    return TemplateHabits(
+        shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
+        shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
+        calls=_call_habits(chat_format),
+    )
+
+
+def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
+    """The first way of handing calls over that shows name, argument and result."""
+    for short_ids, as_text, empty in itertools.product((False, True), (False, True), (None, "")):
+        habits = CallHabits(as_text, empty, short_ids, one_each=False)
+        text = _render(chat_format, _conversation(habits, [_TOOL]))
+        if all(word in text for word in (_TOOL, _KEY, _VALUE, _RESULT)) and not _is_odd(text):
+            several = _render(chat_format, _conversation(habits, [_TOOL, _SECOND]))
+            shown = _TOOL in several and _SECOND in several
+            return CallHabits(as_text, empty, short_ids, one_each=not shown)
+    return None
+
+
+def _is_odd(text: str) -> bool:
+    """Whether Python's own spelling got into the text, or JSON in a JSON string."""
+    return f"'{_KEY}'" in text or f'\\"{_KEY}' in text or "None" in text
+
+
+def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, Any]]:
+    ids = [(_SHORT_ID if habits.short_ids else _LONG_ID)[:-1] + str(n) for n in range(len(names))]
+    arguments: Any = f'{{"{_KEY}": "{_VALUE}"}}' if habits.as_text else {_KEY: _VALUE}
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for call_id, name in zip(ids, names, strict=True)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": call_id, "name": name, "content": _RESULT}
+        for call_id, name in zip(ids, names, strict=True)
+    ]
+    message = {"role": "assistant", "content": habits.empty_content, "tool_calls": calls}
+    return [_USER, message, *results]
+
+
+def _render(chat_format: ChatFormat, messages: Sequence[dict[str, Any]], **options: Any) -> str:
+    """The prompt, empty where the template refuses."""
+    try:
+        return chat_format.render(messages, **options)
+    except TemplateError:
+        return ""

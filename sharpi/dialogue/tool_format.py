@@ -1,0 +1,39 @@
+"""ToolFormat: how a family of models writes calls, and how such an answer is read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tools import Tool
+from sharpi.tokenizer.reasoning import ReasoningMarkers
+
+WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
+
+
+class ToolFormat(Protocol):
+    """One format, without state.
+
+    `marks`: the markers it is recognised by, of which some may be control tokens.
+    """
+
+    @property
+    def marks(self) -> tuple[str, ...]: ...
+
+    def read_answer(
+        self, source: Source, calls: Calls, markers: ReasoningMarkers | None, starts_inside: bool
+    ) -> Steps[None]:
+        """Events of a whole answer; without tools in `calls` nothing in it is a call.
+
+        `starts_inside`: the prompt has opened the reasoning.
+        """
+        ...
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        """The text of calls, as the model would have written it."""
+        ...
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        """One call of one of the tools, or with `parallel` several."""
+        ...

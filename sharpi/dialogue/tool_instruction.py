@@ -1,0 +1,37 @@
+"""What tells a model about tools where its chat template does not."""
+
+import json
+from collections.abc import Sequence
+
+from sharpi.dialogue.tool_format import ToolFormat
+from sharpi.dialogue.tools import Tool
+
+_INSTRUCTION = """\
+# Tools
+
+You may call functions. These are the functions, each with the JSON schema of its parameters:
+
+<tools>
+{tools}
+</tools>
+
+To call one, write exactly this, with the function's own name and arguments:
+
+{sample}"""
+_SAMPLE = [("function_name", {"argument_name": "value"})]
+
+
+def tool_instruction(form: ToolFormat, tools: Sequence[Tool]) -> str:
+    """A text for the system message: the tools, and how a call is written."""
+    lines = [json.dumps(tool_object(tool), ensure_ascii=False) for tool in tools]
+    return _INSTRUCTION.format(tools="\n".join(lines), sample=form.write(_SAMPLE))
+
+
+def tool_object(tool: Tool) -> dict[str, object]:
+    """The tool as templates take it: OpenAI's form."""
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
