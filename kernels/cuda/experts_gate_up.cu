@@ -11,6 +11,7 @@ __device__ __forceinline__ void experts_gate_up(const Activations& x, const int*
   const int item = int(blockIdx.y), expert = expert_of(ids, item);
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
+  if (!halves.gate.weights) return;  // the host computes it
   gate_up<Dot, 1>(halves, x, {nullptr, item, 1, used}, lane_bits, hidden);
 }
 

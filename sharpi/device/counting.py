@@ -1,6 +1,7 @@
 """A device that has no memory and counts what is asked of it: what a plan is made from."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,13 @@ class CountingDevice:
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         raise RuntimeError("a counting device has no memory to map")
 
+    def adopt(self, array: HostArray) -> Memory | None:
+        return NoMemory(_SOMEWHERE, array.nbytes)
+
     def upload(self, target: Span, source: HostArray) -> None:
+        """Nothing is kept."""
+
+    def copy(self, target: Span, source: Span) -> None:
         """Nothing is kept."""
 
     def download(self, source: Span, target: HostArray) -> None:
@@ -50,6 +57,18 @@ class CountingDevice:
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
+        """Nothing runs."""
+
+    def write_word(self, word: Span, value: int) -> None:
+        """Nothing runs."""
+
+    def await_word(self, word: Span, value: int) -> None:
+        """Nothing runs."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def join(self) -> None:
         """Nothing runs."""
 
     def record(self, work: Sequence[Work]) -> Work:

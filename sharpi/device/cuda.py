@@ -6,8 +6,9 @@ CuPy and torch are imported when a card is opened, and nowhere else.
 import ctypes
 import importlib
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from sharpi.device.fused_attention import fused_attention
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
+from sharpi.device.page_lock import PageLock
+from sharpi.device.stream_words import await_word, write_word
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
 
-_TO_DEVICE, _TO_HOST = 1, 2
+_TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for, kernel by kernel
 
@@ -36,13 +39,17 @@ class CudaMemory:
 
 
 class CudaDevice:
-    """One card; everything runs on one stream. Open it with `sharpi.device.card.open_card`."""
+    """One card, a stream, and another for what is aside.
+
+    Open it with `sharpi.device.card.open_card`.
+    """
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
         self._cupy, self._torch, self._index = cupy, torch, index
         importlib.import_module("torch.nn.attention.bias")  # torch alone does not bring it
         cupy.cuda.Device(index).use()
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._main = self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._page_lock = PageLock(cupy.cuda.runtime)
         self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
@@ -76,6 +83,9 @@ class CudaDevice:
         host = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(owner.ptr))
         return CudaMemory(owner, num_bytes), host
 
+    def adopt(self, array: HostArray) -> Memory | None:
+        return self._page_lock.adopt(array)
+
     def _no_memory(self, error: Any, num_bytes: int) -> Exception:
         if error.status != _OUT_OF_MEMORY:
             return DeviceError(f"the card failed: {error}")
@@ -86,6 +96,11 @@ class CudaDevice:
         data = np.ascontiguousarray(source)
         self._copy(target.address, data.ctypes.data, _fitting(target, data), _TO_DEVICE)
         self._stream.synchronize()
+
+    def copy(self, target: Span, source: Span) -> None:
+        if source.num_bytes != target.num_bytes:
+            raise ValueError(f"{source.num_bytes} bytes for a span of {target.num_bytes}")
+        self._copy(target.address, source.address, source.num_bytes, _EITHER)
 
     def download(self, source: Span, target: HostArray) -> None:
         self._copy(target.ctypes.data, source.address, _fitting(source, target), _TO_HOST)
@@ -141,6 +156,34 @@ class CudaDevice:
 
     def _tensor(self, span: Span, kind: str, shape: tuple[int, ...]) -> Any:
         return self._torch.as_tensor(_ForeignArray(span, kind, shape), device="cuda")
+
+    def write_word(self, word: Span, value: int) -> None:
+        write_word(self._stream.ptr, word.address, value)
+
+    def await_word(self, word: Span, value: int) -> None:
+        await_word(self._stream.ptr, word.address, value)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        self._order(self._main, self._other)
+        self._stream = self._other
+        try:
+            yield
+        finally:
+            self._stream = self._main
+
+    def join(self) -> None:
+        self._order(self._other, self._main)
+
+    @cached_property
+    def _other(self) -> Any:
+        return self._cupy.cuda.Stream(non_blocking=True)
+
+    def _order(self, before: Any, after: Any) -> None:
+        """What one stream does from now on comes after what another was given so far."""
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(before)
+        after.wait_event(event)
 
     def record(self, work: Sequence[Work]) -> Work:
         """The kernels must have run before: loading one inside a capture is not allowed."""

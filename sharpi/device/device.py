@@ -4,6 +4,7 @@ Two implementations: a card (`cuda.py`), and the tests' execution of the same ke
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ Work = Callable[[], None]
 
 
 class Device(Protocol):
-    """Everything happens in the order of the calls, on one stream."""
+    """Everything happens in the order of the calls, but for what is done `aside`."""
 
     @property
     def name(self) -> str:
@@ -46,8 +47,17 @@ class Device(Protocol):
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         """Page-locked memory of the host that kernels can read, and the host's view of it."""
 
+    def adopt(self, array: HostArray) -> Memory | None:
+        """Memory of the host, page-locked where it lies, that kernels can read.
+
+        None where the driver does not allow that; the array has to stay.
+        """
+
     def upload(self, target: Span, source: HostArray) -> None:
         """Copies an array of the host; it may be changed once this returns."""
+
+    def copy(self, target: Span, source: Span) -> None:
+        """Copies between memories the device sees, page-locked ones too; returns before it ends."""
 
     def download(self, source: Span, target: HostArray) -> None:
         """Copies to the host, and waits for it."""
@@ -66,6 +76,18 @@ class Device(Protocol):
         q (tokens, heads, key_dim) and out (tokens, heads, value_dim) floats; keys and values
         (pages, KV heads, page positions, dim) f16; the tokens are the last of `shape.positions`.
         """
+
+    def write_word(self, word: Span, value: int) -> None:
+        """Sets a uint32 of page-locked memory once everything so far is done."""
+
+    def await_word(self, word: Span, value: int) -> None:
+        """Lets what follows begin only when a uint32 of page-locked memory has this value."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Within it, calls are beside those that follow it: after those before, until `join`."""
+
+    def join(self) -> None:
+        """Lets what follows begin only when everything aside is done."""
 
     def record(self, work: Sequence[Work]) -> Work:
         """One call that does what these calls do: a CUDA graph, where the device has such."""

@@ -66,6 +66,13 @@ class Program:
         self.router_logits: list[npt.NDArray[np.float32]] = []
 
     @property
+    def handle(self) -> int:
+        """The native object; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the program is closed")
+        return int(self._handle)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of buffers and scratch, as far as they will ever be touched."""
         return int(self._arena.nbytes + self._scratch_bytes)
@@ -78,14 +85,25 @@ class Program:
 
     def seal(self, logits: Place, routes: list[Place], router_logits: list[Place]) -> None:
         """Allocates the scratch; from now on what a step leaves behind can be looked at."""
+        self.seal_scratch()
+        self.logits = self._view(logits).view(np.float32)
+        self.routes = [self._view(place).view(np.int32) for place in routes]
+        self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
+
+    def seal_scratch(self) -> None:
+        """The same for a program whose results are in memory of others."""
         self._scratch_bytes = self._library.sharpi_program_seal(self._handle)
         if self._scratch_bytes < 0:
             raise SharpiError(
                 "not enough memory for the engine's buffers; lower --batch-size or -c"
             )
-        self.logits = self._view(logits).view(np.float32)
-        self.routes = [self._view(place).view(np.int32) for place in routes]
-        self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
+
+    def keep(self, array: np.ndarray | None) -> int | None:
+        """The array's address; the array lives as long as the program."""
+        if array is None:
+            return None
+        self._alive.append(array)
+        return int(array.ctypes.data)
 
     def _view(self, place: Place) -> npt.NDArray[np.uint32]:
         offset, width, rows = place

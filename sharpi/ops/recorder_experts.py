@@ -1,10 +1,8 @@
 """Records routing and the feed-forwards of experts, in memory or brought there on the way."""
 
-import numpy as np
-import numpy.typing as npt
-
 from sharpi.ops import abi
 from sharpi.ops.abi import OpKind, Rows
+from sharpi.ops.bank_params import bank_in_memory, piece_params
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.interface import (
     Activation,
@@ -111,23 +109,12 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             [out, *touched],
             lambda: abi.ExpertsParams(
                 self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
-                self._bank(banks, 0), self._bank(banks, 1), self._bank(banks, 2),
+                *(piece_params(banks, i, self._source, self._data) for i in range(3)),
                 banks.up.num_experts, 1 if ids is None else ids.width, activation,
                 self._limits.precision_code, scale, x.rows, feed, banks.layer or 0,
                 banks.weighs_input,
             ),
         )  # fmt: skip
-
-    def _bank(self, banks: ExpertBanks, piece: int) -> abi.BankParams:
-        bank = (banks.gate, banks.up, banks.down)[piece]
-        if bank is None:
-            return abi.BankParams()
-        if banks.layer is None or self._source is None:
-            return self._in_memory(bank)
-        # Gate and up in one tensor are one piece, in the place of the gate.
-        is_up_in_gate = piece == 1 and bank.shares_data
-        table = self._source.table(banks.layer, 0 if is_up_in_gate else piece)
-        return self._bank_at(table, bank)
 
     def head_linear(self, x: Buffer, bank: Bank) -> Buffer:
         out = self._buffer(bank.num_experts * bank.rows)
@@ -135,23 +122,7 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             OpKind.HEAD_LINEAR,
             [out, x],
             lambda: abi.HeadLinearParams(
-                self._at(x), self._in_memory(bank), self._at(out),
+                self._at(x), bank_in_memory(bank, self._data), self._at(out),
                 bank.num_experts, self._limits.precision_code,
             ),
         )  # fmt: skip
-
-    def _in_memory(self, bank: Bank) -> abi.BankParams:
-        return self._bank_at(self._data(_addresses(bank)), bank)
-
-    def _bank_at(self, table: int | None, bank: Bank) -> abi.BankParams:
-        return abi.BankParams(
-            table, self._data(bank.bias), self._data(bank.scales),
-            bank.quant_type, bank.rows, bank.columns, bank.first_row,
-        )  # fmt: skip
-
-
-def _addresses(bank: Bank) -> npt.NDArray[np.uint64]:
-    """Where each expert's matrix begins, (experts)."""
-    stride = bank.data.nbytes // bank.num_experts
-    offsets = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
-    return np.uint64(bank.data.ctypes.data) + offsets

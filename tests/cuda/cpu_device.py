@@ -1,14 +1,15 @@
 """A device whose memory is the host's and whose kernels run on the CPU, thread by thread."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import cpu_library
 import numpy as np
 import numpy.typing as npt
 from cpu_kernel import REACHED, CpuKernel, Region, Shape
-from cpu_memory import CpuMemory, host_bytes, memory_of
+from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 
 from sharpi.device.device import AttendShape, HostArray, Work
@@ -28,6 +29,9 @@ class CpuDevice:
     With `check`, a launch fails with kernel, line, block and thread where threads race, an access
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
+    `adopts`: whether memory of the host can be page-locked where it lies. Streams are simulated in
+    the order of the calls: where a card would wait for the host, `on_wait` is what the host does
+    meanwhile, and a word that it does not write fails the test.
     """
 
     def __init__(
@@ -36,7 +40,10 @@ class CpuDevice:
         order: int = FORWARD,
         memory_bytes: int = 8 << 30,
         texts: Mapping[str, str] | None = None,
+        adopts: bool = True,
     ) -> None:
+        self._adopts = adopts
+        self.on_wait: Callable[[], object] = lambda: None
         self._check = check
         self._order = order
         self._free_bytes = memory_bytes
@@ -65,6 +72,9 @@ class CpuDevice:
         memory = CpuMemory(num_bytes)
         return memory, memory.array
 
+    def adopt(self, array: HostArray) -> Memory | None:
+        return AdoptedMemory(array) if self._adopts else None
+
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
         host_bytes(target)[: len(data)] = data
@@ -72,6 +82,25 @@ class CpuDevice:
     def download(self, source: Span, target: HostArray) -> None:
         data = host_bytes(source)[: target.nbytes]
         target[...] = data.view(target.dtype).reshape(target.shape)
+
+    def copy(self, target: Span, source: Span) -> None:
+        assert target.num_bytes == source.num_bytes
+        host_bytes(target)[:] = host_bytes(source)
+
+    def write_word(self, word: Span, value: int) -> None:
+        host_bytes(word).view(np.uint32)[0] = value
+
+    def await_word(self, word: Span, value: int) -> None:
+        at = host_bytes(word).view(np.uint32)
+        if at[0] != value:
+            self.on_wait()
+        assert at[0] == value, "the card would wait for ever"
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def join(self) -> None:
+        """What was done aside is done."""
 
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file

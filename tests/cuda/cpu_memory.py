@@ -34,6 +34,15 @@ class CpuMemory:
         return self._cells.ctypes.data + offset * _CELL_BYTES
 
 
+class AdoptedMemory(CpuMemory):
+    """An array that is there already, read-only perhaps."""
+
+    def __init__(self, array: npt.NDArray[np.uint8]) -> None:
+        self.array = array.reshape(-1).view(np.uint8)
+        self._address = self.array.ctypes.data
+        self._cells = None
+
+
 def memory_of(span: Span) -> CpuMemory:
     """The memory, which must be the host's."""
     assert isinstance(span.memory, CpuMemory), "memory of another device"

@@ -1,0 +1,25 @@
+// residual + scale * sum over a token's experts of weight * value, in ascending order of expert;
+// what the host has computed is among its values, see late_items.
+#include "expert_items.cuh"
+
+// values (tokens * used, rows); late (late items, rows); places (tokens * used,): -1, or which of
+// `late` is the item's.
+KERNEL __launch_bounds__(256)
+    experts_late_merge(const float* values, const float* late, const int* places, const int* ids,
+                       const float* weights, const float* residual, float* out, float scale,
+                       int used, int rows) {
+  using namespace sharpi;
+  __shared__ int order[kMaxUsed];
+  const int token = int(blockIdx.x), row = int(blockIdx.y * blockDim.x + threadIdx.x);
+  order_experts(ids + token * used, used, order);
+  __syncthreads();
+  if (row >= rows) return;
+  float sum = 0.f;
+  for (int i = 0; i < used; i++) {
+    const int item = token * used + order[i], place = places[item];
+    const float* from = place < 0 ? values + size_t(item) * rows : late + size_t(place) * rows;
+    sum = __fmaf_rn(weights ? weights[item] : 1.f, from[row], sum);
+  }
+  const Merged merged = {residual, scale, out};
+  merged.store(size_t(token) * rows + row, sum);
+}
