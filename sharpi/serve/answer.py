@@ -11,6 +11,7 @@ from typing import TypeAlias
 from sharpi.config import GenerationRequest
 from sharpi.engine.constraint import Constraint
 from sharpi.engine.piece import Ending, Piece
+from sharpi.serve.metrics import AnswerMeter
 
 Item: TypeAlias = Piece | Ending
 
@@ -25,15 +26,25 @@ class Answer:
         self,
         prompt_ids: Sequence[int],
         request: GenerationRequest,
-        constraint: Constraint | None = None,
+        constraint: Constraint | None,
+        meter: AnswerMeter,
     ) -> None:
         self.prompt_ids, self.request, self.constraint = prompt_ids, request, constraint
         self.is_closed = False
+        self._has_ended = False
+        self._meter = meter
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Item] = asyncio.Queue()
 
     def put(self, item: Item) -> None:
-        """Hands a piece or the end over; does nothing once the event loop is closed."""
+        """Hands a piece or the end over; nothing follows an end, or goes to a closed event loop."""
+        if self._has_ended:
+            return
+        if isinstance(item, Ending):
+            self._has_ended = True
+            self._meter.end(item)
+        else:
+            self._meter.piece(item)
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
 

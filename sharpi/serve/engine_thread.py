@@ -8,26 +8,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending
 from sharpi.serve.answer import Answer
 from sharpi.serve.errors import stopping
+from sharpi.serve.loaded import Loaded
 from sharpi.serve.released_memory import release_memory
 from sharpi.serve.serial_scheduler import SerialScheduler as Scheduler
 from sharpi.serve.serial_scheduler import Ticket
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model that is in memory now."""
-
-    engine: Engine
-    scheduler: Scheduler
 
 
 class EngineThread:

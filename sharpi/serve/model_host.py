@@ -4,15 +4,17 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending
 from sharpi.serve.answer import Answer, Item
-from sharpi.serve.engine_thread import EngineThread, Loaded
+from sharpi.serve.engine_thread import EngineThread
 from sharpi.serve.errors import ApiError, busy, stopping, unknown_model
+from sharpi.serve.loaded import Loaded
+from sharpi.serve.metrics import Metrics
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -51,6 +53,7 @@ class ModelHost:
         self.settings, self.created = settings, int(time.time())
         self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, tell)
         self._open: set[Answer] = set()
+        self.metrics = Metrics()
         self._is_stopping = False
 
     def start(self) -> None:
@@ -88,9 +91,11 @@ class ModelHost:
         return self._thread.loaded is not None
 
     @property
-    def is_loading(self) -> bool:
-        """Whether requests wait for the model."""
-        return self._thread.is_loading
+    def state(self) -> Literal["loaded", "loading", "idle"]:
+        """Idle: given back, and loaded again at the next request."""
+        if self._thread.is_loading:
+            return "loading"
+        return "loaded" if self.is_loaded else "idle"
 
     @property
     def idle_seconds(self) -> float:
@@ -131,7 +136,8 @@ class ModelHost:
         ContextFullError, UsageError, and what loading raises. Later failures are an Ending
         "error"; a server that stops ends answers with "cancelled".
         """
-        answer = self._admit(Answer(prompt_ids, request, constraint))
+        answer = Answer(prompt_ids, request, constraint, self.metrics.answer())
+        self._admit(answer)
         has_begun = False
         try:
             self._thread.submit(answer)
@@ -145,13 +151,12 @@ class ModelHost:
             self._open.discard(answer)
             self._thread.cancel(answer)
 
-    def _admit(self, answer: Answer) -> Answer:
+    def _admit(self, answer: Answer) -> None:
         if self._is_stopping:
             raise stopping()
         if len(self._open) >= self.settings.max_parallel + self.settings.max_waiting:
             raise busy(len(self._open))
         self._open.add(answer)
-        return answer
 
     def stop(self) -> None:
         """Begins no more answers; those that are open go on."""

@@ -1,0 +1,78 @@
+"""The ASGI application: all routes behind the gate."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Scope
+
+from sharpi.serve import status_routes, token_routes
+from sharpi.serve.access import Access
+from sharpi.serve.errors import ApiError, error_response
+from sharpi.serve.gate import Gate, GateLimits
+from sharpi.serve.model_host import ModelHost
+
+
+def log_line(text: str) -> None:
+    """A line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class AppSettings:
+    """Who may ask, how much, and what is logged; `origins` get CORS headers."""
+
+    access: Access = field(default_factory=Access)
+    limits: GateLimits = field(default_factory=GateLimits)
+    origins: Sequence[str] = ()
+    logs_requests: bool = False
+    tell: Callable[[str], None] = log_line
+
+
+def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
+    """The application of one host."""
+    routes = _routes(host)
+    handlers = {HTTPException: _refuse, Exception: _fail}
+    inner = Starlette(routes=routes, exception_handlers=handlers)
+
+    def report(scope: Scope, status: int, seconds: float) -> None:
+        host.metrics.request(_route_of(routes, scope), status)
+        if settings.logs_requests:
+            line = f"{scope['method']} {scope['path']} {status} {seconds:.3f} s"
+            settings.tell(line.encode("ascii", "backslashreplace").decode())
+
+    gate = Gate(inner, settings.access, settings.limits, report, settings.tell)
+    if not settings.origins:
+        return gate
+    return CORSMiddleware(gate, settings.origins, allow_methods=["*"], allow_headers=["*"])
+
+
+def _routes(host: ModelHost) -> list[BaseRoute]:
+    return [*status_routes.routes(host), *token_routes.routes(host)]
+
+
+def _route_of(routes: Sequence[BaseRoute], scope: Scope) -> str:
+    """The path as it is declared: what clients send would be labels without number."""
+    for route in routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            return route.path if isinstance(route, Route) else "page"
+    return "other"
+
+
+def _refuse(request: Request, error: Exception) -> Response:
+    """Paths and methods that are not there."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    message = f"{request.method} {path[:200]}: {error.detail}"
+    return error_response(path, ApiError(error.status_code, message, headers=error.headers))
+
+
+def _fail(request: Request, error: Exception) -> Response:
+    """In its API's form; Starlette raises it again, and the gate logs it."""
+    return error_response(request.url.path, error)
