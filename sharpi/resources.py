@@ -1,4 +1,4 @@
-"""Files that travel with the package: specs, the demo model, CUDA sources, the native library.
+"""Files that travel with the package: specs, the demo model, CUDA sources, the page, the library.
 
 An editable install copies nothing, so the checkout is looked at first; a wheel carries the same
 folders inside the package.
@@ -26,6 +26,11 @@ def kernels_folder() -> Path:
     """The folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
     checkout = _CHECKOUT / "kernels"
     return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "kernels"
+
+
+def page_folder() -> Path:
+    """The folder with `index.html` of the page that the server shows, and what it loads."""
+    return _PACKAGE / "serve" / "page"
 
 
 def demo_model() -> Path:

@@ -1,0 +1,119 @@
+// The conversation: what was said, and the answer that is under way.
+
+import { AnswerTimer } from "./answer_timer.js";
+import { element, show } from "./elements.js";
+import { AnswerView, showQuestion } from "./message_view.js";
+import { Scroller } from "./scroller.js";
+
+export class Chat {
+  onSpeed = () => {};
+  #messages = []; // as the interface has them
+  #running = null; // an AbortController
+  #list = element("messages");
+  #scroller = new Scroller();
+
+  constructor(server, settings, composer) {
+    Object.assign(this, { server, settings, composer });
+  }
+
+  send(text) {
+    show(element("welcome"), false);
+    this.#list.append(showQuestion(text));
+    this.#messages.push({ role: "user", content: text });
+    this.#scroller.toEnd();
+    return this.#answer();
+  }
+
+  stop() {
+    this.#running?.abort();
+  }
+
+  clear() {
+    this.stop();
+    this.#running = null;
+    this.#messages = [];
+    this.#list.replaceChildren();
+    show(element("welcome"), true);
+    this.composer.isBusy = false;
+    this.composer.focus();
+  }
+
+  async #answer() {
+    const running = (this.#running = new AbortController());
+    const view = new AnswerView();
+    this.#list.append(view.node);
+    this.composer.isBusy = true;
+    this.#say("Answering");
+    const outcome = await this.#receive(view, running.signal);
+    if (this.#running !== running) return; // another chat has begun meanwhile
+    this.#running = null;
+    this.composer.isBusy = false;
+    this.#end(view, outcome);
+    this.#scroller.follow();
+  }
+
+  // Shows the answer as it comes; returns the error that ended it, if one did.
+  async #receive(view, signal) {
+    const timer = new AnswerTimer();
+    try {
+      for await (const chunk of this.server.stream("v1/chat/completions", this.#request, signal)) {
+        timer.take(chunk);
+        view.take(chunk.choices?.[0]);
+        this.onSpeed(timer.speed);
+        this.#scroller.follow();
+      }
+      return null;
+    } catch (error) {
+      return error;
+    } finally {
+      view.end(timer.words);
+      this.onSpeed(null);
+    }
+  }
+
+  get #request() {
+    const system = this.settings.systemPrompt;
+    const messages = system ? [{ role: "system", content: system }, ...this.#messages] : this.#messages;
+    const stream = { stream: true, stream_options: { include_usage: true } };
+    return { messages, ...stream, ...this.settings.request };
+  }
+
+  #end(view, error) {
+    const isStopped = error?.name === "AbortError";
+    if (view.text) {
+      this.#messages.push({ role: "assistant", content: view.text });
+    }
+    if (error && !isStopped) {
+      this.#fail(view, error);
+    } else {
+      if (isStopped) view.note("stopped");
+      this.#say(isStopped ? "Stopped" : "Answer complete");
+    }
+    if (isStopped && !view.text) this.#forget(view);
+  }
+
+  #fail(view, error) {
+    this.#say(`Failed: ${error.message}`);
+    view.fail(error.message, "Try again", () => this.#again(view));
+    if (error.wantsKey) this.settings.open("key");
+  }
+
+  #again(view) {
+    if (this.#running) return;
+    if (this.#messages.at(-1)?.role === "assistant") this.#messages.pop();
+    view.node.remove();
+    this.#answer();
+  }
+
+  // A question that got no word of an answer goes back where it was written.
+  #forget(view) {
+    this.composer.restore(this.#messages.pop().content);
+    view.node.previousElementSibling.remove();
+    view.node.remove();
+    show(element("welcome"), !this.#messages.length);
+  }
+
+  #say(words) {
+    element("status").textContent = words;
+  }
+}

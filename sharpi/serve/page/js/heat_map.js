@@ -1,0 +1,125 @@
+// Draws experts by layer on a canvas, a row for each layer, and says which one is pointed at.
+
+import { DISK, HIT, LOADED, RESIDENT } from "./expert_activity.js";
+
+const MIN_CELL = 2; // device pixels; narrower ones are drawn together
+const MAX_HEIGHT = 26; // CSS pixels of a row
+const PREFERRED_HEIGHT = 560; // CSS pixels of all rows
+
+const NAMES = { [DISK]: "on disk", [RESIDENT]: "resident", [HIT]: "hit just now", [LOADED]: "loaded just now" };
+
+export class HeatMap {
+  #canvas;
+  #words;
+  #activity = null;
+  #pointer = null;
+
+  constructor(canvas, words) {
+    this.#canvas = canvas;
+    this.#words = words;
+    canvas.addEventListener("pointermove", (event) => this.#point(event));
+    canvas.addEventListener("pointerdown", (event) => this.#point(event));
+    canvas.addEventListener("pointerleave", () => this.#point(null));
+    new ResizeObserver(() => this.#redraw()).observe(canvas.parentElement);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#redraw());
+  }
+
+  draw(activity) {
+    this.#activity = activity;
+    this.#redraw();
+    this.#tell();
+  }
+
+  #redraw() {
+    const width = this.#canvas.clientWidth;
+    if (!this.#activity?.layers.length || !width) return;
+    const grid = this.#grid(width);
+    this.#canvas.style.height = `${grid.height}px`;
+    resize(this.#canvas, Math.round(width * devicePixelRatio), Math.round(grid.height * devicePixelRatio));
+    this.#paint(grid);
+  }
+
+  // `together`: experts that share a cell because the screen has too few pixels.
+  #grid(width) {
+    const { layers, numExperts } = this.#activity;
+    const together = Math.ceil((numExperts * MIN_CELL) / (width * devicePixelRatio));
+    const columns = Math.ceil(numExperts / together);
+    const row = Math.min(MAX_HEIGHT, PREFERRED_HEIGHT / layers.length, Math.max(6, width / columns));
+    return { together, columns, rows: layers.length, height: Math.round(row * layers.length) };
+  }
+
+  #paint({ together, columns, rows }) {
+    const { width, height } = this.#canvas;
+    const context = this.#canvas.getContext("2d");
+    const colours = coloursOf(this.#canvas);
+    const gap = width / columns > 5 * devicePixelRatio ? devicePixelRatio : 0;
+    context.clearRect(0, 0, width, height);
+    for (let row = 0; row < rows; row++) {
+      const top = Math.round((row * height) / rows);
+      const tall = Math.round(((row + 1) * height) / rows) - top - (height / rows > 4 ? devicePixelRatio : 0);
+      for (let column = 0; column < columns; column++) {
+        const left = Math.round((column * width) / columns);
+        const wide = Math.round(((column + 1) * width) / columns) - left - gap;
+        this.#cell(context, colours, this.#hottest(row, column, together), [left, top, wide, tall]);
+      }
+    }
+  }
+
+  #hottest(row, column, together) {
+    const { states, heat, numExperts } = this.#activity;
+    const first = row * numExperts + column * together;
+    const end = Math.min(first + together, (row + 1) * numExperts);
+    let best = first;
+    for (let cell = first + 1; cell < end; cell++) {
+      if (states[cell] > states[best] || heat[cell] > heat[best]) best = cell;
+    }
+    return best;
+  }
+
+  // What it was used for shines over what it is.
+  #cell(context, colours, cell, rectangle) {
+    const { states, heat } = this.#activity;
+    const state = states[cell];
+    context.globalAlpha = 1;
+    context.fillStyle = colours[state === DISK ? DISK : RESIDENT];
+    context.fillRect(...rectangle);
+    if (state < HIT) return;
+    context.globalAlpha = 0.25 + 0.75 * heat[cell];
+    context.fillStyle = colours[state];
+    context.fillRect(...rectangle);
+  }
+
+  #point(event) {
+    this.#pointer = event && { x: event.offsetX, y: event.offsetY };
+    this.#tell();
+  }
+
+  #tell() {
+    this.#words.textContent = this.#pointer && this.#activity ? this.#wordsAt(this.#pointer) : "";
+  }
+
+  #wordsAt({ x, y }) {
+    const { layers, numExperts, states } = this.#activity;
+    const row = within((y / this.#canvas.clientHeight) * layers.length, layers.length);
+    const expert = within((x / this.#canvas.clientWidth) * numExperts, numExperts);
+    const { layer, uses } = layers[row];
+    const state = NAMES[states[row * numExperts + expert]];
+    return `layer ${layer}, expert ${expert}: ${state}, used ${uses[expert]}×`;
+  }
+}
+
+function within(value, count) {
+  return Math.min(count - 1, Math.max(0, Math.floor(value)));
+}
+
+function resize(canvas, width, height) {
+  if (canvas.width === width && canvas.height === height) return;
+  canvas.width = width;
+  canvas.height = height;
+}
+
+function coloursOf(canvas) {
+  const style = getComputedStyle(canvas);
+  const of = (name) => style.getPropertyValue(`--heat-${name}`).trim();
+  return { [DISK]: of("disk"), [RESIDENT]: of("resident"), [HIT]: of("hit"), [LOADED]: of("loaded") };
+}

@@ -1,0 +1,152 @@
+// Emphasis, code, links and line breaks within a block, as nodes. What is none of these is text.
+
+import { make } from "./elements.js";
+import { linkAt, safeLink, urlAt } from "./markdown_links.js";
+
+const MAX_DEPTH = 6;
+const SPECIAL = /[\\`*_~[!<\nh]/g;
+const PUNCTUATION = /[!-/:-@[-`{-~]/;
+const WORD = /[\p{L}\p{N}_]/u;
+const EMPHASIS = { 1: ["em"], 2: ["strong"], 3: ["em", "strong"] };
+
+export function inlineNodes(text, depth = 0) {
+  return new Inline(text, depth).nodes();
+}
+
+class Inline {
+  #nodes = [];
+  #plain = "";
+  #missing = new Set(); // runs for which no end follows: they are looked for once
+
+  constructor(text, depth) {
+    this.text = text;
+    this.depth = depth;
+  }
+
+  nodes() {
+    const { text } = this;
+    for (let at = 0; at < text.length; ) {
+      SPECIAL.lastIndex = at;
+      const next = SPECIAL.exec(text)?.index ?? text.length;
+      this.#plain += text.slice(at, next);
+      at = next < text.length ? this.#special(next) : next;
+    }
+    this.#flush();
+    return this.#nodes;
+  }
+
+  // Takes what begins with a special character; returns where it ends.
+  #special(at) {
+    const { text } = this;
+    const end =
+      text[at] === "\\" ? this.#escape(at)
+      : text[at] === "`" ? this.#code(at)
+      : text[at] === "\n" ? this.#add(make("br"), at + 1)
+      : "*_~".includes(text[at]) ? this.#emphasis(at)
+      : this.#link(at);
+    if (end > at) return end;
+    const run = "`*_~".includes(text[at]) ? runAt(text, at) : 1;
+    this.#plain += text.slice(at, at + run);
+    return at + run;
+  }
+
+  #escape(at) {
+    const next = this.text[at + 1];
+    if (!next || !PUNCTUATION.test(next)) return at;
+    this.#plain += next;
+    return at + 2;
+  }
+
+  #code(at) {
+    const end = this.#endOfCode(at);
+    if (end < 0) return at;
+    const run = runAt(this.text, at);
+    const inner = this.text.slice(at + run, end - run).replaceAll("\n", " ");
+    const isPadded = inner.startsWith(" ") && inner.endsWith(" ") && inner.trim();
+    return this.#add(make("code", {}, isPadded ? inner.slice(1, -1) : inner), end);
+  }
+
+  // After the run that closes the one at `at`; -1 where none does.
+  #endOfCode(at) {
+    const { text } = this;
+    const run = runAt(text, at);
+    if (this.#missing.has(`\`${run}`)) return -1;
+    for (let next = text.indexOf("`", at + run); next >= 0; ) {
+      const length = runAt(text, next);
+      if (length === run) return next + run;
+      next = text.indexOf("`", next + length);
+    }
+    this.#missing.add(`\`${run}`);
+    return -1;
+  }
+
+  #emphasis(at) {
+    const { text } = this;
+    const mark = text[at];
+    const run = runAt(text, at);
+    const tags = mark === "~" ? (run === 2 ? ["del"] : null) : EMPHASIS[run];
+    if (!tags || this.depth >= MAX_DEPTH || !opens(text, at, run)) return at;
+    const end = this.#endOfEmphasis(at + run, mark, run);
+    if (end < 0) return at;
+    const inner = inlineNodes(text.slice(at + run, end - run), this.depth + 1);
+    return this.#add(tags.reduce((nodes, tag) => [make(tag, {}, ...nodes)], inner)[0], end);
+  }
+
+  // A longer run closes too, with its last marks: **bold *and more***.
+  #endOfEmphasis(from, mark, run) {
+    const { text } = this;
+    if (this.#missing.has(mark + run)) return -1;
+    for (let at = from; at < text.length; ) {
+      if (text[at] === "\\") {
+        at += 2;
+      } else if (text[at] === "`") {
+        const end = this.#endOfCode(at);
+        at = end < 0 ? at + runAt(text, at) : end;
+      } else if (text[at] === mark) {
+        const length = runAt(text, at);
+        const fits = length === run || (length === 3 && run < 3);
+        if (fits && closes(text, at, length)) return at + length;
+        at += length;
+      } else {
+        at++;
+      }
+    }
+    this.#missing.add(mark + run);
+    return -1;
+  }
+
+  #link(at) {
+    const url = urlAt(this.text, at);
+    if (url) return this.#add(safeLink(url.href, url.href), url.end);
+    const link = this.depth < MAX_DEPTH ? linkAt(this.text, at) : null;
+    const made = link && safeLink(link.href, ...inlineNodes(link.label || link.href, MAX_DEPTH));
+    return made ? this.#add(made, link.end) : at;
+  }
+
+  #add(node, end) {
+    this.#flush();
+    this.#nodes.push(node);
+    return end;
+  }
+
+  #flush() {
+    if (this.#plain) this.#nodes.push(document.createTextNode(this.#plain));
+    this.#plain = "";
+  }
+}
+
+function runAt(text, at) {
+  let end = at + 1;
+  while (text[end] === text[at]) end++;
+  return end - at;
+}
+
+function opens(text, at, run) {
+  const next = text[at + run] ?? " ";
+  return next.trim() !== "" && !(text[at] === "_" && WORD.test(text[at - 1] ?? " "));
+}
+
+function closes(text, at, run) {
+  const previous = text[at - 1];
+  return previous.trim() !== "" && !(text[at] === "_" && WORD.test(text[at + run] ?? " "));
+}

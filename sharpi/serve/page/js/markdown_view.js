@@ -1,0 +1,46 @@
+// Markdown that grows: only blocks whose text has changed are made anew.
+
+import { parseBlocks } from "./markdown_blocks.js";
+import { blockNode } from "./markdown_nodes.js";
+
+const PAUSE_MS = 50;
+
+export class MarkdownView {
+  #box;
+  #text = "";
+  #shown = []; // the source of each child
+  #timer = null;
+
+  constructor(box) {
+    this.#box = box;
+  }
+
+  // All of the text so far, in sight soon.
+  show(text) {
+    this.#text = text;
+    this.#timer ??= setTimeout(() => this.finish(), PAUSE_MS);
+  }
+
+  // What was given is in sight now.
+  finish() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    const blocks = parseBlocks(this.#text.replaceAll("\t", "    ").split("\n"));
+    blocks.forEach((block, i) => this.#place(block, i));
+    while (this.#shown.length > blocks.length) this.#removeLast();
+  }
+
+  #place(block, i) {
+    const source = `${block.kind} ${block.source}`;
+    if (this.#shown[i] === source) return;
+    const node = blockNode(block);
+    if (i < this.#shown.length) this.#box.children[i].replaceWith(node);
+    else this.#box.append(node);
+    this.#shown[i] = source;
+  }
+
+  #removeLast() {
+    this.#shown.pop();
+    this.#box.lastElementChild.remove();
+  }
+}

@@ -1,0 +1,91 @@
+// How a question and an answer look.
+
+import { copyButton } from "./copy_button.js";
+import { make, show } from "./elements.js";
+import { MarkdownView } from "./markdown_view.js";
+
+export function showQuestion(text) {
+  const who = make("span", { className: "unseen" }, "You: ");
+  return make("li", { className: "message user" }, who, make("div", { className: "text" }, text));
+}
+
+export class AnswerView {
+  text = "";
+  #reasoningText = "";
+  #ending = null;
+  #summary = make("summary", {}, "Thinking");
+  #reasoningBody = make("div", { className: "body markdown" });
+  #reasoning = make(
+    "details",
+    { className: "reasoning is-open-ended", hidden: true },
+    this.#summary,
+    this.#reasoningBody,
+  );
+  #body = make("div", { className: "answer markdown" });
+  #foot = make("div", { className: "foot" });
+  #reasoningView = new MarkdownView(this.#reasoningBody);
+  #view = new MarkdownView(this.#body);
+  #thinkingSince = null;
+
+  constructor() {
+    const who = make("span", { className: "unseen" }, "Answer: ");
+    this.node = make(
+      "li",
+      { className: "message assistant is-answering" },
+      who,
+      this.#reasoning,
+      this.#body,
+      this.#foot,
+    );
+    this.node.setAttribute("aria-busy", "true");
+  }
+
+  // A choice of a chunk, which may be missing.
+  take(choice) {
+    const { content, reasoning_content: reasoning } = choice?.delta ?? {};
+    if (reasoning) this.#think(reasoning);
+    if (content) this.#write(content);
+    this.#ending = choice?.finish_reason ?? this.#ending;
+  }
+
+  #think(text) {
+    this.#thinkingSince ??= performance.now();
+    show(this.#reasoning, true);
+    this.#reasoningText += text;
+    this.#reasoningView.show(this.#reasoningText);
+  }
+
+  #write(text) {
+    if (!this.text) this.#endThinking();
+    this.text += text;
+    this.#view.show(this.text);
+  }
+
+  #endThinking() {
+    this.#reasoning.classList.remove("is-open-ended");
+    if (this.#thinkingSince === null) return;
+    const seconds = (performance.now() - this.#thinkingSince) / 1000;
+    this.#thinkingSince = null;
+    this.#summary.textContent = `Thought for ${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  }
+
+  end(words) {
+    this.#endThinking();
+    this.#reasoningView.finish();
+    this.#view.finish();
+    this.node.classList.remove("is-answering");
+    this.node.removeAttribute("aria-busy");
+    if (this.text) this.#foot.append(copyButton(() => this.text, "Copy answer"));
+    words.forEach((word) => this.note(word));
+    if (this.#ending === "length") this.note("cut: no room for more tokens");
+  }
+
+  note(word) {
+    this.#foot.append(make("span", {}, word));
+  }
+
+  fail(message, action, act) {
+    const button = make("button", { type: "button", onclick: act }, action);
+    this.#foot.before(make("p", { className: "fault" }, message, button));
+  }
+}
