@@ -17,6 +17,10 @@ class UsageError(SharpiError):
     exit_code = 2
 
 
+class GrammarError(UsageError):
+    """The grammar or JSON schema is malformed, not supported in some part, or too complex."""
+
+
 class ModelFileError(SharpiError):
     """The file cannot be read as a GGUF model: missing, truncated, corrupt or inconsistent."""
 

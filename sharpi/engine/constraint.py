@@ -1,22 +1,5 @@
-"""What may come next in an answer: the protocol that grammars and budgets implement."""
+"""What may come next in an answer, as the engine sees it: the protocol is that of `constraints`."""
 
-from typing import Protocol
+from sharpi.constraints.constraint import Constraint, TokenMask
 
-import numpy as np
-import numpy.typing as npt
-
-TokenMask = npt.NDArray[np.uint32]
-
-
-class Constraint(Protocol):
-    """Asked before every choice of one answer and told of it; belongs to that answer alone."""
-
-    def allowed(self) -> TokenMask | None:
-        """Which tokens may come: bit i % 32 of word i // 32 is token i's; None allows all.
-
-        Words (at least ceil(vocabulary / 32),). Where the answer may end, its end tokens may come.
-        The array may be overwritten by the next call.
-        """
-
-    def accept(self, token: int) -> None:
-        """Takes note of a chosen token, the end token included."""
+__all__ = ["Constraint", "TokenMask"]

@@ -96,6 +96,10 @@ class Tokenizer:
             ids.append(self.eos_id)
         return ids
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of plain text within a text: no special tokens, and no space put before it."""
+        return self._encoder.encode(_valid(text))
+
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
         """The text of ids; bytes that are not UTF-8 become U+FFFD.
 

@@ -1,0 +1,43 @@
+"""From a JSON schema to llguidance's form of a grammar."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from llguidance import LLMatcher
+
+from sharpi.errors import GrammarError
+
+# At most a space, or up to two line ends and an indent: no answer can consist of blanks.
+WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
+# Written over what a schema says of itself ("x-guidance").
+_OPTIONS: Any = {
+    "item_separator": ",",
+    "key_separator": ":",
+    "whitespace_flexible": True,
+    "whitespace_pattern": WHITESPACE,
+    "coerce_one_of": False,
+    "lenient": False,
+}
+
+
+def grammar_of_schema(schema: Mapping[str, Any] | bool) -> str:
+    """The grammar, unchecked; raises GrammarError for what is no schema."""
+    if schema is False:
+        raise GrammarError("the JSON schema is false, which no answer satisfies")
+    if schema is not True and not isinstance(schema, Mapping):
+        raise GrammarError(f"a JSON schema is an object, not {json.dumps(schema)[:40]}")
+    text = _dumped({} if schema is True else schema)
+    try:
+        return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
+    except ValueError as error:
+        raise GrammarError(f"the JSON schema cannot be used: {error}") from error
+
+
+def _dumped(schema: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(schema, allow_nan=False)
+    except RecursionError as error:
+        raise GrammarError("the JSON schema is nested too deeply") from error
+    except ValueError as error:
+        raise GrammarError(f"the JSON schema has a number that JSON has not: {error}") from error

@@ -1,0 +1,25 @@
+"""Masks of tokens: one bit each, 32 to a word."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sharpi.constraints.constraint import TokenMask
+
+
+def empty_mask(num_tokens: int) -> TokenMask:
+    """A mask that allows nothing, words (ceil(num_tokens / 32),)."""
+    return np.zeros((num_tokens + 31) // 32, np.uint32)
+
+
+def mask_of(ids: Iterable[int], num_tokens: int) -> TokenMask:
+    """A mask that allows exactly these tokens."""
+    mask = empty_mask(num_tokens)
+    for token in ids:
+        mask[token // 32] |= np.uint32(1 << token % 32)
+    return mask
+
+
+def allows(mask: TokenMask, token: int) -> bool:
+    """Whether a token's bit is set."""
+    return bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
