@@ -1,13 +1,12 @@
 """A device that has no memory and counts what is asked of it: what a plan is made from."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import AttendShape, HostArray, Work
+from sharpi.device.device import AttendShape, HostArray, Mark, Work
 from sharpi.device.launch import Launch, Memory, Span
 
 _SOMEWHERE = 1 << 40
@@ -62,13 +61,13 @@ class CountingDevice:
     def write_word(self, word: Span, value: int) -> None:
         """Nothing runs."""
 
-    def await_word(self, word: Span, value: int) -> None:
+    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         """Nothing runs."""
 
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def aside(self, work: Sequence[Work]) -> Mark:
+        return None
 
-    def join(self) -> None:
+    def after(self, mark: Mark) -> None:
         """Nothing runs."""
 
     def record(self, work: Sequence[Work]) -> Work:

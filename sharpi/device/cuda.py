@@ -6,15 +6,14 @@ CuPy and torch are imported when a card is opened, and nowhere else.
 import ctypes
 import importlib
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import AttendShape, HostArray, Work
+from sharpi.device.device import AttendShape, HostArray, Mark, Work
 from sharpi.device.fused_attention import fused_attention
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
@@ -48,7 +47,8 @@ class CudaDevice:
         self._cupy, self._torch, self._index = cupy, torch, index
         importlib.import_module("torch.nn.attention.bias")  # torch alone does not bring it
         cupy.cuda.Device(index).use()
-        self._main = self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._is_recording = False
         self._page_lock = PageLock(cupy.cuda.runtime)
         self._torch_stream = torch.cuda.ExternalStream(self._stream.ptr, device=index)
         self._function = cache(self._compile)
@@ -160,38 +160,42 @@ class CudaDevice:
     def write_word(self, word: Span, value: int) -> None:
         write_word(self._stream.ptr, word.address, value)
 
-    def await_word(self, word: Span, value: int) -> None:
+    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         await_word(self._stream.ptr, word.address, value)
+        if not self._is_recording:
+            meanwhile()
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        self._order(self._main, self._other)
-        self._stream = self._other
+    def aside(self, work: Sequence[Work]) -> Mark:
+        self._other.wait_event(self._mark())
+        self._stream, main = self._other, self._stream
         try:
-            yield
+            for each in work:
+                each()
+            return self._mark()
         finally:
-            self._stream = self._main
+            self._stream = main
 
-    def join(self) -> None:
-        self._order(self._other, self._main)
+    def after(self, mark: Mark) -> None:
+        self._stream.wait_event(mark)
+
+    def _mark(self) -> Any:
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(self._stream)
+        return event
 
     @cached_property
     def _other(self) -> Any:
         return self._cupy.cuda.Stream(non_blocking=True)
 
-    def _order(self, before: Any, after: Any) -> None:
-        """What one stream does from now on comes after what another was given so far."""
-        event = self._cupy.cuda.Event(disable_timing=True)
-        event.record(before)
-        after.wait_event(event)
-
     def record(self, work: Sequence[Work]) -> Work:
         """The kernels must have run before: loading one inside a capture is not allowed."""
         self._stream.begin_capture()
+        self._is_recording = True
         try:
             for each in work:
                 each()
         finally:
+            self._is_recording = False
             graph = self._stream.end_capture()
         return lambda: graph.launch(self._stream)
 

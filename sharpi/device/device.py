@@ -4,8 +4,7 @@ Two implementations: a card (`cuda.py`), and the tests' execution of the same ke
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ class AttendShape(NamedTuple):
 
 
 HostArray = npt.NDArray[Any]
+Mark: TypeAlias = Any  # a device's own
 Work = Callable[[], None]
 
 
@@ -80,14 +80,21 @@ class Device(Protocol):
     def write_word(self, word: Span, value: int) -> None:
         """Sets a uint32 of page-locked memory once everything so far is done."""
 
-    def await_word(self, word: Span, value: int) -> None:
-        """Lets what follows begin only when a uint32 of page-locked memory has this value."""
+    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
+        """Lets what follows begin only when a uint32 of page-locked memory has this value.
 
-    def aside(self) -> AbstractContextManager[None]:
-        """Within it, calls are beside those that follow it: after those before, until `join`."""
+        `meanwhile` is what the host does for that: called here, but not while work is recorded,
+        whose replay is followed by it.
+        """
 
-    def join(self) -> None:
-        """Lets what follows begin only when everything aside is done."""
+    def aside(self, work: Sequence[Work]) -> Mark:
+        """Does this after what was asked for before, but beside what is asked for from now on.
+
+        One such piece of work comes after the other. The mark is that of its end.
+        """
+
+    def after(self, mark: Mark) -> None:
+        """Lets what follows begin only when what the mark stands for is done."""
 
     def record(self, work: Sequence[Work]) -> Work:
         """One call that does what these calls do: a CUDA graph, where the device has such."""

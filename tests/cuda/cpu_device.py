@@ -1,8 +1,7 @@
 """A device whose memory is the host's and whose kernels run on the CPU, thread by thread."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import cpu_library
@@ -12,7 +11,7 @@ from cpu_kernel import REACHED, CpuKernel, Region, Shape
 from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 
-from sharpi.device.device import AttendShape, HostArray, Work
+from sharpi.device.device import AttendShape, HostArray, Mark, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.errors import DeviceError
@@ -30,8 +29,8 @@ class CpuDevice:
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
     `adopts`: whether memory of the host can be page-locked where it lies. Streams are simulated in
-    the order of the calls: where a card would wait for the host, `on_wait` is what the host does
-    meanwhile, and a word that it does not write fails the test.
+    the order of the calls: where a card would wait for the host, the host has its turn, and a word
+    that it does not write then fails the test.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class CpuDevice:
         adopts: bool = True,
     ) -> None:
         self._adopts = adopts
-        self.on_wait: Callable[[], object] = lambda: None
         self._check = check
         self._order = order
         self._free_bytes = memory_bytes
@@ -90,16 +88,17 @@ class CpuDevice:
     def write_word(self, word: Span, value: int) -> None:
         host_bytes(word).view(np.uint32)[0] = value
 
-    def await_word(self, word: Span, value: int) -> None:
+    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         at = host_bytes(word).view(np.uint32)
-        if at[0] != value:
-            self.on_wait()
+        meanwhile()
         assert at[0] == value, "the card would wait for ever"
 
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def aside(self, work: Sequence[Work]) -> Mark:
+        for each in work:
+            each()
+        return None
 
-    def join(self) -> None:
+    def after(self, mark: Mark) -> None:
         """What was done aside is done."""
 
     def launch(self, launch: Launch) -> None:

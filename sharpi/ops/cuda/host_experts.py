@@ -19,7 +19,7 @@ _PATIENCE_MS = 20_000  # a card that has not asked by then will not ask any more
 
 
 class HostExperts:
-    """One program a layer; `serve` answers the card's requests in the order of the layers.
+    """One program a layer; requests of the card are answered in the order of the layers.
 
     Every item is a row of its own with one expert and the weight 1, so that its values come back
     unsummed: the card adds them in the order that it always has. `source` brings experts that are
@@ -36,6 +36,7 @@ class HostExperts:
         self._mailbox, self._limits, self._source = mailbox, limits, source
         self._pool = ThreadPool(num_threads)
         self._programs: list[Program] = []
+        self._next = self._last = 0
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
@@ -77,10 +78,22 @@ class HostExperts:
             banks.weighs_input,
         )  # fmt: skip
 
-    def serve(self, first: int = 0, count: int | None = None) -> None:
-        """Answers so many layers from the first on; raises DeviceError where the card is silent."""
-        wanted = self.num_layers - first if count is None else count
-        result = self._library.sharpi_misses_serve(self._handle, first, wanted)
+    def begin(self, num_layers: int) -> None:
+        """The card is going to ask for so many layers, from the first on."""
+        self._next, self._last = 0, num_layers
+
+    def serve_next(self) -> None:
+        """Answers the next layer's request; raises DeviceError where there is none."""
+        self._serve(1)
+
+    def serve_rest(self) -> None:
+        """Answers the requests that have not been answered since `begin`."""
+        if self._next < self._last:
+            self._serve(self._last - self._next)
+
+    def _serve(self, count: int) -> None:
+        result = self._library.sharpi_misses_serve(self._handle, self._next, count)
+        self._next += count
         if result == -1:
             raise DeviceError("the card does not answer any more; see `sharpi doctor`")
         if result:

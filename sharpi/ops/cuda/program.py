@@ -1,17 +1,28 @@
 """A step recorded for the card, ready to run: batches as launches, a token as a CUDA graph."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import Work
+from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import Rows4, StepOutputs
-from sharpi.ops.cuda.values import Attend, Call, Calls, Extent, Value
+from sharpi.ops.cuda.values import (
+    After,
+    Aside,
+    Attend,
+    AwaitWord,
+    Call,
+    Calls,
+    Copy,
+    Extent,
+    Value,
+    WriteWord,
+)
 from sharpi.ops.program import IntArray
 
 _LEAST_POSITIONS = 256
@@ -39,6 +50,7 @@ class CardProgram:
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
         self._graphs: dict[Extent, Work] = {}
         self._seen: set[Extent] = set()
+        self._marks: dict[Hashable, Mark] = {}
 
     def run(
         self,
@@ -102,11 +114,29 @@ class CardProgram:
         return [self._bound(call) for call in self.calls(extent)]
 
     def _bound(self, call: Call) -> Work:
-        if isinstance(call, Launch):
-            return partial(self._device.launch, call)
-        if isinstance(call, Attend):
-            return partial(self._device.attend, *call)
-        return partial(self._device.matmul, *call)
+        device = self._device
+        match call:
+            case Launch():
+                return partial(device.launch, call)
+            case Attend():
+                return partial(device.attend, *call)
+            case Copy():
+                return partial(device.copy, *call)
+            case WriteWord():
+                return partial(device.write_word, *call)
+            case AwaitWord():
+                return partial(device.await_word, *call)
+            case Aside():
+                return partial(self._aside, call.key, [self._bound(each) for each in call.calls])
+            case After():
+                return partial(self._after, call.key)
+        return partial(device.matmul, *call)
+
+    def _aside(self, key: Hashable, work: Sequence[Work]) -> None:
+        self._marks[key] = self._device.aside(work)
+
+    def _after(self, key: Hashable) -> None:
+        self._device.after(self._marks[key])
 
     @property
     def routes(self) -> list[IntArray]:

@@ -1,14 +1,16 @@
 """What the operations of a recording hand on, and the calls that they become."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from sharpi.device.device import AttendShape
+from sharpi.device.device import AttendShape, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.abi import Rows
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda.heads import HeadNorm, HeadRope
+
+MissMode: TypeAlias = Literal["load", "stream", "cpu"]
 
 
 class Extent(NamedTuple):
@@ -16,7 +18,7 @@ class Extent(NamedTuple):
 
     `positions`: those that attention may look at, an upper bound. `end`: the position after the
     last token, where more tokens than one make the step. `largest`: whether only the largest
-    logit's id is wanted.
+    logit's id is wanted. `misses`: what is done about experts that are not on the card.
     """
 
     tokens: int
@@ -24,6 +26,7 @@ class Extent(NamedTuple):
     positions: int
     end: int = 0
     largest: bool = False
+    misses: MissMode = "stream"
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""
@@ -50,7 +53,42 @@ class Attend(NamedTuple):
     shape: AttendShape
 
 
-Call: TypeAlias = Launch | Product | Attend
+class Copy(NamedTuple):
+    """Bytes of one memory into another; see `Device.copy`."""
+
+    target: Span
+    source: Span
+
+
+class WriteWord(NamedTuple):
+    """See `Device.write_word`."""
+
+    word: Span
+    value: int
+
+
+class AwaitWord(NamedTuple):
+    """See `Device.await_word`."""
+
+    word: Span
+    value: int
+    meanwhile: Work
+
+
+class Aside(NamedTuple):
+    """Calls beside those that follow; `After` of the same key waits for them."""
+
+    key: Hashable
+    calls: tuple["Call", ...]
+
+
+class After(NamedTuple):
+    """What follows comes after the calls aside of this key."""
+
+    key: Hashable
+
+
+Call: TypeAlias = Launch | Product | Attend | Copy | WriteWord | AwaitWord | Aside | After
 Calls: TypeAlias = Callable[[Extent], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]
 
