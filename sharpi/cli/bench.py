@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,7 +11,7 @@ from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.inputs import find_model
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.loading import open_engine
-from sharpi.cli.source_options import ModelOption
+from sharpi.cli.source_options import ModelArgument, ModelOption
 from sharpi.errors import UsageError
 from sharpi.units import format_bytes
 
@@ -26,10 +26,7 @@ def bench(
     context: typer.Context,
     options: BenchmarkOptions,
     engine_options: EngineOptions,
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
-    ] = None,
+    model: ModelArgument = None,
     model_file: ModelOption = None,
     as_json: JsonOption = False,
 ) -> None:

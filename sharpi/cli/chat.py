@@ -1,7 +1,5 @@
 """`sharpi chat`: a conversation at the terminal, or one line of a pipe after the other."""
 
-from typing import Annotated
-
 import typer
 
 from sharpi.cli.context_options import ContextOptions
@@ -16,7 +14,7 @@ from sharpi.cli.prompt import refuse_contradictions
 from sharpi.cli.reply import note_early_end, stream
 from sharpi.cli.sampling_options import SamplingOptions
 from sharpi.cli.slash_commands import SlashCommands
-from sharpi.cli.source_options import ModelOption
+from sharpi.cli.source_options import ModelArgument, ModelOption
 from sharpi.cli.terminal import complain, say
 from sharpi.cli.thoughts import ThoughtStyle
 from sharpi.errors import SharpiError
@@ -29,10 +27,7 @@ def chat(
     conversation: ConversationOptions,
     limits: ContextOptions,
     engine_options: EngineOptions,
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
-    ] = None,
+    model: ModelArgument = None,
     model_file: ModelOption = None,
 ) -> None:
     """Talk with a model.

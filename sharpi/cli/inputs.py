@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from sharpi.cli.given import Given
+from sharpi.cli.model_path import model_path
 from sharpi.cli.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
@@ -47,14 +48,14 @@ def find_inputs(context: typer.Context, first: str | None, second: str | None) -
     prompt = _the_one([_argument("PROMPT", second), *prompt_options], "prompt")
     if model is None and second is not None:
         note(f"no MODEL among the arguments: the demo model continues {second!r}")
-    path = Path(model.value) if model else demo_model()
+    path = model_path(model.value) if model else demo_model()
     return Inputs(path, _read(prompt) if prompt else _default_prompt(path))
 
 
 def find_model(context: typer.Context, argument: str | None) -> Path:
     """The model of a command that has no PROMPT."""
     model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
-    return Path(model.value) if model else demo_model()
+    return model_path(model.value) if model else demo_model()
 
 
 def _argument(name: str, value: str | None) -> Source | None:

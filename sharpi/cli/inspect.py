@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sharpi.cli.json_option import JsonOption
+from sharpi.cli.model_path import model_path
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Row = tuple[str, str]  # a heading and what it says
 
 def inspect(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A GGUF file, or one of its parts.")
+        str, typer.Argument(metavar="MODEL", help="A GGUF file, one of its parts, or a name.")
     ],
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, too.")] = False,
     as_json: JsonOption = False,
@@ -31,7 +31,7 @@ def inspect(
     from sharpi.gguf.reader import open_gguf
     from sharpi.gguf.summary import summarise
 
-    with open_gguf(model) as file:
+    with open_gguf(model_path(model)) as file:
         summary = summarise(file)
     if as_json:
         print(json.dumps(summary.to_dict(tensors=tensors), ensure_ascii=False))

@@ -7,6 +7,7 @@ import typer
 
 from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.loading import open_engine
+from sharpi.cli.model_path import model_path
 from sharpi.cli.output_files import refuse_to_replace, written_whole
 from sharpi.cli.terminal import say
 from sharpi.errors import UsageError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def logits(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A GGUF file.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
     tokens: Annotated[
         Path, typer.Option("--tokens", metavar="IDS.npy", help="A 1-D array of integer token ids.")
     ],
@@ -37,8 +38,9 @@ def logits(
     import numpy as np
 
     ids = read_ids(tokens)
-    config = engine_options.run_config(context, model, context_size=len(ids))
-    refuse_to_replace("--output", output, (tokens, model))
+    path = model_path(model)
+    config = engine_options.run_config(context, path, context_size=len(ids))
+    refuse_to_replace("--output", output, (tokens, path))
     with written_whole(output) as file:
         with open_engine(config) as engine:
             values = engine.logits(ids.astype(np.int32))

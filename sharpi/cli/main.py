@@ -19,9 +19,12 @@ from sharpi.cli.chat import chat
 from sharpi.cli.doctor import doctor
 from sharpi.cli.grouping import GroupedCommand, takes_groups
 from sharpi.cli.inspect import inspect
+from sharpi.cli.list_models import list_models
 from sharpi.cli.logits import logits
 from sharpi.cli.perplexity import perplexity
 from sharpi.cli.plan import plan
+from sharpi.cli.pull import pull
+from sharpi.cli.rm import rm
 from sharpi.cli.run import run
 from sharpi.cli.simulate import simulate
 from sharpi.cli.stats import stats
@@ -49,8 +52,11 @@ for _command in (
     doctor,
     simulate,
     stats,
+    pull,
+    rm,
 ):
     app.command(cls=GroupedCommand)(takes_groups(_command))
+app.command("list", cls=GroupedCommand)(takes_groups(list_models))
 
 
 def _print_version(wanted: bool) -> None:

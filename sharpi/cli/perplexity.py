@@ -1,7 +1,6 @@
 """`sharpi perplexity`: how well a model predicts a text."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +8,7 @@ import typer
 from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.loading import ProgressBar, open_engine
+from sharpi.cli.model_path import model_path
 from sharpi.cli.source_text import text_of_file
 from sharpi.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def perplexity(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A GGUF file.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
     file: Annotated[
         str, typer.Option("-f", "--file", metavar="TEXT", help="The text to predict; '-': stdin.")
     ],
@@ -33,7 +33,7 @@ def perplexity(
 
     The text is cut into windows; the second half of each is scored, given the first.
     """
-    config = engine_options.run_config(context, model, context_size=window)
+    config = engine_options.run_config(context, model_path(model), context_size=window)
     text = text_of_file(file)
     with open_engine(config) as engine:
         score = _score(engine, text, window)

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,7 +11,7 @@ from sharpi.cli.given import Given
 from sharpi.cli.inputs import find_model
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.machine_options import MachineOptions
-from sharpi.cli.source_options import ModelOption
+from sharpi.cli.source_options import ModelArgument, ModelOption
 from sharpi.cli.tier_options import TierOptions
 from sharpi.config import RunConfig
 
@@ -26,10 +26,7 @@ def plan(
     tiers: TierOptions,
     context_options: ContextOptions,
     machine: MachineOptions,
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
-    ] = None,
+    model: ModelArgument = None,
     model_file: ModelOption = None,
     as_json: JsonOption = False,
 ) -> None:

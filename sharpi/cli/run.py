@@ -16,7 +16,7 @@ from sharpi.cli.loading import open_engine
 from sharpi.cli.prompt import Prompt, refuse_contradictions, whole_prompt
 from sharpi.cli.reply import collect, note_early_end, stream, timings_line
 from sharpi.cli.sampling_options import SamplingOptions
-from sharpi.cli.source_options import ModelOption, PromptFileOption, PromptOption
+from sharpi.cli.source_options import ModelArgument, ModelOption, PromptFileOption, PromptOption
 from sharpi.cli.terminal import say
 from sharpi.cli.thoughts import ThoughtStyle
 from sharpi.config import RunConfig
@@ -32,10 +32,7 @@ def run(
     conversation: ConversationOptions,
     limits: ContextOptions,
     engine_options: EngineOptions,
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="A GGUF file.", show_default="the demo model"),
-    ] = None,
+    model: ModelArgument = None,
     prompt: Annotated[
         str | None,
         typer.Argument(metavar="PROMPT", help="What to answer or continue; '-' reads stdin."),

@@ -2,10 +2,20 @@
 
 from typing import Annotated
 
+import typer
+
 from sharpi.cli.option import option
 
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A GGUF file, or a name as in `sharpi list`.",
+        show_default="the demo model",
+    ),
+]
 ModelOption = Annotated[
-    str | None, option("-m --model", "The GGUF file, instead of MODEL.", "FILE")
+    str | None, option("-m --model", "The GGUF file or name, instead of MODEL.", "FILE")
 ]
 PromptOption = Annotated[str | None, option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
 PromptFileOption = Annotated[

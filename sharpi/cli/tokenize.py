@@ -1,19 +1,19 @@
 """`sharpi tokenize`: the ids of a text."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sharpi.cli.json_option import JsonOption
+from sharpi.cli.model_path import model_path
 from sharpi.cli.source_text import STDIN, text_of_argument, text_of_stdin
 from sharpi.cli.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
 
 
 def tokenize(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A GGUF file.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
     text: Annotated[
         str | None,
         typer.Argument(metavar="TEXT", help="The text; '-' or nothing reads stdin byte for byte."),
@@ -34,7 +34,7 @@ def tokenize(
     from sharpi.tokenizer.tokenizer import load_tokenizer
 
     content = _content(text)
-    with open_gguf(model) as file:
+    with open_gguf(model_path(model)) as file:
         tokenizer = load_tokenizer(file.metadata)
     for warning in tokenizer.notes:
         note(warning)

@@ -83,7 +83,7 @@ class TestSources:
         assert engine.prompt_text() == "What is 1/2 of 8?"
         assert "no MODEL" in result.err
 
-    @pytest.mark.parametrize("name", ["some.gguf", "folder/some", "SOME.GGUF"])
+    @pytest.mark.parametrize("name", ["some.gguf", "./folder/some", "SOME.GGUF"])
     def test_lone_path_is_a_model(self, sharpi: CommandLine, engine: FakeEngine, name: str) -> None:
         sharpi("run", name, stdin="hello")
         assert engine.config.model == Path(name)

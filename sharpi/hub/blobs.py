@@ -1,0 +1,100 @@
+"""The content of one repository's files in the cache: what is there, begun, locked and kept."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from filelock import Timeout
+from huggingface_hub.utils import WeakFileLock
+
+from sharpi.errors import HubError
+from sharpi.hub.cache import Cache
+from sharpi.hub.model_name import ModelName
+from sharpi.hub.partial_file import PartialFile
+from sharpi.hub.repository import RemoteFile
+from sharpi.hub.watcher import Watcher
+from sharpi.units import format_bytes
+
+_LOCK_PATIENCE_SECONDS = 0.1  # before the person is told who is waited for
+
+
+class Blobs:
+    """The folders `blobs` and `partial` of a repository."""
+
+    def __init__(self, cache: Cache, repository: str, watcher: Watcher) -> None:
+        self.repository = repository
+        self._watcher = watcher
+        self._cache_folder = cache.folder
+        self._folder = cache.repository_folder(repository)
+
+    def has(self, file: RemoteFile) -> bool:
+        """Whether the content is there; of another size it is not, and is removed."""
+        blob = self._blob(file)
+        try:
+            size = blob.stat().st_size
+        except OSError:
+            return False
+        if size != file.size:
+            self._watcher.note(f"{file.path} in the cache has the wrong size; fetching it anew")
+            blob.unlink()
+        return size == file.size
+
+    def partial(self, file: RemoteFile) -> PartialFile:
+        """What an earlier try has received of it, open to go on."""
+        return PartialFile(self._partial_path(file), file.size, file.checksum)
+
+    def keep(self, file: RemoteFile, received: PartialFile) -> None:
+        """Make what was received the content; raises HubError, and removes it, if it is not."""
+        if not received.is_sound:
+            self._forget(file)
+            raise HubError(f"{file.path} came with a wrong checksum and was removed; pull again")
+        blob = self._blob(file)
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(received.path, blob)
+        self._forget(file)
+
+    def require_space(self, name: ModelName, files: Sequence[RemoteFile]) -> None:
+        """Raises HubError where the disk has no room for what of `files` is missing."""
+        missing = [file for file in files if not self.has(file)]
+        needed = sum(file.size - self._received_bytes(file) for file in missing)
+        free = shutil.disk_usage(_existing(self._cache_folder)).free
+        if needed > free:
+            raise HubError(
+                f"{name} needs {format_bytes(needed)}, and {self._cache_folder} has"
+                f" {format_bytes(free)} free; `sharpi rm` makes room, HF_HOME moves the cache"
+            )
+
+    @contextmanager
+    def locked(self, file: RemoteFile) -> Iterator[None]:
+        """One program at a time fetches a file; the lock is the one that the library takes."""
+        path = self._cache_folder / ".locks" / self._folder.name / f"{file.checksum}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(WeakFileLock(path, timeout=_LOCK_PATIENCE_SECONDS))
+            except Timeout:
+                self._watcher.note(f"another program is fetching {file.path}; waiting for it")
+                stack.enter_context(WeakFileLock(path))
+            yield
+
+    def _received_bytes(self, file: RemoteFile) -> int:
+        path = self._partial_path(file)
+        return path.stat().st_size if path.exists() else 0
+
+    def _forget(self, file: RemoteFile) -> None:
+        """Remove what a download that is over has left, and its folder."""
+        shutil.rmtree(self._folder / "partial" / file.checksum, ignore_errors=True)
+        with suppress(OSError):  # another download's is there, too
+            (self._folder / "partial").rmdir()
+
+    def _blob(self, file: RemoteFile) -> Path:
+        return self._folder / "blobs" / file.checksum
+
+    def _partial_path(self, file: RemoteFile) -> Path:
+        return self._folder / "partial" / file.checksum / file.path
+
+
+def _existing(folder: Path) -> Path:
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -1,0 +1,199 @@
+"""Hugging Face's own cache folder: which GGUF models lie there, complete or begun.
+
+Layout as huggingface_hub documents it: `models--ORG--REPO/` with `blobs/` (content, named by its
+checksum), `snapshots/COMMIT/` (links to it under the files' names) and `refs/` (branch to commit).
+What a broken download has so far lies beside them in `partial/CHECKSUM/`, under the file's name.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sharpi.errors import UsageError
+from sharpi.hub.model_name import ModelName
+from sharpi.hub.variants import Variant, find_variants
+
+MAIN = "main"
+_PREFIX = "models--"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """One file: its path in the repository, and where it lies; a link unless it was only begun."""
+
+    path: str
+    location: Path
+    size: int
+    modified: float
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """One model of one revision, with its files in order."""
+
+    name: ModelName
+    variant: Variant
+    files: tuple[CachedFile, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it can be run: every part is there, and none only begun."""
+        return not self.variant.missing_parts and not any(file.is_partial for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are there."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def modified(self) -> float:
+        """When the last of its files was written, in seconds since 1970."""
+        return max(file.modified for file in self.files)
+
+    @property
+    def start(self) -> Path:
+        """The file to open: the only one, or the first part."""
+        return self.files[0].location
+
+
+def default_cache_folder() -> Path:
+    """Where huggingface_hub keeps its files (HF_HUB_CACHE, HF_HOME); raises UsageError."""
+    require_library()
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def require_library() -> None:
+    """Raises UsageError where huggingface_hub is not installed."""
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "models by name need the package huggingface_hub; type pip install '.[hub]'"
+        ) from error
+
+
+class Cache:
+    """The models below one cache folder; what is not there yet counts as empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def repositories(self) -> list[str]:
+        """Every repository of models, with GGUF files or without."""
+        names = (entry.name for entry in _entries(self.folder) if entry.is_dir())
+        found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+        return sorted(name.replace("--", "/") for name in found)
+
+    def repository_folder(self, repository: str) -> Path:
+        """Where all of a repository's files are."""
+        return self.folder / (_PREFIX + repository.replace("/", "--"))
+
+    def all_models(self) -> list[CachedModel]:
+        """The GGUF models of all repositories, by name."""
+        return [model for each in self.repositories() for model in self.models(each)]
+
+    def models(self, repository: str) -> list[CachedModel]:
+        """The models of one repository: those of the main revision first, then the newest.
+
+        Models of other revisions have theirs in the name, if the main one has them too.
+        """
+        revisions = self._revisions(repository)
+        main = self.commit(repository, MAIN) or next(iter(revisions), "")
+        models: list[CachedModel] = []
+        for commit in sorted(revisions, key=lambda each: each != main):
+            files = revisions[commit]
+            if commit == main:
+                files = _with_partial(files, self._partial(repository))
+            models += self._of_revision(repository, commit, files, models)
+        return models
+
+    def revision_models(self, repository: str, revision: str) -> list[CachedModel]:
+        """The models of one branch, tag or commit, the commit's first digits being enough."""
+        commit = self.commit(repository, revision) or revision
+        revisions = self._revisions(repository)
+        found = [each for each in revisions if each == commit or _abbreviates(revision, each)]
+        return [
+            CachedModel(ModelName(repository, variant.label, revision), variant, files)
+            for each in found[:1]
+            for variant, files in _grouped(revisions[each])
+        ]
+
+    def commit(self, repository: str, ref: str) -> str | None:
+        """What a branch or tag pointed to when it was last asked for."""
+        try:
+            return (self.repository_folder(repository) / "refs" / ref).read_text("utf-8").strip()
+        except OSError:
+            return None
+
+    def _of_revision(
+        self, repository: str, commit: str, files: list[CachedFile], before: list[CachedModel]
+    ) -> Iterator[CachedModel]:
+        taken = {model.name.quant for model in before if model.is_complete}
+        for variant, members in _grouped(files):
+            is_other = variant.label in taken
+            revision = self._revision_name(repository, commit) if is_other else None
+            yield CachedModel(ModelName(repository, variant.label, revision), variant, members)
+
+    def _revision_name(self, repository: str, commit: str) -> str:
+        """The branch or tag that points to `commit`, or else its first digits."""
+        folder = self.repository_folder(repository) / "refs"
+        refs = [path.relative_to(folder).as_posix() for path in files_below(folder)]
+        return next((ref for ref in refs if self.commit(repository, ref) == commit), commit[:8])
+
+    def _revisions(self, repository: str) -> dict[str, list[CachedFile]]:
+        """By commit the files that are there, the newest commit first."""
+        folder = self.repository_folder(repository) / "snapshots"
+        found = {entry.name: _cached_files(Path(entry.path)) for entry in _entries(folder)}
+        newest = sorted(
+            found, key=lambda each: -max((file.modified for file in found[each]), default=0)
+        )
+        return {commit: found[commit] for commit in newest} or {"": []}
+
+    def _partial(self, repository: str) -> list[CachedFile]:
+        folder = self.repository_folder(repository) / "partial"
+        checksums = (Path(entry.path) for entry in _entries(folder))
+        return [file for each in checksums for file in _cached_files(each, is_partial=True)]
+
+
+def _grouped(files: Iterable[CachedFile]) -> Iterator[tuple[Variant, tuple[CachedFile, ...]]]:
+    by_path = {file.path: file for file in files}
+    for variant in find_variants(by_path):
+        yield variant, tuple(by_path[path] for path in variant.paths)
+
+
+def _with_partial(files: list[CachedFile], partial: list[CachedFile]) -> list[CachedFile]:
+    there = {file.path for file in files}
+    return files + [file for file in partial if file.path not in there]
+
+
+def _cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
+    """What lies below `folder`; links into nothing are passed over."""
+    found = []
+    for path in files_below(folder):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        relative = path.relative_to(folder).as_posix()
+        found.append(CachedFile(relative, path, status.st_size, status.st_mtime, is_partial))
+    return found
+
+
+def files_below(folder: Path) -> list[Path]:
+    return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _abbreviates(text: str, commit: str) -> bool:
+    return len(text) >= 7 and commit.startswith(text.lower())

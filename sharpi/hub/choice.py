@@ -1,0 +1,93 @@
+"""Which of a repository's models a name means, and what is close to a name that means none."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from sharpi.errors import HubError
+from sharpi.hub.model_name import ModelName
+from sharpi.hub.variants import Variant
+
+# Q4_K_M and Q8_0 are llama.cpp's own; between them is what repositories without Q4_K_M have of
+# that size. After these llama.cpp takes the first file.
+_USUAL = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "MXFP4", "MXFP4_MOE", "Q4_0", "Q8_0")
+_MAX_LISTED = 12
+
+
+def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Variant, str | None]:
+    """The model of `name` among those at `place`, and a note where that was not the only choice.
+
+    Raises HubError that lists what is there, if `name` fits none or several.
+    """
+    if not variants:
+        raise HubError(f"{name.repository} has no GGUF file {place}")
+    if name.quant is None:
+        return _usual(name, variants)
+    found = matching(name.quant, variants)
+    if len(found) == 1:
+        is_called_so = called(name.quant, found)
+        return found[0], None if is_called_so else f"{name} is {found[0].label} {place}"
+    if found:
+        listed = _listed(variant.label for variant in found)
+        raise HubError(f"{name} may be any of {listed} {place}; name one")
+    raise HubError(f"{name} is not {place}; {_what_is_there(name.quant, variants)}")
+
+
+def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
+    """Those that are called `quant`, or else whose path has it as a part, whatever the case."""
+    bounded = re.compile(rf"(?<![a-z0-9_]){re.escape(_bare(quant))}(?![a-z0-9_])")
+    parts = [each for each in variants if bounded.search(each.stem.lower())]
+    return called(quant, variants) or parts
+
+
+def called(quant: str, variants: Iterable[Variant]) -> list[Variant]:
+    """Those whose label, file name or path is `quant`, whatever the case."""
+    return [each for each in variants if _bare(quant) in _names(each)]
+
+
+def close_to(text: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """The names that `text` may have been meant to be, the closest first."""
+    known = {name.lower(): name for name in names}
+    close = get_close_matches(text.lower(), known, n=limit, cutoff=0.6)
+    begun = [name for name in known if name.startswith(text.lower()) and name not in close]
+    return [known[name] for name in (*close, *sorted(begun))][:limit]
+
+
+def _bare(quant: str) -> str:
+    return quant.lower().removesuffix(".gguf")
+
+
+def _names(variant: Variant) -> tuple[str, str, str]:
+    stem = variant.stem.lower()
+    return variant.label.lower(), stem, stem.rsplit("/", 1)[-1]
+
+
+def _usual(name: ModelName, variants: Sequence[Variant]) -> tuple[Variant, str | None]:
+    if len(variants) == 1:
+        return variants[0], None
+    for quant in _USUAL:
+        found = matching(quant, variants)
+        if len(found) == 1:
+            return found[0], _says(name, found[0], variants)
+        if found:
+            listed = _listed(each.label for each in found)
+            raise HubError(f"{name.repository} holds several models: {listed}; name one after ':'")
+    return variants[0], _says(name, variants[0], variants)
+
+
+def _says(name: ModelName, chosen: Variant, variants: Sequence[Variant]) -> str:
+    others = _listed(each.label for each in variants if each is not chosen)
+    return f"{name.repository}:{chosen.label}, as no quant was named; there are also {others}"
+
+
+def _what_is_there(quant: str, variants: Sequence[Variant]) -> str:
+    labels = [variant.label for variant in variants]
+    close = close_to(quant, labels)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{meant}there are {_listed(labels)}" if len(labels) > 1 else f"there is {labels[0]}"
+
+
+def _listed(labels: Iterable[str]) -> str:
+    names = list(labels)
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

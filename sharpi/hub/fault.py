@@ -1,0 +1,85 @@
+"""What goes wrong between here and the hub, in one line each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from huggingface_hub import constants
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from sharpi.errors import HubError
+
+# The library is built on httpx or on httpx2, whichever its version likes: its base is theirs.
+_TRANSPORT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
+
+
+class UnreachableError(HubError):
+    """No answer of the hub's: no network, switched off, or the hub itself is down."""
+
+
+class NoRepositoryError(HubError):
+    """The hub has no such repository, or hides it from this user."""
+
+
+class BusyHubError(UnreachableError):
+    """The hub asks for patience; `wait_seconds` is how much, if it said so."""
+
+    wait_seconds: float | None = None
+
+
+@contextmanager
+def hub_faults(repository: str) -> Iterator[None]:
+    """Whatever the library raises in the block becomes a HubError about `repository`."""
+    try:
+        yield
+    except OfflineModeIsEnabled as error:
+        raise UnreachableError("HF_HUB_OFFLINE is set") from error
+    except HfHubHTTPError as error:
+        raise http_fault(error, repository) from error
+    except (_TRANSPORT_ERROR, ConnectionError) as error:
+        raise unreachable(error) from error
+
+
+def unreachable(error: BaseException) -> UnreachableError:
+    """The network's words about a hub that does not answer."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return UnreachableError(f"cannot reach {constants.ENDPOINT}: {reason}")
+
+
+def http_fault(error: HfHubHTTPError, repository: str) -> HubError:
+    """What the hub's answer means for who asked."""
+    if isinstance(error, GatedRepoError):
+        return HubError(
+            f"{repository} is gated: accept its terms on its page, then set HF_TOKEN to your token"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return HubError(f"{repository} has no such revision; see its page for branches and tags")
+    status = error.response.status_code
+    if status == 401 and "credentials" in str(error).lower():
+        return HubError("the hub does not know the token; set HF_TOKEN to one that is valid")
+    if isinstance(error, RepositoryNotFoundError) or status in (401, 404):
+        return NoRepositoryError(
+            f"the hub has no {repository}, or it is private: then set HF_TOKEN to your token"
+        )
+    if status == 403:
+        return HubError(f"the hub refuses {repository}; set HF_TOKEN to a token that may read it")
+    return _busy(error, status) if status == 429 or status >= 500 else _refused(error, repository)
+
+
+def _busy(error: HfHubHTTPError, status: int) -> BusyHubError:
+    seconds = error.response.headers.get("Retry-After", "")
+    wait = f"in {seconds} s" if seconds.isdecimal() else "later"
+    reason = "asks to slow down" if status == 429 else "is out of order"
+    busy = BusyHubError(f"the hub {reason} (status {status}); try again {wait}")
+    busy.wait_seconds = float(seconds) if seconds.isdecimal() else None
+    return busy
+
+
+def _refused(error: HfHubHTTPError, repository: str) -> HubError:
+    return HubError(f"the hub refuses {repository} with status {error.response.status_code}")

@@ -1,0 +1,37 @@
+"""From a name to a model in the cache; nothing is downloaded."""
+
+from sharpi.errors import HubError
+from sharpi.hub.cache import Cache, CachedModel
+from sharpi.hub.choice import choose, close_to
+from sharpi.hub.model_name import ModelName
+
+
+def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
+    """The complete model that `name` means, and a note where that was not the only choice.
+
+    Raises HubError, which says how to get it, or what is close.
+    """
+    models = [model for model in models_of(cache, name) if model.is_complete]
+    if not models:
+        raise HubError(_missing(cache, name))
+    try:
+        chosen, note = choose(name, [model.variant for model in models], "in the cache")
+    except HubError as error:
+        raise HubError(f"{error}; or type `sharpi pull {name}`") from error
+    return next(model for model in models if model.variant is chosen), note
+
+
+def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
+    """The repository's models, complete or not, of the revision named or of the best one known."""
+    if name.revision is not None:
+        return cache.revision_models(name.repository, name.revision)
+    return [each for each in cache.models(name.repository) if each.name.revision is None]
+
+
+def _missing(cache: Cache, name: ModelName) -> str:
+    if any(not model.is_complete for model in models_of(cache, name)):
+        return f"{name} is only partly in the cache; `sharpi pull {name}` fetches the rest"
+    close = close_to(name.repository, {model.name.repository for model in cache.all_models()})
+    near = f"; close to it in the cache: {', '.join(close)}" if close else ""
+    absent = "is neither a file nor in the cache" if name.quant is None else "is not in the cache"
+    return f"{name} {absent}; type `sharpi pull {name}`{near}"

@@ -1,0 +1,50 @@
+"""Names of models: `ORG/REPO`, `ORG/REPO:QUANT`, each with `@REVISION` if not the main one."""
+
+import re
+from dataclasses import dataclass
+
+from sharpi.errors import UsageError
+
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_NAME = re.compile(
+    r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?"
+    rf"(?P<repository>{_SEGMENT}/{_SEGMENT})"
+    r"(?::(?P<quant>[A-Za-z0-9][^:@\s]*))?"
+    r"(?:@(?P<revision>[A-Za-z0-9][A-Za-z0-9._/-]*))?"
+)
+_LONGEST_REPOSITORY = 96  # the hub's limit
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A repository of the hub, which of its quants, and which revision; None where not said."""
+
+    repository: str
+    quant: str | None = None
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        quant = "" if self.quant is None else f":{self.quant}"
+        return f"{self.repository}{quant}" + ("" if self.revision is None else f"@{self.revision}")
+
+
+def read_name(text: str) -> ModelName | None:
+    """The name that `text` is, or None if it cannot be one."""
+    match = _NAME.fullmatch(text)
+    if match is None or not _is_allowed(match["repository"]) or ".." in (match["revision"] or ""):
+        return None
+    return ModelName(match["repository"], match["quant"], match["revision"])
+
+
+def require_name(text: str) -> ModelName:
+    """The name that `text` is; raises UsageError."""
+    name = read_name(text)
+    if name is None:
+        raise UsageError(f"'{text}' is no model name; write ORG/REPO or ORG/REPO:QUANT")
+    return name
+
+
+def _is_allowed(repository: str) -> bool:
+    """The hub's own rules, which keep a name apart from a way out of the cache's folder."""
+    is_odd = "--" in repository or ".." in repository or repository.endswith((".git", ".gguf"))
+    return not is_odd and len(repository) <= _LONGEST_REPOSITORY

@@ -1,0 +1,65 @@
+"""What a download has received so far: bytes on disk that outlive it, and their checksum."""
+
+import hashlib
+from pathlib import Path
+from types import TracebackType
+
+_PIECE = 1 << 22  # bytes hashed at once
+_SHA256_DIGITS = 64
+
+
+class PartialFile:
+    """A file that grows to `size` bytes; opened again, it goes on where it was left."""
+
+    def __init__(self, path: Path, size: int, checksum: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.size, self.received = path, size, 0
+        self._checksum = checksum
+        self._hash = self._new_hash()
+        self._file = path.open("ab+")
+        self._hash_what_is_there()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left to ask for."""
+        return self.received >= self.size
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is whole and has the checksum that was announced."""
+        return self.received == self.size and self._hash.hexdigest() == self._checksum
+
+    def append(self, data: bytes) -> None:
+        """The next bytes of the file; raises OSError where the disk is full."""
+        self._file.write(data)
+        self._hash.update(data)
+        self.received += len(data)
+
+    def restart(self) -> None:
+        """Forget everything that was received."""
+        self._file.truncate(0)
+        self._hash, self.received = self._new_hash(), 0
+
+    def _hash_what_is_there(self) -> None:
+        self._file.seek(0)
+        while data := self._file.read(_PIECE):
+            self._hash.update(data)
+            self.received += len(data)
+        if self.received > self.size:
+            self.restart()
+
+    def _new_hash(self) -> "hashlib._Hash":
+        if len(self._checksum) == _SHA256_DIGITS:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # as git does
+
+    def __enter__(self) -> "PartialFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()

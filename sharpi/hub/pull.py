@@ -1,0 +1,109 @@
+"""`sharpi pull` without the terminal: from a name to files in the cache, checked and linked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, hf_hub_download, hf_hub_url
+from huggingface_hub.utils import build_hf_headers
+
+from sharpi.errors import HubError
+from sharpi.hub.blobs import Blobs
+from sharpi.hub.cache import Cache
+from sharpi.hub.choice import choose
+from sharpi.hub.fault import UnreachableError, hub_faults
+from sharpi.hub.look_up import look_up
+from sharpi.hub.model_name import ModelName
+from sharpi.hub.repository import RemoteFile, ask
+from sharpi.hub.transfer import Patience, Source, receive
+from sharpi.hub.variants import Variant, find_variants
+from sharpi.hub.watcher import Watcher
+
+_PATIENT = Patience()
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A model that is in the cache now: what to call it, and the file to open."""
+
+    name: ModelName
+    start: Path
+    received_bytes: int
+
+
+class Puller:
+    """Fetches models into one cache; `endpoint` None is HF_ENDPOINT, or the hub itself."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        watcher: Watcher,
+        endpoint: str | None = None,
+        patience: Patience = _PATIENT,
+    ) -> None:
+        self._cache, self._watcher, self._patience = cache, watcher, patience
+        self._endpoint = endpoint
+        self._api = HfApi(endpoint=endpoint)
+        self._received = 0
+
+    def pull(self, name: ModelName) -> Pulled:
+        """Fetch what of the model is missing; raises HubError, OSError where the disk is full."""
+        try:
+            remote = ask(self._api, name)
+        except UnreachableError as error:
+            return self._from_cache(name, error)
+        variant, note = choose(name, find_variants(remote.files), "at the hub")
+        if note is not None:
+            self._watcher.note(note)
+        _require_all_parts(name, variant)
+        files = [remote.files[path] for path in variant.paths]
+        blobs = Blobs(self._cache, name.repository, self._watcher)
+        blobs.require_space(name, files)
+        for file in files:
+            with blobs.locked(file):
+                if not blobs.has(file):
+                    self._download(blobs, remote.commit, file)
+        starts = [self._link(name, file) for file in files]
+        named = ModelName(name.repository, variant.label, name.revision)
+        return Pulled(named, starts[0], self._received)
+
+    def _from_cache(self, name: ModelName, error: UnreachableError) -> Pulled:
+        try:
+            model, note = look_up(self._cache, name)
+        except HubError:
+            raise UnreachableError(f"{error}, and {name} is not in the cache") from error
+        self._watcher.note(f"{error}; {model.name} of the cache is used")
+        if note is not None:
+            self._watcher.note(note)
+        return Pulled(model.name, model.start, 0)
+
+    def _download(self, blobs: Blobs, commit: str, file: RemoteFile) -> None:
+        url = hf_hub_url(blobs.repository, file.path, revision=commit, endpoint=self._endpoint)
+        source = Source(blobs.repository, url, build_hf_headers(library_name="sharpi"))
+        with blobs.partial(file) as target:
+            self._watcher.begin(file.path, file.size, target.received)
+            receive(source, target, self._patience, self._advance)
+        blobs.keep(file, target)
+        self._watcher.end()
+
+    def _advance(self, count: int) -> None:
+        self._received += count
+        self._watcher.advance(count)
+
+    def _link(self, name: ModelName, file: RemoteFile) -> Path:
+        """Name the blob in the cache's snapshot, which is the library's own business."""
+        with hub_faults(name.repository):
+            return Path(
+                hf_hub_download(
+                    name.repository,
+                    file.path,
+                    revision=name.revision,
+                    cache_dir=self._cache.folder,
+                    endpoint=self._endpoint,
+                )
+            )
+
+
+def _require_all_parts(name: ModelName, variant: Variant) -> None:
+    if variant.missing_parts:
+        number = variant.missing_parts[0]
+        raise HubError(f"{name.repository} lacks part {number} of {variant.num_parts} of {name}")

@@ -1,0 +1,67 @@
+"""A repository as the hub describes it: its commit and its files with sizes and checksums."""
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TypeGuard
+
+from huggingface_hub import HfApi
+
+from sharpi.errors import HubError
+from sharpi.hub.fault import NoRepositoryError, hub_faults
+from sharpi.hub.model_name import ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file; `checksum` names its blob: SHA-256 if it is large, else git's SHA-1."""
+
+    path: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRepository:
+    """What a revision consisted of when the hub was asked."""
+
+    commit: str
+    files: dict[str, RemoteFile]
+
+
+def ask(api: HfApi, name: ModelName) -> RemoteRepository:
+    """The files of the revision that `name` means; raises HubError, with what is close if any."""
+    try:
+        with hub_faults(name.repository):
+            info = api.model_info(name.repository, revision=name.revision, files_metadata=True)
+    except NoRepositoryError as error:
+        raise NoRepositoryError(f"{error}{_close_at_hub(api, name.repository)}") from error
+    if info.sha is None:
+        raise HubError(f"the hub does not say which commit {name} is")
+    files = (_file(each) for each in info.siblings or ())
+    return RemoteRepository(info.sha, {file.path: file for file in files if file is not None})
+
+
+def _file(sibling: object) -> RemoteFile | None:
+    """None for a file that cannot be checked, or whose name leads out of the repository."""
+    path, size = getattr(sibling, "rfilename", ""), getattr(sibling, "size", None)
+    lfs = getattr(sibling, "lfs", None)
+    checksum = getattr(lfs, "sha256", None) or getattr(sibling, "blob_id", None)
+    parts = PurePosixPath(path).parts
+    if not isinstance(size, int) or not _is_checksum(checksum) or {"..", "/"} & set(parts):
+        return None
+    return RemoteFile(path, size, checksum)
+
+
+def _is_checksum(text: object) -> TypeGuard[str]:
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", text) is not None
+
+
+def _close_at_hub(api: HfApi, repository: str) -> str:
+    """Repositories with GGUF files that a search for the name finds; nothing if it fails."""
+    try:
+        found = api.list_models(search=repository.split("/")[-1], filter="gguf", limit=3)
+        names = [model.id for model in found]
+    except Exception:  # what comes back from a search that fails is no matter of the user's
+        return ""
+    return f"; close to it: {', '.join(names)}" if names else ""

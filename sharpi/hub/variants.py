@@ -1,0 +1,98 @@
+"""The models among a repository's files: one for each quant, a split set being one of them.
+
+Files that go with a model but are none (image projectors, importance matrices) are left out.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_SUFFIX = ".gguf"
+_PART = re.compile(r"(?P<stem>.*?)-?(?P<number>\d{5})-of-(?P<count>\d{5})", re.DOTALL)
+_QUANT = re.compile(
+    r"(?<![A-Za-z0-9])(?:UD-)?(?:"
+    r"(?:IQ|TQ|Q)\d(?:_(?:\d|K|XXS|XS|S|M|L|XL|XXL|NL|P|H))+"
+    r"|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_PROJECTOR = re.compile(r"(?:^|[-._])mmproj(?:[-._]|$)", re.IGNORECASE)
+_IMPORTANCE = re.compile(r"(?:^|[-._])imatrix(?:[-._]|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One model of a repository: what names it there, and its files in order."""
+
+    label: str
+    paths: tuple[str, ...]
+    num_parts: int = 1
+
+    @property
+    def missing_parts(self) -> list[int]:
+        """Which parts of a split set the repository does not have, counted from 1."""
+        there = {_part_number(path) for path in self.paths}
+        return [number for number in range(1, self.num_parts + 1) if number not in there]
+
+    @property
+    def stem(self) -> str:
+        """The path of its file, without the number of a part and `.gguf`."""
+        return _stem(self.paths[0])
+
+
+def find_variants(paths: Iterable[str]) -> list[Variant]:
+    """The models among `paths`, by name; labels are quants where those tell models apart."""
+    sets: dict[tuple[str, int], list[str]] = {}
+    for path in sorted(filter(_is_model, paths)):
+        sets.setdefault((_stem(path), _part_count(path)), []).append(path)
+    stems = [stem for stem, _ in sets]
+    labels = _distinct(stems)
+    return [
+        Variant(label, tuple(files), count)
+        for label, ((_, count), files) in zip(labels, sets.items(), strict=True)
+    ]
+
+
+def _distinct(stems: list[str]) -> list[str]:
+    """For every stem the shortest of quant, file name and path that no other one has."""
+    rows = [(_quant_of(stem), stem.rsplit("/", 1)[-1], stem) for stem in stems]
+    counts = [Counter(name.lower() for name in column) for column in zip(*rows, strict=True)]
+    return [
+        next(
+            (name for name, count in zip(row, counts, strict=True) if count[name.lower()] == 1),
+            row[-1],
+        )
+        for row in rows
+    ]
+
+
+def _is_model(path: str) -> bool:
+    name = path.rsplit("/", 1)[-1]
+    if not name.lower().endswith(_SUFFIX) or _PROJECTOR.search(name[: -len(_SUFFIX)]):
+        return False
+    return not _IMPORTANCE.search(name[: -len(_SUFFIX)]) or _QUANT.search(name) is not None
+
+
+def _stem(path: str) -> str:
+    whole = path[: -len(_SUFFIX)]
+    part = _PART.fullmatch(whole)
+    return (part["stem"] or whole) if part else whole
+
+
+def _part_number(path: str) -> int:
+    part = _PART.fullmatch(path[: -len(_SUFFIX)])
+    return int(part["number"]) if part else 1
+
+
+def _part_count(path: str) -> int:
+    part = _PART.fullmatch(path[: -len(_SUFFIX)])
+    return int(part["count"]) if part else 1
+
+
+def _quant_of(stem: str) -> str:
+    """The last quant in the file's name, else in its folder's, else the file's name itself."""
+    for name in reversed(stem.split("/")):
+        found = _QUANT.findall(name)
+        if found:
+            return str(found[-1])
+    return stem.rsplit("/", 1)[-1]
