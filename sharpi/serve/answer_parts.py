@@ -1,0 +1,132 @@
+"""One answer of the model as a stream: what it consists of, piece by piece, and how it ended."""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from sharpi.config import GenerationRequest
+from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
+from sharpi.engine.constraint import Constraint
+from sharpi.engine.piece import Ending, Piece, TokenChoice
+
+if TYPE_CHECKING:
+    from sharpi.dialogue.answer_parser import AnswerParser
+    from sharpi.serve.model_host import ModelHost
+
+EndReason = Literal["stop", "stop_string", "length", "context", "calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer; those of the prompt that were in the KV cache count as prompt, too."""
+
+    num_prompt: int = 0
+    num_cached: int = 0
+    num_generated: int = 0
+    num_reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """Some of an answer, and the tokens it was chosen with, if it is text."""
+
+    event: AnswerEvent
+    tokens: tuple[TokenChoice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnd:
+    """How an answer ended, and by which stop string if by one."""
+
+    reason: EndReason
+    usage: Usage
+    stop: str | None = None
+
+
+AnswerItem: TypeAlias = AnswerPart | AnswerEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one answer is asked with; `parser` None makes everything text."""
+
+    prompt_ids: list[int]
+    request: GenerationRequest
+    constraint: Constraint | None = None
+    parser: "AnswerParser | None" = None
+    parallel_calls: bool = True
+
+
+async def answer(host: "ModelHost", question: Question) -> AsyncGenerator[AnswerItem, None]:
+    """The parts of an answer, then its end; closing it ends the model's work."""
+    progress = _Progress(question)
+    pieces = host.answer(question.prompt_ids, question.request, question.constraint)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Ending):
+                if piece.error is not None:
+                    raise piece.error
+                for part in progress.rest():
+                    yield part
+                yield progress.end(piece)
+                return
+            for part in progress.feed(piece):
+                if progress.has_too_many_calls:
+                    yield progress.end(Ending("stop"))
+                    return
+                yield part
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Parts made of pieces, and the counts of tokens."""
+
+    question: Question
+    num_generated: int = 0
+    num_reasoning: int = 0
+    num_calls: int = 0
+    pending: list[TokenChoice] = field(default_factory=list)
+
+    @property
+    def has_too_many_calls(self) -> bool:
+        return self.num_calls > 1 and not self.question.parallel_calls
+
+    def feed(self, piece: Piece) -> Iterator[AnswerPart]:
+        self.num_generated += len(piece.tokens)
+        self.pending += piece.tokens
+        parser = self.question.parser
+        yield from self._parts([Text(piece.text)] if parser is None else parser.feed(piece.text))
+
+    def rest(self) -> Iterator[AnswerPart]:
+        parser = self.question.parser
+        yield from self._parts([Text("")] if parser is None else parser.flush())
+
+    def end(self, ending: Ending) -> AnswerEnd:
+        usage = Usage(
+            len(self.question.prompt_ids),
+            ending.timings.num_cached_tokens,
+            max(self.num_generated, ending.timings.num_generated_tokens),
+            self.num_reasoning,
+        )
+        return AnswerEnd(self._reason(ending), usage, ending.stop)
+
+    def _reason(self, ending: Ending) -> EndReason:
+        if ending.reason == "stop" and self.num_calls:
+            return "calls"
+        if ending.reason == "stop":
+            return "stop" if ending.stop is None else "stop_string"
+        return "context" if ending.reason == "context" else "length"
+
+    def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerPart]:
+        """Tokens go with the text they led to; those of reasoning and calls are counted."""
+        for event in events:
+            tokens, self.pending = tuple(self.pending), []
+            if isinstance(event, Text):
+                if event.text or tokens:
+                    yield AnswerPart(event, tokens)
+                continue
+            if isinstance(event, Reasoning):
+                self.num_reasoning += len(tokens)
+            self.num_calls += isinstance(event, CallBegin)
+            yield AnswerPart(event)

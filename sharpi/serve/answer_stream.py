@@ -1,0 +1,68 @@
+"""Several answers as one stream of what comes next from any of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TypeAlias
+
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem
+
+PING_SECONDS = 10.0
+
+Numbered: TypeAlias = tuple[int, AnswerItem]
+Answers: TypeAlias = AsyncGenerator[Numbered | None, None]
+
+
+async def merged(sources: Sequence[AsyncGenerator[AnswerItem, None]]) -> Answers:
+    """(number of the answer, item) in the order they come; None where nothing came for a while.
+
+    The others begin once the first has got going, so that they find its prompt in the KV cache.
+    An error of one is raised and ends all. What waits here for a slow reader is at most the
+    answers' own tokens.
+    """
+    queue: asyncio.Queue[Numbered | Exception] = asyncio.Queue()
+    has_begun = asyncio.Event()
+    tasks = [
+        asyncio.create_task(_pump(number, source, queue, has_begun))
+        for number, source in enumerate(sources)
+    ]
+    num_open = len(tasks)
+    try:
+        while num_open:
+            item = await _next(queue)
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            num_open -= item is not None and isinstance(item[1], AnswerEnd)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _next(queue: "asyncio.Queue[Numbered | Exception]") -> Numbered | Exception | None:
+    if not queue.empty():
+        return queue.get_nowait()
+    try:
+        async with asyncio.timeout(PING_SECONDS):
+            return await queue.get()
+    except TimeoutError:
+        return None
+
+
+async def _pump(
+    number: int,
+    source: AsyncGenerator[AnswerItem, None],
+    queue: "asyncio.Queue[Numbered | Exception]",
+    has_begun: asyncio.Event,
+) -> None:
+    """Hands one answer's items on; a failure is an item, too."""
+    async with aclosing(source):
+        try:
+            if number:
+                await has_begun.wait()
+            async for item in source:
+                queue.put_nowait((number, item))
+                has_begun.set()
+        except Exception as error:
+            queue.put_nowait(error)

@@ -1,0 +1,13 @@
+"""The paths of all APIs that clients bring along."""
+
+from starlette.routing import Route
+
+from sharpi.serve import openai_routes
+from sharpi.serve.chat_model import ChatModels
+from sharpi.serve.model_host import ModelHost
+
+
+def routes(host: ModelHost) -> list[Route]:
+    """Those of one host."""
+    chats = ChatModels(host)
+    return [*openai_routes.routes(host, chats)]

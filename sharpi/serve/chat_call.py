@@ -1,0 +1,43 @@
+"""ChatCall: what a client wants of a chat, whichever API it speaks; both APIs translate to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from sharpi.config import GenerationRequest
+from sharpi.dialogue.tools import Tool, ToolChoice
+
+Message: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerShape:
+    """What the text of an answer has to be: anything, some JSON, or what a grammar derives.
+
+    `value` is the JSON schema or the grammar's text, `param` the parameter it came by.
+    """
+
+    kind: Literal["text", "json_object", "json_schema", "grammar"] = "text"
+    value: Any = None
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """Messages in OpenAI's shape, with text contents only, and how they are to be answered.
+
+    `prefill`: the answer's beginning, which the model goes on from. `thinking_budget`: tokens of
+    reasoning at most. `template_values`: further variables for the chat template. `num_answers`
+    are independent of each other; with a seed, each has its own that follows from it.
+    """
+
+    messages: tuple[Message, ...]
+    request: GenerationRequest
+    tools: tuple[Tool, ...] = ()
+    choice: ToolChoice = field(default_factory=ToolChoice)
+    shape: AnswerShape = field(default_factory=AnswerShape)
+    enable_thinking: bool | None = None
+    thinking_budget: int | None = None
+    template_values: Mapping[str, Any] = field(default_factory=dict)
+    prefill: str = ""
+    num_answers: int = 1

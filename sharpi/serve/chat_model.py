@@ -1,0 +1,99 @@
+"""ChatModel: what chats need of the loaded model, and calls made into what the model is asked."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from sharpi.config import GenerationRequest
+from sharpi.constraints.grammars import Grammars
+from sharpi.dialogue.dialogue_format import dialogue_format
+from sharpi.serve.answer_constraint import answer_constraint, shape_constraint
+from sharpi.serve.answer_parts import Question
+from sharpi.serve.chat_call import AnswerShape, ChatCall
+from sharpi.serve.model_host import ModelHost
+from sharpi.tokenizer.chat_template import ChatFormat
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class ChatModel:
+    """One loaded model; its methods may take long and be called on any thread."""
+
+    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat) -> None:
+        self.tokenizer = tokenizer
+        self.dialogue = dialogue_format(tokenizer, chat_format)
+        self._rendering = threading.Lock()  # a template's budget is that of one rendering
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Made at the first need: that walks through the whole vocabulary."""
+        return Grammars(self.tokenizer)
+
+    def encode(self, prompt: str) -> list[int]:
+        """Ids of a prompt, control tokens in it parsed."""
+        add_bos = self.tokenizer.add_bos
+        return self.tokenizer.encode(prompt, add_bos=add_bos, parse_special=True)
+
+    def prompt(self, call: ChatCall) -> str:
+        """All that stands before the answer goes on; raises TemplateError."""
+        with self._rendering:
+            prompt = self.dialogue.render(
+                call.messages,
+                tools=call.tools,
+                choice=call.choice,
+                enable_thinking=call.enable_thinking,
+                extra=call.template_values,
+            )
+        return prompt + call.prefill
+
+    def questions(self, call: ChatCall) -> list[Question]:
+        """One for each answer; raises TemplateError and GrammarError."""
+        prompt = self.prompt(call)
+        ids = self.encode(prompt)
+        return [self._question(call, prompt, ids, number) for number in range(call.num_answers)]
+
+    def continuations(
+        self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
+    ) -> list[Question]:
+        """`num` for each prompt, whose answers are text; raises GrammarError."""
+        return [
+            Question(ids, numbered(request, number), shape_constraint(self, shape))
+            for ids in prompts
+            for number in range(num)
+        ]
+
+    def _question(self, call: ChatCall, prompt: str, ids: list[int], number: int) -> Question:
+        tools = () if call.choice.mode == "none" else call.tools
+        return Question(
+            ids,
+            replace(numbered(call.request, number), shows_special=self.dialogue.shows_special),
+            answer_constraint(self, call, prompt),
+            self.dialogue.parser(prompt, tools),
+            call.choice.parallel,
+        )
+
+
+class ChatModels:
+    """The ChatModel of what a host has loaded."""
+
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+        self._model: ChatModel | None = None
+
+    async def get(self) -> ChatModel:
+        """That of the model, which is loaded again if it was given back."""
+        engine = (await self._host.ready()).engine
+        model = self._model
+        if model is None or model.tokenizer is not engine.tokenizer:
+            model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format)
+            self._model = model
+        return model
+
+
+def numbered(request: GenerationRequest, number: int) -> GenerationRequest:
+    """The request of answer `number`: a given seed goes up with it."""
+    sampling = request.sampling
+    if sampling.seed is None or number == 0:
+        return request
+    return replace(request, sampling=replace(sampling, seed=sampling.seed + number))

@@ -1,0 +1,92 @@
+"""Answers of /v1/completions: text that goes on from prompts, whole and as a stream."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sharpi.dialogue.events import Text
+from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage, answer
+from sharpi.serve.answer_stream import merged
+from sharpi.serve.collected_answer import collect, new_id, total_usage
+from sharpi.serve.event_stream import DONE, PING, Events, data_event
+from sharpi.serve.model_host import ModelHost
+from sharpi.serve.openai_chat import usage_body
+from sharpi.serve.openai_completions_request import CompletionsRequest
+from sharpi.serve.openai_logprobs import LegacyLogprobs
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+_FINISH: dict[EndReason, str] = {"stop": "stop", "stop_string": "stop"}
+_CUT = "length"
+
+
+async def completion(
+    host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """The whole body: for each prompt its answers."""
+    answers = await collect(host, questions)
+    ends = [each.end for each in answers if each.end]
+    choices = []
+    for number, (collected, end) in enumerate(zip(answers, ends, strict=True)):
+        choice = _Choice(number, asked, tokenizer)
+        whole = AnswerPart(Text(collected.text), tuple(collected.tokens))
+        choices.append(choice.chunk(whole) | {"finish_reason": _FINISH.get(end.reason, _CUT)})
+    usage = total_usage([end.usage for end in ends], asked.num_answers)
+    return {**_head(host), "choices": choices, "usage": usage_body(usage)}
+
+
+async def completion_chunks(
+    host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
+) -> Events:
+    """The events of a stream."""
+    head = _head(host)
+    usages = [Usage()] * len(questions)
+    choices = [_Choice(number, asked, tokenizer) for number in range(len(questions))]
+    async for numbered in merged([answer(host, question) for question in questions]):
+        if numbered is None:
+            yield PING
+            continue
+        number, item = numbered
+        if isinstance(item, AnswerEnd):
+            usages[number] = item.usage
+        for chunk in choices[number].of(item):
+            yield data_event(head | {"choices": [chunk]})
+    if asked.includes_usage:
+        usage = usage_body(total_usage(usages, asked.num_answers))
+        yield data_event(head | {"choices": [], "usage": usage})
+    yield DONE
+
+
+class _Choice:
+    """One choice; the first of its chunks begins with the echoed prompt."""
+
+    def __init__(self, number: int, asked: CompletionsRequest, tokenizer: Tokenizer) -> None:
+        self._number = number
+        self._echo = asked.echoes[number // asked.num_answers]
+        has_logprobs = asked.request.num_logprobs is not None
+        self._logprobs = LegacyLogprobs(tokenizer, len(self._echo)) if has_logprobs else None
+
+    def of(self, item: AnswerPart | AnswerEnd) -> Iterator[dict[str, Any]]:
+        if isinstance(item, AnswerEnd):
+            last = self.chunk(AnswerPart(Text("")))
+            yield last | {"finish_reason": _FINISH.get(item.reason, _CUT)}
+        else:
+            yield self.chunk(item)
+
+    def chunk(self, part: AnswerPart) -> dict[str, Any]:
+        echo, self._echo = self._echo, ""
+        logprobs = self._logprobs.of(part.tokens) if self._logprobs and part.tokens else None
+        return {
+            "index": self._number,
+            "text": echo + part.event.text if isinstance(part.event, Text) else echo,
+            "logprobs": logprobs,
+            "finish_reason": None,
+        }
+
+
+def _head(host: ModelHost) -> dict[str, Any]:
+    return {
+        "id": new_id("cmpl-"),
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": host.model_id,
+    }

@@ -1,0 +1,63 @@
+"""The paths of OpenAI's APIs: requests read, the model asked, answers sent whole or as streams."""
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sharpi.serve.chat_model import ChatModels
+from sharpi.serve.errors import ApiError, openai_body
+from sharpi.serve.event_stream import data_event, event_stream
+from sharpi.serve.json_body import json_object
+from sharpi.serve.model_host import ModelHost
+from sharpi.serve.openai_chat import chat_chunks, chat_completion
+from sharpi.serve.openai_chat_request import read_chat
+from sharpi.serve.openai_completions import completion, completion_chunks
+from sharpi.serve.openai_completions_request import read_completions
+from sharpi.serve.openai_models import Models
+
+
+def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
+    """Those of one host."""
+    api, models = OpenaiRoutes(host, chats), Models(host)
+    return [
+        Route("/v1/models", models.list, methods=["GET"]),
+        Route("/v1/models/{name:path}", models.one, methods=["GET"]),
+        Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
+        Route("/v1/completions", api.completions, methods=["POST"]),
+    ]
+
+
+class OpenaiRoutes:
+    """What the paths answer."""
+
+    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
+        self._host, self._chats = host, chats
+
+    async def chat_completions(self, request: Request) -> Response:
+        """A chat's next message."""
+        body, model = await json_object(request), await self._chats.get()
+        asked = read_chat(body, self._host)
+        questions = await asyncio.to_thread(model.questions, asked.call)
+        if asked.is_stream:
+            chunks = chat_chunks(self._host, questions, model.tokenizer, asked.includes_usage)
+            return await event_stream(chunks, error_event)
+        return JSONResponse(await chat_completion(self._host, questions, model.tokenizer))
+
+    async def completions(self, request: Request) -> Response:
+        """Text that goes on from prompts."""
+        body, model = await json_object(request), await self._chats.get()
+        asked = await asyncio.to_thread(read_completions, body, self._host)
+        questions = await asyncio.to_thread(
+            model.continuations, asked.prompts, asked.request, asked.shape, asked.num_answers
+        )
+        if asked.is_stream:
+            chunks = completion_chunks(self._host, asked, questions, model.tokenizer)
+            return await event_stream(chunks, error_event)
+        return JSONResponse(await completion(self._host, asked, questions, model.tokenizer))
+
+
+def error_event(error: ApiError) -> bytes:
+    """An error in mid-stream."""
+    return data_event(openai_body(error))
