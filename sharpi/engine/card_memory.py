@@ -2,27 +2,27 @@
 
 from sharpi.device.counting import CountingDevice
 from sharpi.engine.card_part import CardPart
-from sharpi.engine.runner import num_pages
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.attention_calls import FUSED_BYTES
 from sharpi.ops.cuda.kv_cache import layer_bytes
-from sharpi.ops.state_layout import state_bytes
+from sharpi.ops.state_layout import num_states, state_bytes
 
 
 def card_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
     """Bytes of each layer's KV cache as it is on a card, and of its recurrent states."""
-    counts = [state_bytes(mixer.state_shapes) for mixer in config.mixers]
+    states = num_states(settings.num_parallel)
+    counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
-        counts[shape.layer] += layer_bytes(shape, num_pages(settings), settings.kv_type)
+        counts[shape.layer] += layer_bytes(shape, settings.num_pages, settings.kv_type)
     return tuple(counts)
 
 
 def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
     """Bytes of buffers, inputs and outputs with all layers on the card; fewer need no more."""
     device = CountingDevice()
-    part = CardPart(device, config, weights, settings, num_pages(settings))
+    part = CardPart(device, config, weights, settings)
     part.prepare()
     buffers = device.num_bytes - part.weight_bytes - part.kv_bytes
     return buffers + _library_bytes(config, settings)

@@ -1,7 +1,10 @@
 """A model's layers on a card: the last ones, and the output."""
 
+import numpy as np
+
 from sharpi.device.device import Device
-from sharpi.engine.model_part import StepOfPart, Values
+from sharpi.engine.kept_routes import KeptRoutes
+from sharpi.engine.model_part import Segment, StepOfPart, Values
 from sharpi.engine.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -18,7 +21,8 @@ from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import Value
 from sharpi.ops.kv_cache import PAGE_POSITIONS
-from sharpi.ops.program import ProgramLimits
+from sharpi.ops.program import IntArray, ProgramLimits
+from sharpi.ops.state_layout import num_states
 
 
 class CardPart(RecordedPart[CardProgram]):
@@ -33,35 +37,49 @@ class CardPart(RecordedPart[CardProgram]):
         config: ModelConfig,
         weights: ModelWeights,
         settings: EngineSettings,
-        num_pages: int,
         *,
         first_layer: int = 0,
         embeds: bool = True,
         num_resident: NumResident | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(settings.num_parallel)
         self._device, self._config, self._weights = device, config, weights
-        self._settings, self._num_pages = settings, num_pages
+        self._settings = settings
         self._first_layer, self._embeds = first_layer, embeds
         self._keeps_router_logits = keeps_router_logits
         self._card_weights = CardWeights(device)
         self._banks = CardBanks(device, self._card_weights, num_resident)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
-        self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
-        self._states = CardStates(device, (s for s in config.states if s.layer >= first_layer))
+        self._cache = CardKvCache(device, shapes, settings.num_pages, settings.kv_type)
+        shapes_of_states = [s for s in config.states if s.layer >= first_layer]
+        self._states = CardStates(device, shapes_of_states, num_states(settings.num_parallel))
+        self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
+        self._kept: KeptRoutes | None = None
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        """Segments one after the other: the kernels read the page table of one sequence."""
         program = self._latest = self._program(max_outputs)
-        return program.run(
-            step.ids,
-            step.position,
-            step.outputs,
-            step.pages,
-            step.incoming,
-            state=step.state or 0,
-            largest=step.wants_largest,
-        )
+        if len(step.segments) == 1:
+            self._kept = None
+            return _run(program, step.segments[0], step.incoming, largest=step.wants_largest)
+        self._kept = KeptRoutes(trims=self._trims)
+        logits, first = [], 0
+        for segment in step.segments:
+            end = first + len(segment.ids)
+            incoming = None if step.incoming is None else step.incoming[first:end]
+            logits.append(_run(program, segment, incoming, largest=False))
+            self._kept.add(segment, program)
+            first = end
+        return np.concatenate(logits)
+
+    @property
+    def routes(self) -> list[IntArray]:
+        return super().routes if self._kept is None else self._kept.routes
+
+    @property
+    def router_logits(self) -> list[Values]:
+        return super().router_logits if self._kept is None else self._kept.router_logits
 
     def largest(self) -> int:
         assert self._latest is not None
@@ -74,7 +92,7 @@ class CardPart(RecordedPart[CardProgram]):
 
     def launches_of_token(self, position: int) -> int:
         """What decoding the token at a position starts on the card."""
-        return self._program(1).num_calls(1, 1, position)
+        return self._program(self._settings.num_parallel).num_calls(1, 1, position)
 
     @property
     def weight_bytes(self) -> int:
@@ -86,6 +104,9 @@ class CardPart(RecordedPart[CardProgram]):
         """Bytes of the KV cache on the card, and of the recurrent layers' states."""
         return self._cache.num_bytes + self._states.num_bytes
 
+    def copy_page(self, source: int, target: int) -> None:
+        self._cache.copy_page(source, target)
+
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)
 
@@ -93,7 +114,7 @@ class CardPart(RecordedPart[CardProgram]):
         limits = ProgramLimits(
             max_tokens=self._settings.batch_size,
             max_outputs=max_outputs,
-            max_positions=self._num_pages * PAGE_POSITIONS,
+            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
             precision=self._settings.rounding,
         )
         recorder = self._recorder(limits)
@@ -116,7 +137,11 @@ class CardPart(RecordedPart[CardProgram]):
             self._cache,
             self._states,
             StepInputs(
-                device, limits.max_tokens, limits.max_outputs, self._num_pages, c.hidden_size
+                device,
+                limits.max_tokens,
+                limits.max_outputs,
+                self._settings.pages_per_sequence,
+                c.hidden_size,
             ),
             StepOutputs(device, num_ids),
             keeps_router_logits=self._keeps_router_logits,
@@ -124,3 +149,17 @@ class CardPart(RecordedPart[CardProgram]):
 
     def close(self) -> None:
         self._programs.clear()
+
+
+def _run(
+    program: CardProgram, segment: Segment, incoming: Values | None, *, largest: bool
+) -> Values:
+    return program.run(
+        segment.ids,
+        segment.position,
+        segment.outputs,
+        segment.pages,
+        incoming,
+        state=segment.state or 0,
+        largest=largest,
+    )

@@ -6,14 +6,16 @@ is a warning and costs nothing else.
 
 import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.expert_tier import ExpertTier
-from sharpi.engine.model_part import StepRoutes
+from sharpi.engine.model_part import Segment, StepRoutes
 from sharpi.engine.route_log import RouteLog
+from sharpi.engine.segment_routes import SegmentRoutes, segment_routes, step_rows
 from sharpi.errors import TraceFileError
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.experts.expert_stats_collect import stats_of_mapped
@@ -53,36 +55,46 @@ class ExpertRecords:
         """Whether the step has to leave the router's logits behind, of all its tokens."""
         return self._log is not None
 
-    def step(self, position: int, ids: IntArray, program: StepRoutes) -> None:
-        """After a step of tokens `ids` from `position` on."""
-        self._num_tokens += len(ids) == 1
+    def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
+        """After a step of these segments."""
+        self._num_tokens += sum(len(segment.ids) == 1 for segment in segments)
         if self._tier is None and self._counts_now:
-            self._count(program.routes, len(ids))
+            self._count(step_rows(segments, program.routes, trims=self._trims))
+        if self._log is None and not self._asked.trace_routes:
+            return
+        each = list(segment_routes(segments, program, trims=self._trims))
         if self._log is not None:
-            self._log.step(position, ids, program, self._stall_seconds())
+            self._log.step(each, self._stall_seconds())
         if self._asked.trace_routes:
-            self._print(position, program.routes, len(ids))
+            for routes in each:
+                self._print(routes)
+
+    @property
+    def _trims(self) -> bool:
+        """Whether the last MoE layer is the model's last, which works for wanted outputs only."""
+        is_last = self._moe_layers[-1:] == (self._model.num_layers - 1,)
+        return is_last and not self.keeps_router_logits
 
     @property
     def _counts_now(self) -> bool:
         return self._counts_uses or time.monotonic() < self._watched_until
 
-    def _count(self, routes: list[IntArray], num_tokens: int) -> None:
+    def _count(self, routes: list[IntArray]) -> None:
         num_experts = self._uses.shape[1]
         for layer, ids in zip(self._moe_layers, routes, strict=True):
-            self._uses[layer] += np.bincount(ids[:num_tokens].ravel(), minlength=num_experts)
+            self._uses[layer] += np.bincount(ids.ravel(), minlength=num_experts)
 
     def _stall_seconds(self) -> float:
         counts = self._tier.store.counts() if self._tier else []
         return sum(count.stall_ns for count in counts) / 1e9
 
-    def _print(self, position: int, routes: list[IntArray], num_tokens: int) -> None:
-        """To stderr: routes of the step's last token, loads so far, what is pinned."""
+    def _print(self, of: SegmentRoutes) -> None:
+        """To stderr: routes of the segment's last token, loads so far, what is pinned."""
         counts = self._tier.store.counts() if self._tier else None
         pinned = self._tier.policy.states().pinned if self._tier else None
-        for layer, ids in zip(self._moe_layers, routes, strict=True):
-            row = ids[min(num_tokens, len(ids)) - 1]
-            line = f"moe: position {position} layer {layer} experts {' '.join(map(str, row))}"
+        for layer, ids in zip(self._moe_layers, of.routes, strict=True):
+            used = " ".join(map(str, ids[-1])) if len(ids) else "none"
+            line = f"moe: position {of.segment.position} layer {layer} experts {used}"
             if counts is not None and pinned is not None:
                 pins = " ".join(map(str, pinned[layer].nonzero()[0])) or "none"
                 line += f" loads {counts[layer].loads} pinned {pins}"

@@ -1,6 +1,9 @@
 """The experts of a model that does not fit: slots in RAM, the others read from its file."""
 
+from collections.abc import Sequence
+
 from sharpi.config import ExpertConfig
+from sharpi.engine.model_part import Segment
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.experts.expert_stats_collect import RunFacts, collect_stats
 from sharpi.experts.feed import ExpertFeed
@@ -42,11 +45,15 @@ class ExpertTier:
         self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
         self.trial = PredictionTrial() if predictor else None
         self.notes: list[str] = []
+        self._sequence = 0  # that of the last step's last token
         self.store.start()
 
-    def begin_step(self, position: int, num_tokens: int) -> bool:
-        """Before a step of so many tokens at `position` of its sequence; whether it guesses."""
-        if position == 0:
+    def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
+        """Before a step of so many tokens; whether it guesses, by the token before."""
+        sequences = [segment.sequence for segment in segments]
+        follows = sequences == [self._sequence] and segments[0].position > 0
+        self._sequence = sequences[-1]
+        if not follows:
             self.feed.reset_sequence()
         is_decode = num_tokens == 1
         may_guess = self.trial is not None and (self.trial.guesses_now or not is_decode)

@@ -10,12 +10,12 @@ from sharpi.ops.program import IntArray
 Values = npt.NDArray[np.float32]
 
 
-class StepOfPart(NamedTuple):
-    """`ids` (tokens,) at positions from `position` on; `pages` (pages,) of the KV cache cover them.
+class Segment(NamedTuple):
+    """The next tokens of one sequence: `ids` (tokens,) at positions from `position` on.
 
-    `outputs`: rows whose logits are wanted. `state`: which of its states a part is to go on
-    with and change, None without recurrent layers. `incoming` (tokens, hidden): what the
-    part before left. `wants_largest`: not the logits, but which of the first output's is largest.
+    `pages` (pages,) of the KV cache cover them. `outputs`: rows of these whose logits are wanted.
+    `state`: which of its states a part is to go on with and change, None without recurrent
+    layers. `sequence` tells the segments of a step apart, and is the same from step to step.
     """
 
     ids: IntArray
@@ -23,8 +23,29 @@ class StepOfPart(NamedTuple):
     outputs: IntArray
     pages: IntArray
     state: int | None = None
+    sequence: int = 0
+
+
+class StepOfPart(NamedTuple):
+    """The tokens of all segments, one after the other; so are the logits that are wanted.
+
+    `incoming` (tokens, hidden): what the part before left. `wants_largest`, of one segment alone:
+    not the logits, but which of the first output's is largest.
+    """
+
+    segments: tuple[Segment, ...]
     incoming: Values | None = None
     wants_largest: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all segments."""
+        return sum(len(segment.ids) for segment in self.segments)
+
+    @property
+    def num_outputs(self) -> int:
+        """Of all segments."""
+        return sum(len(segment.outputs) for segment in self.segments)
 
 
 class StepRoutes(Protocol):
@@ -50,6 +71,9 @@ class ModelPart(StepRoutes, Protocol):
 
     def largest(self) -> int:
         """After a step that wanted it: the id, the lowest among equals; -1 if not finite."""
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Makes what its layers keep in one page of the KV cache what they do in another."""
 
     def copy_state(self, source: int, target: int) -> None:
         """Makes what its recurrent layers carry in one state what they do in another."""

@@ -4,7 +4,6 @@ from sharpi.device.device import Device
 from sharpi.engine.cpu_part import CpuPart
 from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.model_part import ModelPart
-from sharpi.engine.runner import num_pages
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -22,15 +21,13 @@ def make_parts(
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
     """One part or two; the embedding is looked up on the card where it is the output matrix too."""
-    pages = num_pages(settings)
     first = config.num_layers
     if device is not None and plan is not None:
         first = plan.first_card_layer
     if device is None or plan is None or first == config.num_layers:
         return [
             CpuPart(
-                config, weights, settings, pages, tier=tier,
-                keeps_router_logits=keeps_router_logits,
+                config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
             )
         ]  # fmt: skip
     return _with_card(device, plan, first, config, weights, settings, keeps_router_logits)
@@ -48,15 +45,14 @@ def _with_card(
     """The layers from `first` on are the card's; what belongs to it is imported here alone."""
     from sharpi.engine.card_part import CardPart
 
-    pages, embeds = num_pages(settings), first == 0 and weights.embedding is weights.output
+    embeds = first == 0 and weights.embedding is weights.output
     card = CardPart(
-        device, config, weights, settings, pages, first_layer=first, embeds=embeds,
+        device, config, weights, settings, first_layer=first, embeds=embeds,
         num_resident=plan.vram_slots.__getitem__, keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     if embeds:
         return [card]
     host = CpuPart(
-        config, weights, settings, pages, num_layers=first,
-        keeps_router_logits=keeps_router_logits,
+        config, weights, settings, num_layers=first, keeps_router_logits=keeps_router_logits
     )  # fmt: skip
     return [host, card]

@@ -38,6 +38,8 @@ class Placement:
             batch_size=settings.batch_size,
             rounding=settings.rounding,
             num_threads=max(settings.num_threads, settings.num_batch_threads),
+            num_outputs=settings.num_parallel,
+            num_kv_pages=settings.num_pages,
         )
         if request.vram:
             from sharpi.engine.card_memory import card_kv_bytes, card_scratch_bytes

@@ -12,7 +12,8 @@ P = TypeVar("P", bound=StepRoutes)
 class RecordedPart(ABC, Generic[P]):
     """A program for each number of outputs, recorded at its first use; `_latest` ran last."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_parallel: int) -> None:
+        self._num_parallel = num_parallel
         self._programs: dict[int, P] = {}
         self._latest: P | None = None
 
@@ -27,7 +28,7 @@ class RecordedPart(ABC, Generic[P]):
 
     def prepare(self) -> None:
         """Records the step of a generation now rather than at its first token."""
-        self._program(1)
+        self._program(self._num_parallel)
 
     @property
     def routes(self) -> list[IntArray]:

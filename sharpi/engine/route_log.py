@@ -1,11 +1,12 @@
 """RouteLog: the steps of a run as a trace file wants them, prompts and decoded tokens apart."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.model_part import StepRoutes
+from sharpi.engine.segment_routes import SegmentRoutes
 from sharpi.experts.trace_writer import TraceWriter
 from sharpi.model.config import ModelConfig
 from sharpi.ops.interface import Scoring
@@ -13,53 +14,39 @@ from sharpi.ops.program import IntArray
 
 
 class RouteLog:
-    """A step of several tokens, or one that does not follow the step before, belongs to a prompt;
-    the single tokens after it are a generation."""
+    """A generation of each sequence after the other, however their steps were mixed."""
 
     def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
         self._path = path
         self._writer = TraceWriter(path, model.num_experts, expert_bytes)
         self._scoring = model.expert_scoring
-        self._next_position = -1
-        self._prompt: list[npt.NDArray[np.int32]] = []  # its steps, (tokens, layers, k) each
-        self._prompt_position = 0
+        self._generations: dict[int, _Generation] = {}
         self._num_decoded = 0
         self._stalled = 0.0
 
-    def step(self, position: int, ids: IntArray, program: StepRoutes, stalled: float) -> None:
+    def step(self, segments: list[SegmentRoutes], stalled: float) -> None:
         """`stalled`: seconds spent waiting for experts since the start."""
-        count, follows = len(ids), position == self._next_position
-        if count > 1 or not follows:
-            self._add_to_prompt(position, program, count, follows=follows)
-        else:
-            self._add_token(int(ids[0]), program, stalled - self._stalled)
-        self._next_position, self._stalled = position + count, stalled
+        waited = (stalled - self._stalled) / len(segments)
+        self._stalled = stalled
+        for each in segments:
+            number = each.segment.sequence
+            generation = self._generations.get(number) or _Generation()
+            if generation.is_ended_by(each):
+                self._write(generation)
+                generation = _Generation()
+            self._generations[number] = generation
+            self._num_decoded += generation.add(each, waited)
 
-    def _add_to_prompt(
-        self, position: int, program: StepRoutes, count: int, *, follows: bool
-    ) -> None:
-        if not follows:
-            self._begin()  # the prompt before was given up, or scored
-        if not self._prompt:
-            self._prompt_position = position
-        self._prompt.append(np.stack([ids[:count] for ids in program.routes], axis=1))
-
-    def _add_token(self, token_id: int, program: StepRoutes, load_seconds: float) -> None:
-        self._begin()
-        self._num_decoded += 1
-        logits = np.stack([each[0] for each in program.router_logits])
-        self._writer.append(
-            np.stack([ids[0] for ids in program.routes]),
-            probabilities=self._probabilities(logits),
-            token_id=token_id,
-            load_seconds=load_seconds,
-        )
-
-    def _begin(self) -> None:
-        """What was kept of a prompt becomes that of a generation, perhaps of no tokens."""
-        if self._prompt:
-            self._writer.begin(self._prompt, self._prompt_position)
-            self._prompt = []
+    def _write(self, generation: "_Generation") -> None:
+        if generation.prompt:
+            self._writer.begin(generation.prompt, generation.position)
+        for token in generation.tokens:
+            self._writer.append(
+                token.routes,
+                probabilities=self._probabilities(token.router_logits),
+                token_id=token.id,
+                load_seconds=token.load_seconds,
+            )
 
     def _probabilities(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The router's scores of all experts, (layers, experts), 0 to 1."""
@@ -73,8 +60,48 @@ class RouteLog:
 
         Raises TraceFileError where it cannot be written.
         """
-        self._begin()
+        for generation in self._generations.values():
+            self._write(generation)
+        self._generations.clear()
         self._writer.close()
         if self._num_decoded:
             return None
         return f"no trace was written to {self._path}: no token was decoded"
+
+
+class _Token(NamedTuple):
+    id: int
+    routes: IntArray  # (layers, used)
+    router_logits: npt.NDArray[np.float32]  # (layers, experts)
+    load_seconds: float
+
+
+class _Generation:
+    """A step of several tokens, or one that does not follow the step before, belongs to a prompt;
+    the single tokens after it are a generation."""
+
+    def __init__(self) -> None:
+        self.prompt: list[IntArray] = []  # its steps, (tokens, layers, used) each
+        self.position = 0
+        self.tokens: list[_Token] = []
+        self._next_position = -1
+
+    def is_ended_by(self, step: SegmentRoutes) -> bool:
+        """Whether the step begins another one."""
+        follows = step.segment.position == self._next_position
+        return not follows or (bool(self.tokens) and len(step.segment.ids) > 1)
+
+    def add(self, step: SegmentRoutes, load_seconds: float) -> bool:
+        """Takes a step; whether it was that of a decoded token."""
+        segment = step.segment
+        is_decoded = len(segment.ids) == 1 and segment.position == self._next_position
+        if is_decoded:
+            routes = np.stack([ids[0] for ids in step.routes])
+            logits = np.stack([values[0] for values in step.router_logits])
+            self.tokens.append(_Token(int(segment.ids[0]), routes, logits, load_seconds))
+        else:
+            if not self.prompt:
+                self.position = segment.position
+            self.prompt.append(np.stack(step.routes, axis=1))
+        self._next_position = segment.position + len(segment.ids)
+        return is_decoded

@@ -6,22 +6,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.expert_records import ExpertRecords
-from sharpi.engine.model_part import ModelPart, StepOfPart, Values
+from sharpi.engine.model_part import ModelPart, Segment, StepOfPart, Values
 from sharpi.engine.page_pool import PagePool
 from sharpi.engine.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
 from sharpi.engine.state_pool import StatePool
 from sharpi.errors import ModelFileError
-from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import IntArray
-from sharpi.ops.state_layout import MAX_STATES
+from sharpi.ops.state_layout import num_states
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
-
-
-def num_pages(settings: EngineSettings) -> int:
-    """Pages of the KV cache that the context takes."""
-    return -(-settings.context_size // PAGE_POSITIONS)
 
 
 class Runner:
@@ -38,12 +32,13 @@ class Runner:
     ) -> None:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
-        self.pages = PagePool(num_pages(settings))
-        self.states = StatePool(MAX_STATES if has_states else 0, self._copy_state)
+        self.pages = PagePool(settings.num_pages)
+        count = num_states(settings.num_parallel) if has_states else 0
+        self.states = StatePool(count, self.copy_state)
 
     @property
     def context_size(self) -> int:
-        """Positions of the KV cache."""
+        """Positions of one sequence."""
         return self.settings.context_size
 
     @property
@@ -72,7 +67,7 @@ class Runner:
         overwrites. Raises ModelFileError where an expert could not be read; the tokens are not in
         the cache then, and the state is of no use.
         """
-        return self._forward(StepOfPart(ids, position, outputs, pages, state))
+        return self.step((Segment(ids, position, outputs, pages, state),))
 
     def largest(
         self, ids: IntArray, position: int, pages: IntArray, state: int | None = None
@@ -82,18 +77,28 @@ class Runner:
         Raises ModelFileError where that is not a finite number, as damaged weights give them.
         """
         last = np.array([len(ids) - 1], np.int32)
-        self._forward(StepOfPart(ids, position, last, pages, state, wants_largest=True))
+        segment = Segment(ids, position, last, pages, state)
+        self._forward(StepOfPart((segment,), wants_largest=True))
         chosen = self.parts[-1].largest()
         if chosen < 0:
             raise ModelFileError(NOT_FINITE)
         return chosen
 
+    def step(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
+        """Logits (outputs, vocabulary) of several sequences' next tokens, segment by segment.
+
+        At most `num_parallel` segments, of `batch_size` tokens together. A view, and errors, as of
+        `forward`: none of the tokens is in the cache then, and no state of use.
+        """
+        return self._forward(StepOfPart(tuple(segments)))
+
     def _forward(self, step: StepOfPart) -> Values:
-        max_outputs = 1 if len(step.outputs) <= 1 else self.scoring_batch
+        usual = self.settings.num_parallel
+        max_outputs = usual if step.num_outputs <= usual else self.scoring_batch
         for part in self.parts:
             step = step._replace(incoming=part.run(step, max_outputs))
         if self._records is not None:
-            self._records.step(step.position, step.ids, self)
+            self._records.step(step.segments, self)
         assert step.incoming is not None
         return step.incoming
 
@@ -101,7 +106,8 @@ class Runner:
     def routes(self) -> list[IntArray]:
         """The last step's expert ids, (rows, used) for each MoE layer.
 
-        The last layer works for the wanted outputs only and has a row for each.
+        The last layer works for the wanted outputs only and has a row for each. What is beyond
+        the step's rows is of earlier steps.
         """
         return [routes for part in self.parts for routes in part.routes]
 
@@ -110,7 +116,13 @@ class Runner:
         """The last step's logits of each router, where they are kept."""
         return [logits for part in self.parts for logits in part.router_logits]
 
-    def _copy_state(self, source: int, target: int) -> None:
+    def copy_page(self, source: int, target: int) -> None:
+        """Makes a page of the KV cache what another is."""
+        for part in self.parts:
+            part.copy_page(source, target)
+
+    def copy_state(self, source: int, target: int) -> None:
+        """Makes what recurrent layers carry in one state what they do in another."""
         for part in self.parts:
             part.copy_state(source, target)
 

@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 
 from sharpi.config import KvType, RunConfig
+from sharpi.engine.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.kv_cache import kv_bytes
+from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.ops.program import Rounding
 from sharpi.units import format_bytes
 
 DEFAULT_CONTEXT = 4096
 SMALL_MODEL_BYTES = 1 << 30
+MAX_PARALLEL = 64
 # Weights of a token that make a decode thread worth its barriers, about 100 us of reading.
 BYTES_WORTH_A_THREAD = 4 << 20
 
@@ -22,7 +24,8 @@ BYTES_WORTH_A_THREAD = 4 << 20
 class EngineSettings:
     """`rounding` is that of activations, `batch_size` the most tokens of one pass.
 
-    `kv_type` is that of a card's KV cache; the CPU's is f16.
+    `kv_type` is that of a card's KV cache; the CPU's is f16. `num_parallel`: sequences of one step
+    at most; `num_kv_pages`: pages that they share, those of one context where it is 0.
     """
 
     context_size: int
@@ -33,6 +36,18 @@ class EngineSettings:
     num_batch_threads: int
     notes: tuple[str, ...] = ()
     kv_type: KvType = "f16"
+    num_parallel: int = 1
+    num_kv_pages: int = 0
+
+    @property
+    def pages_per_sequence(self) -> int:
+        """Pages of the KV cache that a whole context takes."""
+        return -(-self.context_size // PAGE_POSITIONS)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the KV cache."""
+        return self.num_kv_pages or self.pages_per_sequence
 
 
 def decide(
@@ -40,16 +55,21 @@ def decide(
 ) -> EngineSettings:
     """The settings; raises UsageError for a request that cannot be met."""
     context_size = _context_size(config.context_size, model, hardware)
+    num_parallel = _num_parallel(config)
+    one_context = -(-context_size // PAGE_POSITIONS)
+    pages, pages_note = kv_pages(config, file, model, hardware, one_context)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.physical_cores
     return EngineSettings(
         context_size=context_size,
-        batch_size=min(config.batch_size, context_size),
+        batch_size=max(num_parallel, min(config.batch_size, context_size)),
         rounding=_rounding(config, file),
         instruction_set=hardware.instruction_set,
         num_threads=config.num_threads or _decode_threads(file, model, hardware),
         num_batch_threads=batch_threads,
-        notes=_threads_note(config, hardware),
+        notes=(*_threads_note(config, hardware), *pages_note),
         kv_type=config.kv_type,
+        num_parallel=num_parallel,
+        num_kv_pages=pages,
     )
 
 
@@ -90,6 +110,15 @@ def _context_size(wanted: int | None, model: ModelConfig, hardware: HardwareInfo
             f" {format_bytes(hardware.total_ram)}; lower it with -c"
         )
     return size
+
+
+def _num_parallel(config: RunConfig) -> int:
+    if not 1 <= config.num_parallel <= MAX_PARALLEL:
+        raise UsageError(
+            f"1 to {MAX_PARALLEL} sequences can be computed at once, not {config.num_parallel};"
+            " more of them wait in the queue"
+        )
+    return config.num_parallel
 
 
 def _threads_note(config: RunConfig, hardware: HardwareInfo) -> tuple[str, ...]:

@@ -40,6 +40,11 @@ class KvCache:
             for s in shapes
         }
 
+    def copy_page(self, source: int, target: int) -> None:
+        """Makes a page of every layer what another is."""
+        for layer in self.layers.values():
+            layer[target] = layer[source]
+
     @property
     def num_bytes(self) -> int:
         """Bytes of all pages of all layers."""

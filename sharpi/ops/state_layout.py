@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sharpi.ops.recurrent import RecurrentShape, whole_vectors
 
-MAX_STATES = 4  # in all: that of the sequence, and snapshots of earlier positions
+MAX_STATES = 4  # of one sequence: its own, and snapshots of earlier positions
 
 
 class StateLayout:
@@ -18,6 +18,11 @@ class StateLayout:
             self.num_floats += whole_vectors(shape.state_floats)
 
 
+def num_states(num_parallel: int) -> int:
+    """Copies that there may be: one for each sequence, and as many snapshots as for one alone."""
+    return MAX_STATES - 1 + num_parallel
+
+
 def state_bytes(shapes: Iterable[RecurrentShape]) -> int:
-    """Bytes of these layers' states in all the copies that there may be."""
-    return MAX_STATES * 4 * StateLayout(shapes).num_floats
+    """Bytes of one copy of these layers' states."""
+    return 4 * StateLayout(shapes).num_floats

@@ -6,16 +6,16 @@ import numpy as np
 
 from sharpi.ops.buffers import aligned_bytes
 from sharpi.ops.recurrent import RecurrentShape
-from sharpi.ops.state_layout import MAX_STATES, StateLayout
+from sharpi.ops.state_layout import StateLayout
 
 
 class StateMemory:
-    """Room for MAX_STATES states of some layers, committed when first written."""
+    """Room for `num_states` states of some layers, committed when first written."""
 
-    def __init__(self, shapes: Iterable[RecurrentShape]) -> None:
+    def __init__(self, shapes: Iterable[RecurrentShape], num_states: int) -> None:
         self.layout = StateLayout(shapes)
-        size = MAX_STATES * self.layout.num_floats
-        self._states = aligned_bytes(4 * size).view(np.float32).reshape(MAX_STATES, -1)
+        size = num_states * self.layout.num_floats
+        self._states = aligned_bytes(4 * size).view(np.float32).reshape(num_states, -1)
 
     def address(self, state: int) -> int:
         """Where a state begins: on a cache line."""

@@ -25,8 +25,8 @@ class LayerFacts:
     `trunk_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
     `num_experts` 0 is a dense layer. `expert_bytes`: gate, up and down of one expert, None where
     the tensors do not show it. `slot_bytes`: the buffer that any expert of the layer is read into,
-    whole aligned ranges of the file for each of the three. `state_bytes`: what a recurrent layer
-    carries, with the snapshots. `kv_layer`: the earlier layer whose keys and values it reads, which
+    whole aligned ranges of the file for each of the three. `state_bytes`: one copy of what a
+    recurrent layer carries. `kv_layer`: the earlier layer whose keys and values it reads, which
     has to be on the same processor.
     """
 

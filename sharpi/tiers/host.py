@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card import CardPlan
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.ledger import Ledger
@@ -50,7 +51,10 @@ def plan_host(
 
 
 def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
+    pages = request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
     positions = f"{request.context_size} positions, whole pages"
+    if pages * PAGE_POSITIONS > request.context_size + PAGE_POSITIONS:
+        positions = f"{pages * PAGE_POSITIONS} positions, shared by all sequences"
     if any(layer.state_bytes for layer in model.layers):
         return f"{positions}; states of recurrent layers, with snapshots"
     return positions

@@ -21,8 +21,9 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     """Where everything goes. A model that cannot fit is planned, too: see `TierPlan.fits`."""
     budget = default_ram(hardware) if request.ram is None else request.ram
     scratch = _scratch(model, request)
-    pages = -(-request.context_size // PAGE_POSITIONS)
-    kv = [pages * layer.kv_page_bytes + layer.state_bytes for layer in model.layers]
+    pages = request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
+    states = request.num_states
+    kv = [pages * layer.kv_page_bytes + states * layer.state_bytes for layer in model.layers]
     card = plan_card(model, request, kv, scratch)
     host = plan_host(model, request, card, budget, kv, scratch)
     if request.card_kv is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sharpi.config import RunConfig
 from sharpi.hardware import HardwareInfo
 from sharpi.ops.program import Rounding
+from sharpi.ops.state_layout import MAX_STATES, num_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,8 @@ class TierRequest:
     `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
     has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
     all do. `card_scratch` and `card_kv`: the card's buffers and each layer's KV cache there, where
-    somebody counted them.
+    somebody counted them. `num_kv_pages`: pages of the KV cache, those of one context where nobody
+    says. `num_states`: copies of what recurrent layers carry.
     """
 
     context_size: int
@@ -31,6 +33,8 @@ class TierRequest:
     num_cpu_moe: int = 0
     card_scratch: int | None = None
     card_kv: tuple[int, ...] | None = None
+    num_kv_pages: int | None = None
+    num_states: int = MAX_STATES
 
 
 def tier_request(
@@ -42,10 +46,12 @@ def tier_request(
     rounding: Rounding,
     num_threads: int,
     num_outputs: int = 1,
+    num_kv_pages: int | None = None,
 ) -> TierRequest:
     """The user's wishes beside what the engine decided.
 
-    `num_threads` counts the pool's, `num_outputs` the tokens of a pass whose logits are wanted.
+    `num_threads` counts the pool's, `num_outputs` the tokens of a pass whose logits are wanted,
+    `num_kv_pages` those of all sequences.
     """
     return TierRequest(
         context_size=context_size,
@@ -59,6 +65,8 @@ def tier_request(
         moe_slots=config.moe_slots,
         cpu_moe=config.cpu_moe,
         num_cpu_moe=config.num_cpu_moe,
+        num_kv_pages=num_kv_pages,
+        num_states=num_states(config.num_parallel),
     )
 
 

@@ -6,22 +6,22 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.elementwise import add_scaled
 from sharpi.ops.recurrent import RecurrentShape
-from sharpi.ops.state_layout import MAX_STATES, StateLayout
+from sharpi.ops.state_layout import StateLayout
 
 _FLOAT_BYTES = 4
 
 
 class CardStates:
-    """MAX_STATES states of some layers, (MAX_STATES, num_floats) in `memory`.
+    """`num_states` states of some layers, (num_states, num_floats) in `memory`.
 
     `offsets`: where each shape begins within a state, in floats.
     """
 
-    def __init__(self, device: Device, shapes: Iterable[RecurrentShape]) -> None:
+    def __init__(self, device: Device, shapes: Iterable[RecurrentShape], num_states: int) -> None:
         layout = StateLayout(shapes)
         self._device = device
         self.num_floats, self.offsets = layout.num_floats, layout.offsets
-        self.num_bytes = MAX_STATES * self.num_floats * _FLOAT_BYTES
+        self.num_bytes = num_states * self.num_floats * _FLOAT_BYTES
         self.memory = Span(device.allocate(self.num_bytes), 0, self.num_bytes)
 
     def copy(self, source: int, target: int) -> None:

@@ -73,6 +73,7 @@ class CardKvCache:
         self.num_pages = num_pages
         self.num_bytes = sum(layer_bytes(shape, num_pages, kv_type) for shape in shapes)
         memory = device.allocate(self.num_bytes)
+        self._device = device
         self.layers: dict[int, LayerKv] = {}
         at = 0
         for shape in shapes:
@@ -82,3 +83,12 @@ class CardKvCache:
                 spans.append(Span(memory, at, size))
                 at += aligned(size)
             self.layers[shape.layer] = LayerKv(spans[0], None if len(spans) == 1 else spans[1])
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Makes a page of every layer what another is."""
+        for layer in self.layers.values():
+            for span in layer:
+                if span is not None:
+                    size = span.num_bytes // self.num_pages
+                    from_span, to_span = (span.part(i * size, size) for i in (source, target))
+                    self._device.copy(to_span, from_span)

@@ -1,0 +1,47 @@
+"""How many pages of the KV cache several sequences share: a context each, where there is room."""
+
+from sharpi.config import RunConfig
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware import HardwareInfo
+from sharpi.model.config import ModelConfig
+from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.tiers.planner import default_ram
+
+# Where the weights fill the memory, so much of it is worth more as KV cache than to experts.
+_KV_SHARE = 8
+
+
+def kv_pages(
+    config: RunConfig,
+    file: GgufFile,
+    model: ModelConfig,
+    hardware: HardwareInfo,
+    pages_per_sequence: int,
+) -> tuple[int, tuple[str, ...]]:
+    """Pages for all sequences, at least those of one context, and what to tell the user."""
+    wanted = config.num_parallel * pages_per_sequence
+    page_bytes = kv_bytes(model.attention, PAGE_POSITIONS)
+    if config.num_parallel == 1 or not page_bytes:
+        return wanted, ()
+    weights = sum(tensor.num_bytes for tensor in file.tensors.values())
+    room = min(_room(memory, weights) for memory in _memories(config, hardware))
+    pages = max(pages_per_sequence, min(wanted, room // page_bytes))
+    if pages == wanted:
+        return pages, ()
+    return pages, (
+        f"the KV cache has room for {pages * PAGE_POSITIONS} positions, not for a whole context of"
+        f" each of {config.num_parallel} sequences; when they are long, the newest ones wait",
+    )
+
+
+def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
+    """Bytes of each memory that may hold all layers' pages."""
+    memories = [default_ram(hardware) if config.ram is None else config.ram]
+    vram = config.vram or hardware.free_vram
+    if config.device != "cpu" and vram:
+        memories.append(vram)
+    return memories
+
+
+def _room(memory: int, weights: int) -> int:
+    return max(memory - weights, memory // _KV_SHARE)
