@@ -1,6 +1,12 @@
 """Which tool format a model was trained on, by its chat template and vocabulary."""
 
+from sharpi.dialogue.deepseek import CALLS_BEGIN, DeepSeek
+from sharpi.dialogue.glm import Glm
+from sharpi.dialogue.harmony import Harmony
 from sharpi.dialogue.hermes import Hermes
+from sharpi.dialogue.llama3 import Llama3
+from sharpi.dialogue.mistral import Mistral
+from sharpi.dialogue.qwen_coder import QwenCoder
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -8,4 +14,26 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
     """The format whose markers the templates write; Hermes where none is known."""
+    template = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
+
+    def is_known(mark: str) -> bool:
+        return mark in template or tokenizer.id_of(mark) is not None
+
+    if "<|channel|>" in template and is_known("<|message|>"):
+        return Harmony()
+    if CALLS_BEGIN in template:
+        return DeepSeek(has_blocks="```json" in template)
+    if "<tool_call>" in template or "<function=" in template:
+        return _in_tags(template)
+    if "[TOOL_CALLS]" in template:
+        return Mistral(is_newer="[ARGS]" in template, has_ids="[CALL_ID]" in template)
+    if "<|python_tag|>" in template or "ipython" in template:
+        return Llama3()
     return Hermes()
+
+
+def _in_tags(template: str) -> ToolFormat:
+    """Of those that write `<tool_call>`, the one with the tags inside it."""
+    if "<arg_key>" in template:
+        return Glm()
+    return QwenCoder() if "<function=" in template and "<parameter=" in template else Hermes()

@@ -8,6 +8,7 @@ from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.choose_format import choose_format
+from sharpi.dialogue.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.history import prepare
 from sharpi.dialogue.source import Source
 from sharpi.dialogue.template_habits import TemplateHabits, observe
@@ -34,7 +35,9 @@ class DialogueFormat:
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
         self._tokenizer, self._chat_format, self.form = tokenizer, chat_format, form
         self.shows_special = any(self._is_control(mark) for mark in form.marks)
-        self.reasoning: ReasoningMarkers | None = find_markers(tokenizer)
+        self.reasoning: ReasoningMarkers | None = (
+            ANALYSIS if isinstance(form, Harmony) else find_markers(tokenizer)
+        )
 
     def render(
         self,

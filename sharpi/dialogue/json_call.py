@@ -9,6 +9,7 @@ from sharpi.dialogue.json_object import pass_value, read_string, read_value
 from sharpi.dialogue.source import Source, Steps
 
 _ARGUMENTS = ("arguments", "parameters")
+_BESIDE = ("type", "id")
 
 
 @dataclass(slots=True)
@@ -23,7 +24,8 @@ class _Read:
 def read_call(source: Source, calls: Calls, names: Collection[str] | None = None) -> Steps[bool]:
     """Reads the object that comes next as a call; False: it is none, and nothing was passed on.
 
-    Arguments stream where the name comes first. `names`: those that make it a call, None for any.
+    Arguments stream where the name comes first. `names`: those that make it
+    a call, without any further keys; None for all names.
     """
     if not (yield from source.accept("{")):
         return False
@@ -59,9 +61,11 @@ def _read_member(
     yield from source.skip_blanks()
     if key == "name" and read.name is None:
         read.name = yield from read_string(source)
-        return read.name is not None
+        return read.name is not None and not _refused(read.name, names)
     if key in _ARGUMENTS and not read.is_begun:
         return (yield from _read_arguments(source, calls, names, read))
+    if names is not None and key not in _BESIDE:
+        return False
     return (yield from read_value(source)) is not None
 
 

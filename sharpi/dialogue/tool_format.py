@@ -1,5 +1,6 @@
 """ToolFormat: how a family of models writes calls, and how such an answer is read."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -37,3 +38,8 @@ class ToolFormat(Protocol):
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
         """One call of one of the tools, or with `parallel` several."""
         ...
+
+
+def value_text(value: Any) -> str:
+    """An argument as formats without quotes have it: strings as they are, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,71 @@
+"""GLM-4.5 and its successors: a name in `<tool_call>`, then keys and values in tags."""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.keyed_arguments import KeyedArguments, keyed_expression
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall, value_text
+from sharpi.dialogue.tools import Tool
+
+_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+_KEY, _KEY_END = "<arg_key>", "</arg_key>"
+_VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
+_NAME = re.compile(r"[^\s<>{}]+")
+
+
+class Glm(MarkedAnswer):
+    """`<tool_call>name`, then `<arg_key>` and `<arg_value>` in turn, by lines."""
+
+    openings: ClassVar = (_OPENING,)
+    marks = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        name, end = yield from source.read_until(("\n", _KEY, _CLOSING))
+        if end is None or not _NAME.fullmatch(name.strip()):
+            return False
+        source.at -= len(end)
+        yield calls.begin(name.strip())
+        yield from _read_arguments(source, KeyedArguments(calls, name.strip()))
+        return True
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        return "\n".join(
+            f"{_OPENING}{name}\n"
+            + "".join(
+                f"{_KEY}{key}{_KEY_END}\n{_VALUE}{value_text(value)}{_VALUE_END}\n"
+                for key, value in arguments.items()
+            )
+            + _CLOSING
+            for name, arguments in calls
+        )
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        opening = f"{_KEY}{{}}{_KEY_END}\n{_VALUE}"
+        bodies = [
+            f"{grammar.literal(tool.name + chr(10))} "
+            + keyed_expression(grammar, tool, opening, f"{_VALUE_END}\n")
+            for tool in tools
+        ]
+        choice = grammar.rule(" | ".join(bodies))
+        call = grammar.rule(f"{grammar.mark(_OPENING)} {choice} {grammar.mark(_CLOSING)}")
+        return f'{call} ("\\n" {call})*' if parallel else call
+
+
+def _read_arguments(source: Source, arguments: KeyedArguments) -> Steps[None]:
+    while True:
+        yield from source.skip_blanks()
+        if not (yield from source.accept(_KEY)):
+            break
+        key, _ = yield from source.read_until((_KEY_END,))
+        yield from source.skip_blanks()
+        yield from source.accept(_VALUE)
+        if not (yield from arguments.pass_value(source, key, (_VALUE_END,))):
+            return
+    yield from source.accept(_CLOSING)
+    yield from arguments.end()

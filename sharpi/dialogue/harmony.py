@@ -1,0 +1,93 @@
+"""Harmony, gpt-oss's format: messages in channels for reasoning, comments, calls and the answer."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
+from sharpi.dialogue.json_object import pass_value
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
+from sharpi.tokenizer.reasoning import ReasoningMarkers
+
+START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
+_CONSTRAIN, _CALL, _RETURN = "<|constrain|>", "<|call|>", "<|return|>"
+ANALYSIS = ReasoningMarkers(f"{CHANNEL}analysis{MESSAGE}", END)
+_HEADER_MARKS = (START, CHANNEL, MESSAGE)
+_BODY_MARKS = (START, CHANNEL, END, _CALL, _RETURN)
+_RECIPIENT = re.compile(r"to=([^\s<]+)")
+_FUNCTIONS = "functions."
+
+
+class Harmony:
+    """`<|channel|>name<|message|>text<|end|>`, the next after `<|start|>assistant`.
+
+    A message to `functions.name` is a call, that of the analysis channel reasoning, others text.
+    """
+
+    marks = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
+
+    def read_answer(
+        self, source: Source, calls: Calls, markers: ReasoningMarkers | None, starts_inside: bool
+    ) -> Steps[None]:
+        event: Callable[[str], AnswerEvent] = Reasoning if starts_inside else Text
+        mark = yield from source.pass_until((*_BODY_MARKS, MESSAGE), event)
+        while mark is not None:
+            if mark in _HEADER_MARKS:
+                header = yield from _read_header(source, mark)
+                if header is None:
+                    return
+                mark = yield from _read_message(source, calls, header)
+            else:
+                mark = yield from source.pass_until((*_BODY_MARKS, MESSAGE), Text)
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        return f"{_CALL}{START}assistant".join(
+            f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
+            + json.dumps(arguments, ensure_ascii=False)
+            for name, arguments in calls
+        )
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        """One call, which ends the model's turn."""
+        start = f'({grammar.mark(START)} "assistant")?'
+        commentary = grammar.literal(f"commentary to={_FUNCTIONS}")
+        body = f'{grammar.mark(_CONSTRAIN)} "json" {grammar.mark(MESSAGE)}'
+        choices = [
+            f"{grammar.literal(tool.name + ' ')} {body} {grammar.arguments(tool)}" for tool in tools
+        ]
+        choice = grammar.rule(" | ".join(choices))
+        return f"{start} {grammar.mark(CHANNEL)} {commentary} {choice}"
+
+
+def _read_header(source: Source, mark: str) -> Steps[str | None]:
+    """What stands between a mark and the message; None if the answer ends before that."""
+    header = mark
+    while mark != MESSAGE:
+        text, found = yield from source.read_until(_HEADER_MARKS)
+        if found is None:
+            return None
+        mark = found
+        header += text + mark
+    return header
+
+
+def _read_message(source: Source, calls: Calls, header: str) -> Steps[str | None]:
+    """A message after its header; the mark that ended it."""
+    recipient = _RECIPIENT.search(header)
+    if recipient and calls.tools:
+        name = recipient[1].removeprefix(_FUNCTIONS)
+        is_named = recipient[1].startswith(_FUNCTIONS) or name in calls.tools
+        if name and is_named and (yield from _begins_object(source)):
+            yield calls.begin(name)
+            yield from pass_value(source, calls.arguments)
+    event = Reasoning if f"{CHANNEL}analysis" in header else Text
+    return (yield from source.pass_until(_BODY_MARKS, event))
+
+
+def _begins_object(source: Source) -> Steps[bool]:
+    yield from source.skip_blanks()
+    return (yield from source.next()) == "{"

@@ -1,0 +1,67 @@
+"""Llama 3.1 to 3.3: the answer is a JSON object with name and parameters, without any marker.
+
+`<|python_tag|>` may stand before it; a list of calls as Python writes them, as Llama 4 and some
+fine-tuned models have it, is read as well.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.json_call import read_call
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.python_calls import read_python_calls
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
+
+_PYTHON = "<|python_tag|>"
+
+
+class Llama3(MarkedAnswer):
+    """`{"name": ..., "parameters": {...}}` of a tool that was given; any other object is text."""
+
+    openings: ClassVar = (_PYTHON,)
+    marks = (_PYTHON,)
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        return (yield from self.read_bare_call(source, calls))
+
+    def read_bare_call(self, source: Source, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        if (yield from source.next()) == "[":
+            return (yield from read_python_calls(source, calls))
+        is_call = yield from read_call(source, calls, calls.tools)
+        while is_call and (yield from _goes_on(source)):
+            start = source.at
+            if not (yield from read_call(source, calls, calls.tools)):
+                source.at = start
+                break
+        return is_call
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        return "; ".join(
+            json.dumps({"name": name, "parameters": arguments}, ensure_ascii=False)
+            for name, arguments in calls
+        )
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        """One call: the model knows no others."""
+        choices = [
+            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
+        ]
+        return f'{grammar.rule(" | ".join(choices))} "}}"'
+
+
+def _goes_on(source: Source) -> Steps[bool]:
+    """Whether another object follows, after a semicolon or white space."""
+    yield from source.skip_blanks()
+    yield from source.accept(";")
+    yield from source.skip_blanks()
+    return (yield from source.next()) == "{"
+
+
+def _begun(name: str) -> str:
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "parameters": '

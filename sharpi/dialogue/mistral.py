@@ -1,0 +1,100 @@
+"""Mistral: `[TOOL_CALLS]`, and after it a JSON list of calls, or a name and its arguments."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.json_call import read_call
+from sharpi.dialogue.json_object import pass_value
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
+
+_OPENING, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+_NAME = re.compile(r"[^\s\[\]{}]+")
+_SAMPLE_ID = "000000000"
+
+
+class Mistral(MarkedAnswer):
+    """Both generations are read; the vocabulary of the newer has `[ARGS]`, and maybe `[CALL_ID]`.
+
+    Older: `[TOOL_CALLS][{"name": ..., "arguments": ...}]`. Newer: `[TOOL_CALLS]name[ARGS]{...}`.
+    """
+
+    openings: ClassVar = (_OPENING,)
+
+    def __init__(self, *, is_newer: bool = False, has_ids: bool = False) -> None:
+        self._is_newer, self._has_ids = is_newer, has_ids
+        self.marks = (_OPENING, _ARGUMENTS, _ID) if is_newer else (_OPENING,)
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        if (yield from source.accept("[")):
+            return (yield from _read_list(source, calls))
+        return (yield from _read_named(source, calls))
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        if self._is_newer:
+            call_id = f"{_ID}{_SAMPLE_ID}" if self._has_ids else ""
+            return "".join(
+                f"{_OPENING}{name}{call_id}{_ARGUMENTS}{json.dumps(arguments, ensure_ascii=False)}"
+                for name, arguments in calls
+            )
+        objects = [{"name": name, "arguments": arguments} for name, arguments in calls]
+        return _OPENING + json.dumps(objects, ensure_ascii=False)
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        if self._is_newer:
+            call_id = f"{grammar.mark(_ID)} /[a-zA-Z0-9]{{9}}/" if self._has_ids else ""
+            between = f"{call_id} {grammar.mark(_ARGUMENTS)}"
+            choices = [
+                f"{grammar.literal(tool.name)} {between} {grammar.arguments(tool)}"
+                for tool in tools
+            ]
+            call = grammar.rule(f"{grammar.mark(_OPENING)} ({' | '.join(choices)})")
+            return f"{call}+" if parallel else call
+        choices = [
+            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
+        ]
+        call = grammar.rule(f'({" | ".join(choices)}) "}}"')
+        several = f'(", " {call})*' if parallel else ""
+        return f'{grammar.mark(_OPENING)} "[" {call} {several} "]"'
+
+
+def _read_list(source: Source, calls: Calls) -> Steps[bool]:
+    """Objects up to the list's end; after one that is none, the rest is text."""
+    count = calls.count
+    while True:
+        yield from source.skip_blanks()
+        start = source.at
+        if not (yield from read_call(source, calls)):
+            source.at = start
+            return calls.count > count
+        yield from source.skip_blanks()
+        if not (yield from source.accept(",")):
+            yield from source.accept("]")
+            return True
+
+
+def _read_named(source: Source, calls: Calls) -> Steps[bool]:
+    name, end = yield from source.read_until((_ID, _ARGUMENTS, "{", _OPENING))
+    if end == _ID:
+        _, end = yield from source.read_until((_ARGUMENTS, "{", _OPENING))
+    if end not in (_ARGUMENTS, "{") or not _NAME.fullmatch(name.strip()):
+        return False
+    if end == "{":
+        source.at -= 1
+    yield from source.skip_blanks()
+    if (yield from source.next()) != "{":
+        return False
+    yield calls.begin(name.strip())
+    yield from pass_value(source, calls.arguments)
+    return True
+
+
+def _begun(name: str) -> str:
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

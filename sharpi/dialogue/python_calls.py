@@ -1,0 +1,70 @@
+"""Calls written as Python: `[name(key="value"), ...]`, with literals for values."""
+
+import ast
+import json
+from typing import Any
+
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.source import Source, Steps
+
+_MAX_LENGTH = 1 << 16  # Python's own parser is not made for huge texts
+
+
+def read_python_calls(source: Source, calls: Calls) -> Steps[bool]:
+    """Reads a list of calls of tools that were given; False: it is anything else."""
+    text = yield from _read_list(source, calls)
+    found = None if text is None else _calls_of(text)
+    if not found or any(name not in calls.tools for name, _ in found):
+        return False
+    for name, arguments in found:
+        yield calls.begin(name)
+        yield calls.arguments(arguments)
+    return True
+
+
+def _read_list(source: Source, calls: Calls) -> Steps[str | None]:
+    """The text up to the list's end; None as soon as it cannot be a list of calls."""
+    names = [f"{name}(" for name in calls.tools]
+    text = (yield from source.next()) and source.take(1)
+    yield from source.skip_blanks()
+    begun = yield from source.accept_any(names)
+    if begun is None:
+        return None
+    text += begun
+    quote = ""
+    depth = 2
+    while depth and len(text) < _MAX_LENGTH:
+        character = yield from source.next()
+        if not character:
+            return None
+        text += source.take(1)
+        if quote:
+            if character == "\\":
+                yield from source.next()
+                text += source.take(1)
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        else:
+            depth += (character in "([{") - (character in ")]}")
+    return None if depth else text
+
+
+def _calls_of(text: str) -> list[tuple[str, str]] | None:
+    """Names and arguments as JSON; None for what is no list of calls with literals."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+        if not isinstance(tree, ast.List):
+            return None
+        return [_call_of(element) for element in tree.elts]
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _call_of(node: ast.expr) -> tuple[str, str]:
+    if not isinstance(node, ast.Call) or node.args:
+        raise ValueError("no call with named arguments")
+    arguments: dict[str, Any] = {
+        str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords
+    }
+    return ast.unparse(node.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,88 @@
+"""Qwen3-Coder, Qwen3.5 and relatives: calls in XML-like tags, a parameter each."""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.json_call import read_call
+from sharpi.dialogue.keyed_arguments import KeyedArguments, keyed_expression
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall, value_text
+from sharpi.dialogue.tools import Tool
+
+_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+_FUNCTION, _FUNCTION_END = "<function=", "</function>"
+_PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+_NAME = re.compile(r"[^\s<>]+")
+
+
+class QwenCoder(MarkedAnswer):
+    """`<tool_call>`, `<function=name>`, `<parameter=key>`, value, and all three closed, by lines.
+
+    Models forget the outer tags, and fall back on JSON inside them: both are understood.
+    """
+
+    openings: ClassVar = (_OPENING, _FUNCTION)
+    marks = (_OPENING, _CLOSING)
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        if opening == _OPENING:
+            yield from source.skip_blanks()
+            if not (yield from source.accept(_FUNCTION)):
+                is_call = yield from read_call(source, calls)
+                return is_call and (yield from _close(source))
+        name, end = yield from source.read_until((">", "\n"))
+        if end != ">" or not _NAME.fullmatch(name):
+            return False
+        if opening == _FUNCTION and name not in calls.tools:
+            return False
+        yield calls.begin(name)
+        yield from _read_parameters(source, KeyedArguments(calls, name))
+        return (yield from _close(source))
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        return "\n".join(
+            f"{_OPENING}\n{_FUNCTION}{name}>\n"
+            + "".join(
+                f"{_PARAMETER}{key}>\n{value_text(value)}\n{_PARAMETER_END}\n"
+                for key, value in arguments.items()
+            )
+            + f"{_FUNCTION_END}\n{_CLOSING}"
+            for name, arguments in calls
+        )
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        bodies = [
+            f"{grammar.literal(tool.name + '>' + chr(10))} "
+            + keyed_expression(grammar, tool, f"{_PARAMETER}{{}}>\n", f"\n{_PARAMETER_END}\n")
+            for tool in tools
+        ]
+        choice = grammar.rule(" | ".join(bodies))
+        call = grammar.rule(
+            f"{grammar.mark(_OPENING)} {grammar.literal(chr(10) + _FUNCTION)} {choice} "
+            f"{grammar.literal(_FUNCTION_END + chr(10))} {grammar.mark(_CLOSING)}"
+        )
+        return f'{call} ("\\n" {call})*' if parallel else call
+
+
+def _read_parameters(source: Source, arguments: KeyedArguments) -> Steps[None]:
+    while True:
+        yield from source.skip_blanks()
+        if not (yield from source.accept(_PARAMETER)):
+            break
+        key, _ = yield from source.read_until((">",))
+        yield from source.accept("\n")
+        closings = (f"\n{_PARAMETER_END}", _PARAMETER_END)
+        if not (yield from arguments.pass_value(source, key, closings)):
+            return
+    yield from source.accept(_FUNCTION_END)
+    yield from arguments.end()
+
+
+def _close(source: Source) -> Steps[bool]:
+    yield from source.skip_blanks()
+    yield from source.accept(_CLOSING)
+    return True

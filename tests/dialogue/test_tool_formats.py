@@ -1,0 +1,167 @@
+"""What holds for every tool format: written calls are read again, and grammars force them."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from answers import CLOCK, TOOLS, WEATHER, is_accepted, read, small_tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.deepseek import DeepSeek
+from sharpi.dialogue.glm import Glm
+from sharpi.dialogue.harmony import ANALYSIS, Harmony
+from sharpi.dialogue.hermes import Hermes
+from sharpi.dialogue.llama3 import Llama3
+from sharpi.dialogue.mistral import Mistral
+from sharpi.dialogue.qwen_coder import QwenCoder
+from sharpi.dialogue.tool_format import ToolFormat
+from sharpi.dialogue.tools import Tool
+from sharpi.tokenizer.reasoning import THINK
+
+
+@dataclass(frozen=True)
+class Case:
+    form: ToolFormat
+    is_control: bool = False  # whether the markers are control tokens
+    is_single: bool = False  # whether the grammar allows one call only
+    is_bare: bool = False  # whether a call can stand at the beginning only
+
+
+CASES = {
+    "hermes": Case(Hermes()),
+    "qwen coder": Case(QwenCoder()),
+    "glm": Case(Glm()),
+    "llama 3": Case(Llama3(), is_control=True, is_single=True, is_bare=True),
+    "mistral, older": Case(Mistral(), is_control=True),
+    "mistral, newer": Case(Mistral(is_newer=True), is_control=True),
+    "mistral with ids": Case(Mistral(is_newer=True, has_ids=True), is_control=True),
+    "deepseek v3": Case(DeepSeek(has_blocks=True)),
+    "deepseek v3.1": Case(DeepSeek(has_blocks=False)),
+    "harmony": Case(Harmony(), is_single=True, is_bare=True),
+}
+ONE = [("get_weather", {"city": 'Łódź\n"x"', "days": 3, "unit": "C"})]
+TWO = [*ONE, ("get_time", {})]
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def grammar_of(case: Case, tools: tuple[Tool, ...] = TOOLS, parallel: bool = True) -> tuple:
+    marks = case.form.marks
+    tokenizer = small_tokenizer(control=marks) if case.is_control else small_tokenizer(shown=marks)
+    grammar = CallGrammar(tokenizer)
+    return tokenizer, grammar.text(case.form.expression(grammar, tools, parallel))
+
+
+def calls_of(events: list) -> list:
+    return [(event[1], json.loads(event[2])) for event in events if event[0] == "call"]
+
+
+def test_written_calls_are_read(case: Case) -> None:
+    events = read(case.form, [case.form.write(TWO)])
+    assert calls_of(events) == TWO
+    assert len(events) == 2
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_cuts_make_no_difference(name: str, data: st.DataObject) -> None:
+    case = CASES[name]
+    before = "" if case.is_bare else "<think>Hm</think>\n\nLet <me see.\n"
+    text = before + case.form.write(TWO)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert read(case.form, pieces) == read(case.form, [text]) == read(case.form, text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_beginning_of_an_answer_loses_nothing(name: str) -> None:
+    """An answer that breaks off is text so far, or a call's arguments so far."""
+    case = CASES[name]
+    text = case.form.write(ONE)
+    whole = calls_of(read(case.form, [text]))[0][0]
+    for end in range(len(text)):
+        events = read(case.form, [text[:end]])
+        if events and events[0][0] == "call":
+            assert [event[1] for event in events] == [whole]
+        elif name != "harmony":
+            assert events == ([("text", text[:end])] if end else [])
+
+
+def test_without_tools_nothing_is_a_call(case: Case) -> None:
+    events = read(case.form, [case.form.write(TWO)], tools=())
+    assert [event[0] for event in events] == ["text"]
+    if case is not CASES["harmony"]:
+        assert events[0][1] == case.form.write(TWO)
+
+
+def test_calls_in_reasoning_are_reasoning(case: Case) -> None:
+    written = case.form.write(ONE)
+    if case is CASES["harmony"]:
+        pytest.skip("its channels do not nest")
+    events = read(case.form, [f"<think>{written}</think>Yes."], markers=THINK)
+    assert events == [("reasoning", written), ("text", "Yes.")]
+    events = read(case.form, [f"{written}</think>Yes."], markers=THINK, starts_inside=True)
+    assert events == [("reasoning", written), ("text", "Yes.")]
+
+
+def test_text_is_text(case: Case) -> None:
+    text = "  if a < b: x = {'tool': [1]} # <tool_cal\n\n"
+    assert read(case.form, text, markers=None) == [("text", text)]
+    assert read(case.form, text, markers=ANALYSIS) == [("text", text)]
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
+    """Whatever of words and markers is no call comes out as it is."""
+    form = CASES[name].form
+    if name == "harmony":
+        return
+    words = [*form.marks, "so ", "{", '{"name": ', "\n", "}", "[", "x"]
+    text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=7)))
+    events = read(form, [text], tools=TOOLS, markers=None)
+    if not any(event[0] == "call" for event in events):
+        assert "".join(event[1] for event in events) == text
+
+
+def test_grammar_accepts_the_format(case: Case) -> None:
+    tokenizer, grammar = grammar_of(case)
+    assert is_accepted(tokenizer, grammar, case.form.write(ONE))
+    assert is_accepted(tokenizer, grammar, case.form.write([("get_time", {})]))
+    assert is_accepted(tokenizer, grammar, case.form.write(TWO)) is not case.is_single
+
+
+def test_grammar_of_one_call(case: Case) -> None:
+    tokenizer, grammar = grammar_of(case, parallel=False)
+    assert is_accepted(tokenizer, grammar, case.form.write(ONE))
+    assert not is_accepted(tokenizer, grammar, case.form.write(TWO))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("get_whether", {"city": "x"}),
+        ("get_weather", {"town": "x"}),
+        ("get_weather", {"city": "x", "days": "three"}),
+        ("get_weather", {"city": "x", "unit": "K"}),
+        ("get_weather", {"days": 3}),
+    ],
+)
+def test_grammar_refuses_what_no_tool_takes(case: Case, call: tuple) -> None:
+    tokenizer, grammar = grammar_of(case)
+    assert not is_accepted(tokenizer, grammar, case.form.write([call]))
+    assert not is_accepted(tokenizer, grammar, "Hello.")
+
+
+def test_grammar_of_a_named_tool(case: Case) -> None:
+    tokenizer, grammar = grammar_of(case, (CLOCK,))
+    assert is_accepted(tokenizer, grammar, case.form.write([("get_time", {})]))
+    assert not is_accepted(tokenizer, grammar, case.form.write(ONE))
+    assert WEATHER.name not in grammar
