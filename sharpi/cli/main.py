@@ -23,9 +23,11 @@ from sharpi.cli.list_models import list_models
 from sharpi.cli.logits import logits
 from sharpi.cli.perplexity import perplexity
 from sharpi.cli.plan import plan
+from sharpi.cli.ps import ps
 from sharpi.cli.pull import pull
 from sharpi.cli.rm import rm
 from sharpi.cli.run import run
+from sharpi.cli.serve import serve
 from sharpi.cli.simulate import simulate
 from sharpi.cli.stats import stats
 from sharpi.cli.terminal import complain
@@ -54,6 +56,8 @@ for _command in (
     stats,
     pull,
     rm,
+    serve,
+    ps,
 ):
     app.command(cls=GroupedCommand)(takes_groups(_command))
 app.command("list", cls=GroupedCommand)(takes_groups(list_models))

@@ -15,7 +15,8 @@ _RUN_DEVICE: Device = "auto"
 _LOAD: Load = "map"
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """Bytes of a SIZE, for an option's parser."""
     try:
         return parse_size(text)
     except UsageError as error:
@@ -43,7 +44,7 @@ class TierOptions:
             "--ram",
             "RAM for weights, KV cache and buffers, as in 12GiB or 2.5G.",
             "SIZE",
-            parser=_size,
+            parser=size,
             show_default="what is free, less a margin",
         ),
     ] = None
@@ -53,7 +54,7 @@ class TierOptions:
             "--vram",
             "Memory of the card to use at most.",
             "SIZE",
-            parser=_size,
+            parser=size,
             show_default="what is free",
         ),
     ] = None

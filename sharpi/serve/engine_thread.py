@@ -50,7 +50,12 @@ class EngineThread:
     def start(self) -> None:
         """Starts the thread and loads the model; raises what loading raises."""
         self._thread.start()
-        self.load().result()
+        try:
+            self.load().result()
+        except BaseException:
+            if not self.is_loading:  # an interrupt in the midst of it does not wait for its end
+                self.close()
+            raise
 
     def load(self) -> "Future[Loaded]":
         """The model once it is there; fails as loading fails."""

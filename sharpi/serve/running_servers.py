@@ -1,0 +1,87 @@
+"""Which servers of this user run on this machine: a small file for each, locked while it lives.
+
+A lock ends with its process, however that ended: a file that can be locked is a stale one.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """`status_key` opens the server's /props to who can read this, and nothing else."""
+
+    pid: int
+    url: str
+    model: str
+    created: int
+    status_key: str
+
+
+@contextlib.contextmanager
+def announced(server: RunningServer) -> Iterator[None]:
+    """Lists the server while the block runs; raises OSError where its file cannot be written."""
+    folder = _folder()
+    port = server.url.rpartition(":")[2]
+    path = folder / f"{server.pid}-{port}{_SUFFIX}"
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump(asdict(server), file)
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def running_servers() -> list[RunningServer]:
+    """Those that live, oldest first; files of others are removed. Raises OSError."""
+    found = (_read(path) for path in sorted(_folder().glob(f"*{_SUFFIX}")))
+    return sorted(filter(None, found), key=lambda server: (server.created, server.pid))
+
+
+def _read(path: Path) -> RunningServer | None:
+    try:
+        with path.open(encoding="utf-8") as file:
+            if _is_stale(file.fileno()):
+                path.unlink(missing_ok=True)
+                return None
+            return RunningServer(**json.load(file))
+    except (OSError, ValueError, TypeError):  # gone meanwhile, or of another version
+        return None
+
+
+def _is_stale(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _folder() -> Path:
+    """In the user's runtime folder, else in the temporary one; nobody else can enter it."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    own = base and os.path.isdir(base)
+    folder = Path(base or "", "sharpi") if own else _temporary()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_ours or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user can enter")
+    return folder
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir(), f"sharpi-{os.geteuid()}")

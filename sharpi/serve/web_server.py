@@ -1,0 +1,73 @@
+"""WebServer: uvicorn on a socket of ours, quiet, and stopped in good order.
+
+The first SIGTERM or Ctrl-C begins no more answers and lets the open ones end for a while, then cuts
+them, each with its API's proper end; the second one does not wait.
+"""
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from sharpi.serve.model_host import ModelHost
+
+_CUT_SECONDS = 5.0  # for clients to take the end of what was cut
+
+
+class WebServer(uvicorn.Server):
+    """Serves `app` until it is told to stop; open answers of `host` have `grace_seconds` then."""
+
+    def __init__(self, app: ASGIApp, host: ModelHost, grace_seconds: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=max(1, round(grace_seconds + _CUT_SECONDS)),
+            )
+        )
+        self._host, self._grace_seconds = host, grace_seconds
+
+    def stop(self) -> None:
+        """As SIGTERM; may be called on any thread."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn once it is to exit."""
+        self._host.stop()
+        cut = asyncio.get_running_loop().call_later(self._grace_seconds, self._host.cut)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut.cancel()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours do not raise the signals again at the end, so that the engine can close."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._heed) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _heed(self, number: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
