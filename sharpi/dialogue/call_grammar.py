@@ -1,7 +1,8 @@
 """CallGrammar: the Lark text, in llguidance's dialect, that makes an answer a call of a tool."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sharpi.dialogue.tools import Tool
@@ -14,22 +15,25 @@ _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "one
 
 
 class CallGrammar:
-    """Rules as they are collected; each method returns an expression for use in others."""
+    """Rules as they are collected; each method returns an expression for use in others.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    `marks` that are tokens of the vocabulary have to be written as these tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, marks: Iterable[str]) -> None:
+        tokens = {mark: tokenizer.id_of(mark) for mark in marks}
+        self._tokens = {mark: token for mark, token in tokens.items() if token is not None}
         self._rules: list[str] = []
 
-    def mark(self, text: str) -> str:
-        """A marker: the token that has its text, where it steers the model, else its characters."""
-        token_id = self._tokenizer.id_of(text)
-        if token_id is None or not self._tokenizer.is_hidden(token_id):
-            return self.literal(text)
-        return f"<[{token_id}]>"
-
     def literal(self, text: str) -> str:
-        """Exactly this text."""
-        return json.dumps(text, ensure_ascii=False) if text else ""
+        """Exactly this text, markers in it as tokens."""
+        any_mark = "|".join(map(re.escape, sorted(self._tokens, reverse=True)))
+        parts = re.split(f"({any_mark})", text) if any_mark else [text]
+        return " ".join(self._part(part) for part in parts if part)
+
+    def text_until(self, closing: str) -> str:
+        """Any text that ends with the closing, which occurs only there."""
+        return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")
 
     def json(self, schema: Mapping[str, Any]) -> str:
         """A JSON value by its schema."""
@@ -46,9 +50,17 @@ class CallGrammar:
         self._rules.append(f"{name}{options}: {body}")
         return name
 
+    def _part(self, part: str) -> str:
+        token = self._tokens.get(part)
+        return _quoted(part) if token is None else f"<[{token}]>"
+
     def text(self, start: str) -> str:
         """The whole grammar, given where it starts."""
         return "\n".join([f"start: {start}", *self._rules]) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:

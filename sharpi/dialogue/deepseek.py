@@ -30,6 +30,8 @@ class DeepSeek(MarkedAnswer):
 
     def __init__(self, *, has_blocks: bool) -> None:
         self._has_blocks = has_blocks
+        self._end = f"\n{_BLOCK_END}{_END}" if has_blocks else _END
+        self._between = "\n" if has_blocks else ""
 
     def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
         if opening == CALLS_BEGIN:
@@ -46,37 +48,29 @@ class DeepSeek(MarkedAnswer):
             if not (yield from _read_one(source, calls)):
                 source.at = start
                 break
-        yield from source.accept(_CALLS_END)
+        yield from source.accept_mark(_CALLS_END)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
-        between = "\n" if self._has_blocks else ""
-        return CALLS_BEGIN + between.join(map(self._written, calls)) + _CALLS_END
+        return CALLS_BEGIN + self._between.join(map(self._written, calls)) + _CALLS_END
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        choices = [f"{self._begun(grammar, tool.name)} {grammar.arguments(tool)}" for tool in tools]
-        end = grammar.literal(f"\n{_BLOCK_END}" if self._has_blocks else "")
-        call = grammar.rule(
-            f"{grammar.mark(_BEGIN)} ({' | '.join(choices)}) {end} {grammar.mark(_END)}"
-        )
-        between = grammar.literal("\n" if self._has_blocks else "")
-        several = f"({between} {call})*" if parallel else ""
-        return f"{grammar.mark(CALLS_BEGIN)} {call} {several} {grammar.mark(_CALLS_END)}"
+        choices = [
+            f"{grammar.literal(self._begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
+        ]
+        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(self._end)}")
+        several = f"({grammar.literal(self._between)} {call})*" if parallel else ""
+        return f"{grammar.literal(CALLS_BEGIN)} {call} {several} {grammar.literal(_CALLS_END)}"
+
+    def _begun(self, name: str) -> str:
+        """What stands before the arguments."""
+        if self._has_blocks:
+            return f"{_BEGIN}function{_SEPARATOR}{name}\n{_BLOCK}\n"
+        return f"{_BEGIN}{name}{_SEPARATOR}"
 
     def _written(self, call: WrittenCall) -> str:
         name, arguments = call
-        text = json.dumps(arguments, ensure_ascii=False)
-        if self._has_blocks:
-            body = f"function{_SEPARATOR}{name}\n{_BLOCK}\n{text}\n{_BLOCK_END}"
-        else:
-            body = f"{name}{_SEPARATOR}{text}"
-        return f"{_BEGIN}{body}{_END}"
-
-    def _begun(self, grammar: CallGrammar, name: str) -> str:
-        separator = grammar.mark(_SEPARATOR)
-        if self._has_blocks:
-            return f'"function" {separator} {grammar.literal(f"{name}{chr(10)}{_BLOCK}{chr(10)}")}'
-        return f"{grammar.literal(name)} {separator}"
+        return f"{self._begun(name)}{json.dumps(arguments, ensure_ascii=False)}{self._end}"
 
 
 def _read_one(source: Source, calls: Calls) -> Steps[bool]:
@@ -95,9 +89,7 @@ def _read_one(source: Source, calls: Calls) -> Steps[bool]:
         return False
     yield calls.begin(name.strip())
     yield from pass_value(source, calls.arguments)
-    yield from source.skip_blanks()
     if is_block:
-        yield from source.accept(_BLOCK_END)
-        yield from source.skip_blanks()
-    yield from source.accept(_END)
+        yield from source.accept_mark(_BLOCK_END)
+    yield from source.accept_mark(_END)
     return True

@@ -91,7 +91,7 @@ class DialogueFormat:
         named = [tool for tool in tools if choice.name in (None, tool.name)]
         if choice.mode != "required" or not named:
             return None
-        grammar = CallGrammar(self._tokenizer)
+        grammar = CallGrammar(self._tokenizer, self.form.marks)
         return grammar.text(self.form.expression(grammar, named, choice.parallel))
 
     def _instruction(self, tools: Sequence[Tool]) -> str:

@@ -47,25 +47,23 @@ class Glm(MarkedAnswer):
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
         opening = f"{_KEY}{{}}{_KEY_END}\n{_VALUE}"
-        bodies = [
-            f"{grammar.literal(tool.name + chr(10))} "
+        choices = [
+            f"{grammar.literal(f'{_OPENING}{tool.name}{chr(10)}')} "
             + keyed_expression(grammar, tool, opening, f"{_VALUE_END}\n")
             for tool in tools
         ]
-        choice = grammar.rule(" | ".join(bodies))
-        call = grammar.rule(f"{grammar.mark(_OPENING)} {choice} {grammar.mark(_CLOSING)}")
+        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(_CLOSING)}")
         return f'{call} ("\\n" {call})*' if parallel else call
 
 
 def _read_arguments(source: Source, arguments: KeyedArguments) -> Steps[None]:
     while True:
-        yield from source.skip_blanks()
-        if not (yield from source.accept(_KEY)):
+        if not (yield from source.accept_mark(_KEY)):
             break
         key, _ = yield from source.read_until((_KEY_END,))
-        yield from source.skip_blanks()
-        yield from source.accept(_VALUE)
+        if not (yield from source.accept_mark(_VALUE)):
+            break
         if not (yield from arguments.pass_value(source, key, (_VALUE_END,))):
             return
-    yield from source.accept(_CLOSING)
+    yield from source.accept_mark(_CLOSING)
     yield from arguments.end()

@@ -46,21 +46,21 @@ class Harmony:
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
         return f"{_CALL}{START}assistant".join(
-            f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
-            + json.dumps(arguments, ensure_ascii=False)
-            for name, arguments in calls
+            _begun(name) + json.dumps(arguments, ensure_ascii=False) for name, arguments in calls
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
         """One call, which ends the model's turn."""
-        start = f'({grammar.mark(START)} "assistant")?'
-        commentary = grammar.literal(f"commentary to={_FUNCTIONS}")
-        body = f'{grammar.mark(_CONSTRAIN)} "json" {grammar.mark(MESSAGE)}'
         choices = [
-            f"{grammar.literal(tool.name + ' ')} {body} {grammar.arguments(tool)}" for tool in tools
+            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
         ]
-        choice = grammar.rule(" | ".join(choices))
-        return f"{start} {grammar.mark(CHANNEL)} {commentary} {choice}"
+        start = grammar.literal(f"{START}assistant")
+        return f"({start})? {grammar.rule(' | '.join(choices))}"
+
+
+def _begun(name: str) -> str:
+    """What stands before a call's arguments."""
+    return f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
 
 
 def _read_header(source: Source, mark: str) -> Steps[str | None]:

@@ -13,7 +13,7 @@ from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
-_END = "}\n"
+_END = f"}}\n{_CLOSING}"
 
 
 class Hermes(MarkedAnswer):
@@ -26,8 +26,7 @@ class Hermes(MarkedAnswer):
         yield from source.skip_blanks()
         if not (yield from read_call(source, calls)):
             return False
-        yield from source.skip_blanks()
-        yield from source.accept(_CLOSING)
+        yield from source.accept_mark(_CLOSING)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
@@ -42,13 +41,9 @@ class Hermes(MarkedAnswer):
         choices = [
             f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
         ]
-        choice = grammar.rule(" | ".join(choices))
-        call = grammar.rule(
-            f"{grammar.mark(_OPENING)} {choice} {grammar.literal('}' + chr(10))} "
-            f"{grammar.mark(_CLOSING)}"
-        )
+        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(_END)}")
         return f'{call} ("\\n" {call})*' if parallel else call
 
 
 def _begun(name: str) -> str:
-    return f'\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+    return f'{_OPENING}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

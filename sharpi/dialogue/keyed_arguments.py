@@ -59,7 +59,7 @@ def keyed_expression(grammar: CallGrammar, tool: Tool, opening: str, closing: st
             choices = " | ".join(map(grammar.literal, values))
             content = f"({choices}) {grammar.literal(closing)}"
         elif is_text(value):
-            content = grammar.rule("/(?s:.*)/", f"[suffix={grammar.literal(closing)}]")
+            content = grammar.text_until(closing)
         else:
             content = f"{grammar.json({**shared, **value})} {grammar.literal(closing)}"
         part = f"{grammar.literal(opening.replace('{}', key))} {content}"

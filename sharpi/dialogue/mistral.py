@@ -48,21 +48,23 @@ class Mistral(MarkedAnswer):
         return _OPENING + json.dumps(objects, ensure_ascii=False)
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        choices = [f"{self._begun(grammar, tool.name)} {grammar.arguments(tool)}" for tool in tools]
         if self._is_newer:
-            call_id = f"{grammar.mark(_ID)} /[a-zA-Z0-9]{{9}}/" if self._has_ids else ""
-            between = f"{call_id} {grammar.mark(_ARGUMENTS)}"
-            choices = [
-                f"{grammar.literal(tool.name)} {between} {grammar.arguments(tool)}"
-                for tool in tools
-            ]
-            call = grammar.rule(f"{grammar.mark(_OPENING)} ({' | '.join(choices)})")
+            call = grammar.rule(" | ".join(choices))
             return f"{call}+" if parallel else call
-        choices = [
-            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
-        ]
         call = grammar.rule(f'({" | ".join(choices)}) "}}"')
         several = f'(", " {call})*' if parallel else ""
-        return f'{grammar.mark(_OPENING)} "[" {call} {several} "]"'
+        return f'{grammar.literal(f"{_OPENING}[")} {call} {several} "]"'
+
+    def _begun(self, grammar: CallGrammar, name: str) -> str:
+        """What stands before the arguments."""
+        if not self._is_newer:
+            quoted = json.dumps(name, ensure_ascii=False)
+            return grammar.literal(f'{{"name": {quoted}, "arguments": ')
+        if not self._has_ids:
+            return grammar.literal(f"{_OPENING}{name}{_ARGUMENTS}")
+        named, arguments = grammar.literal(f"{_OPENING}{name}{_ID}"), grammar.literal(_ARGUMENTS)
+        return f"{named} /[a-zA-Z0-9]{{9}}/ {arguments}"
 
 
 def _read_list(source: Source, calls: Calls) -> Steps[bool]:
@@ -76,7 +78,7 @@ def _read_list(source: Source, calls: Calls) -> Steps[bool]:
             return calls.count > count
         yield from source.skip_blanks()
         if not (yield from source.accept(",")):
-            yield from source.accept("]")
+            yield from source.accept_mark("]")
             return True
 
 
@@ -94,7 +96,3 @@ def _read_named(source: Source, calls: Calls) -> Steps[bool]:
     yield calls.begin(name.strip())
     yield from pass_value(source, calls.arguments)
     return True
-
-
-def _begun(name: str) -> str:
-    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

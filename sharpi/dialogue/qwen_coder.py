@@ -55,34 +55,32 @@ class QwenCoder(MarkedAnswer):
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        bodies = [
-            f"{grammar.literal(tool.name + '>' + chr(10))} "
-            + keyed_expression(grammar, tool, f"{_PARAMETER}{{}}>\n", f"\n{_PARAMETER_END}\n")
+        opening, closing = f"{_PARAMETER}{{}}>\n", f"\n{_PARAMETER_END}\n"
+        choices = [
+            f"{grammar.literal(f'{_OPENING}{chr(10)}{_FUNCTION}{tool.name}>{chr(10)}')} "
+            + keyed_expression(grammar, tool, opening, closing)
             for tool in tools
         ]
-        choice = grammar.rule(" | ".join(bodies))
-        call = grammar.rule(
-            f"{grammar.mark(_OPENING)} {grammar.literal(chr(10) + _FUNCTION)} {choice} "
-            f"{grammar.literal(_FUNCTION_END + chr(10))} {grammar.mark(_CLOSING)}"
-        )
+        end = grammar.literal(f"{_FUNCTION_END}\n{_CLOSING}")
+        call = grammar.rule(f"({' | '.join(choices)}) {end}")
         return f'{call} ("\\n" {call})*' if parallel else call
 
 
 def _read_parameters(source: Source, arguments: KeyedArguments) -> Steps[None]:
     while True:
-        yield from source.skip_blanks()
-        if not (yield from source.accept(_PARAMETER)):
+        if not (yield from source.accept_mark(_PARAMETER)):
             break
-        key, _ = yield from source.read_until((">",))
+        key, end = yield from source.read_until((">",))
+        if end is None:
+            break
         yield from source.accept("\n")
         closings = (f"\n{_PARAMETER_END}", _PARAMETER_END)
         if not (yield from arguments.pass_value(source, key, closings)):
             return
-    yield from source.accept(_FUNCTION_END)
+    yield from source.accept_mark(_FUNCTION_END)
     yield from arguments.end()
 
 
 def _close(source: Source) -> Steps[bool]:
-    yield from source.skip_blanks()
-    yield from source.accept(_CLOSING)
+    yield from source.accept_mark(_CLOSING)
     return True

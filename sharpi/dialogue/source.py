@@ -95,6 +95,15 @@ class Source:
             self.take(len(literal))
         return found
 
+    def accept_mark(self, mark: str) -> Steps[bool]:
+        """Reads a marker if it comes next after blanks; one that the end cuts off goes unseen."""
+        yield from self.skip_blanks()
+        if (yield from self.accept(mark)):
+            return True
+        if self.is_ended and mark.startswith(self.rest):
+            self.take(len(self.rest))
+        return False
+
     def accept_any(self, literals: Collection[str]) -> Steps[str | None]:
         """Reads the first of the literals that comes next, and says which."""
         for literal in literals:

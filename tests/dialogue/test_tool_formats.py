@@ -53,7 +53,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 def grammar_of(case: Case, tools: tuple[Tool, ...] = TOOLS, parallel: bool = True) -> tuple:
     marks = case.form.marks
     tokenizer = small_tokenizer(control=marks) if case.is_control else small_tokenizer(shown=marks)
-    grammar = CallGrammar(tokenizer)
+    grammar = CallGrammar(tokenizer, marks)
     return tokenizer, grammar.text(case.form.expression(grammar, tools, parallel))
 
 
