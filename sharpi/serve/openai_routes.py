@@ -9,7 +9,7 @@ from starlette.routing import Route
 from sharpi.serve.chat_model import ChatModels
 from sharpi.serve.errors import ApiError, openai_body
 from sharpi.serve.event_stream import data_event, event_stream
-from sharpi.serve.json_body import json_object
+from sharpi.serve.json_body import json_body
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_chat import chat_chunks, chat_completion
 from sharpi.serve.openai_chat_request import read_chat
@@ -37,7 +37,7 @@ class OpenaiRoutes:
 
     async def chat_completions(self, request: Request) -> Response:
         """A chat's next message."""
-        body, model = await json_object(request), await self._chats.get()
+        body, model = await json_body(request), await self._chats.get()
         asked = read_chat(body, self._host)
         questions = await asyncio.to_thread(model.questions, asked.call)
         if asked.is_stream:
@@ -47,7 +47,7 @@ class OpenaiRoutes:
 
     async def completions(self, request: Request) -> Response:
         """Text that goes on from prompts."""
-        body, model = await json_object(request), await self._chats.get()
+        body, model = await json_body(request), await self._chats.get()
         asked = await asyncio.to_thread(read_completions, body, self._host)
         questions = await asyncio.to_thread(
             model.continuations, asked.prompts, asked.request, asked.shape, asked.num_answers
