@@ -12,9 +12,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Scope
 
-from sharpi.serve import openai_routes, status_routes, token_routes
+from sharpi.serve import api_routes, status_routes, token_routes
 from sharpi.serve.access import Access
-from sharpi.serve.chat_model import ChatModels
 from sharpi.serve.errors import ApiError, error_response
 from sharpi.serve.gate import Gate, GateLimits
 from sharpi.serve.model_host import ModelHost
@@ -58,7 +57,7 @@ def _routes(host: ModelHost) -> list[BaseRoute]:
     return [
         *status_routes.routes(host),
         *token_routes.routes(host),
-        *openai_routes.routes(host, ChatModels(host)),
+        *api_routes.routes(host),
     ]
 
 
