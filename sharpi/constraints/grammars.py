@@ -8,6 +8,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
 from sharpi.constraints.fault import worded
+from sharpi.constraints.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.json_schema import grammar_of_schema
 from sharpi.constraints.trial import Trials
@@ -40,7 +41,7 @@ class Grammars:
     def gbnf(self, text: str) -> GrammarConstraint:
         """llama.cpp's form of grammars, from its rule `root`."""
         _refuse_large(text)
-        return self._constraint(LLMatcher.grammar_from_lark(self._trials.lark_of_gbnf(text)))
+        return self.lark(lark_of_gbnf(text))
 
     def lark(self, text: str) -> GrammarConstraint:
         """Lark in llguidance's dialect, from its rule `start`."""
@@ -74,5 +75,7 @@ class Grammars:
 
 
 def _refuse_large(text: str) -> None:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise GrammarError("the grammar is not Unicode text: it has lone surrogates")
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the grammar has {len(text)} characters; at most {MAX_BYTES} are taken")

@@ -1,8 +1,8 @@
-"""Trials: grammars whose compilation may take any time or memory are first tried in a process.
+"""Trials: grammars that may cost any time, memory or stack are first tried in a process.
 
 llguidance bounds most of its work, but not what intersecting regular expressions takes, as
-schemas ask for by several patterns or a `multipleOf`. A child process with limits finds out; what
-passed once is remembered.
+schemas ask for by several patterns or a `multipleOf`, nor how deep it goes along thousands of
+rules that name each other. A child process with limits finds out; what passed is remembered.
 """
 
 import json
@@ -20,79 +20,63 @@ from sharpi.errors import GrammarError
 CPU_SECONDS = 2
 _WALL_SECONDS = 20
 _MEMORY_BYTES = 1 << 30
+_STACK_BYTES = 1 << 20  # threads have several times as much
+_MAX_UNTRIED = 4096  # characters that are too few for a chain of rules to exhaust a stack
 _MAX_REMEMBERED = 256
 # Keywords of a schema, or letters that may spell one.
 _RISKY = re.compile(r"(?<!_)pattern|multipleOf|allOf|\\u00[2-7]")
-_TOO_COMPLEX = f"the grammar is too complex: it takes more than {CPU_SECONDS} s or 1 GiB to compile"
+_TOO_COMPLEX = f"the grammar is too complex to be compiled within {CPU_SECONDS} s and 1 GiB"
 
 
 class Trials:
-    """What was tried so far, by the hash of its text."""
+    """What was tried and passed, by the hash of its text; the newest few hundred."""
 
     def __init__(self) -> None:
-        self._passed: OrderedDict[bytes, str] = OrderedDict()
+        self._passed: OrderedDict[bytes, None] = OrderedDict()
 
     def check(self, grammar: str) -> None:
         """Raises GrammarError for a grammar that cannot be compiled within the limits."""
-        if _RISKY.search(grammar):
-            self._outcome("grammar", grammar)
-
-    def lark_of_gbnf(self, text: str) -> str:
-        """The same grammar as Lark; raises GrammarError."""
-        return self._outcome("gbnf", text)
-
-    def _outcome(self, kind: str, text: str) -> str:
-        key = sha256(f"{kind} {text}".encode("utf-8", "surrogatepass")).digest()
-        outcome = self._passed.get(key)
-        if outcome is None:
-            outcome = self._passed[key] = _try(kind, text)
-            while len(self._passed) > _MAX_REMEMBERED:
-                self._passed.popitem(last=False)
-        return outcome
+        key = sha256(grammar.encode()).digest()
+        is_harmless = len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar)
+        if is_harmless or key in self._passed:
+            return
+        complaint = _tried(grammar)
+        if complaint:
+            raise GrammarError(worded(complaint))
+        self._passed[key] = None
+        while len(self._passed) > _MAX_REMEMBERED:
+            self._passed.popitem(last=False)
 
 
-def _try(kind: str, text: str) -> str:
-    """What the child process made of it; raises GrammarError for its complaint or its end."""
+def _tried(grammar: str) -> str:
+    """What a child process complains of; nothing if the grammar is sound."""
     command = [sys.executable, "-P", "-m", "sharpi.constraints.trial"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    request = json.dumps({"kind": kind, "text": text}).encode()
     try:
         child = subprocess.run(
-            command, input=request, capture_output=True, env=environment, timeout=_WALL_SECONDS
+            command,
+            input=grammar.encode(),
+            capture_output=True,
+            env=environment,
+            timeout=_WALL_SECONDS,
         )
-        answer = json.loads(child.stdout) if child.returncode == 0 else {"error": _TOO_COMPLEX}
-    except (subprocess.TimeoutExpired, ValueError) as error:
-        raise GrammarError(_TOO_COMPLEX) from error
-    if "error" in answer:
-        raise GrammarError(worded(answer["error"]))
-    return str(answer["text"])
+        return str(json.loads(child.stdout)) if child.returncode == 0 else _TOO_COMPLEX
+    except (subprocess.TimeoutExpired, ValueError):
+        return _TOO_COMPLEX
 
 
 def _child() -> None:
-    """Reads a request from stdin, works under limits, writes the outcome to stdout."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    request = json.load(sys.stdin)
-    work = _lark_of_gbnf if request["kind"] == "gbnf" else _compiled
-    print(json.dumps(work(request["text"])))
-
-
-def _lark_of_gbnf(text: str) -> dict[str, str]:
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
-    try:
-        return {"text": gbnf_to_lark(text)}
-    except Exception as error:  # the converter raises whatever it stumbles over
-        return {"error": f"not a GBNF grammar: {error}"}
-
-
-def _compiled(grammar: str) -> dict[str, str]:
+    """Reads a grammar from stdin, compiles it under limits, writes the complaint to stdout."""
     from llguidance import LLMatcher, LLParserLimits
 
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    grammar = sys.stdin.buffer.read().decode()
     limits = LLParserLimits(verbose_errors=False)
-    fault, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
-    return {"error": messages[0]} if fault else {"text": ""}
+    is_fault, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
+    print(json.dumps(messages[0] if is_fault else ""))
 
 
 if __name__ == "__main__":

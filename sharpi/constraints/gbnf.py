@@ -1,0 +1,155 @@
+"""GBNF, llama.cpp's form of grammars: from its text to rules as trees.
+
+The syntax is that of llama.cpp's grammars/README.md; tokens by id or text (`<[7]>`, `<think>`) may
+stand for themselves, not be negated.
+"""
+
+import re
+from collections.abc import Callable
+
+from sharpi.constraints.gbnf_letters import ANY, character_set, literal
+from sharpi.constraints.gbnf_nodes import Characters, Choice, Node, Reference, Repeat, Run, Token
+from sharpi.errors import GrammarError
+
+_MAX_DEPTH = 50
+_LEXEMES = re.compile(
+    r"(?P<blank>(?:[ \t]|\#[^\r\n]*)+)|(?P<line>(?:\r\n?|\n))"
+    r"|(?P<is>::=)|(?P<name>[A-Za-z0-9_-]+)"
+    r'|"(?P<text>(?:[^"\\]|\\.)*)"|\[(?P<set>(?:[^\]\\]|\\.)*)\]|(?P<token><[^<>\s"]+>)'
+    r"|\{\s*(?P<low>\d{1,6})\s*(?P<comma>,?)\s*(?P<high>\d{0,6})\s*\}|(?P<sign>[|()*+?.])",
+    re.DOTALL,
+)
+_TIMES = ("*", "+", "?")
+
+
+def parse_gbnf(text: str) -> dict[str, Node]:
+    """The rules by name; raises GrammarError with the line at fault."""
+    parser = _Parser(text)
+    rules: dict[str, Node] = {}
+    while (name := parser.next_name()) is not None:
+        rules[name] = parser.choice(depth=0)
+    if "root" not in rules:
+        raise GrammarError("the GBNF grammar has no rule `root`, where it would begin")
+    return rules
+
+
+class _Parser:
+    """Where the parser is: the lexeme that comes next, None at the end."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self._next: re.Match[str] | None = None
+        self._advance()
+
+    def next_name(self) -> str | None:
+        """The name of the rule that begins here; None at the end."""
+        self._skip_lines()
+        if self._next is None:
+            return None
+        name = self._take("name")
+        if name is None or self._take("is") is None:
+            raise self._fault("a rule `name ::= ...` was expected")
+        self._skip_lines()
+        return name
+
+    def choice(self, depth: int) -> Node:
+        """What alternatives are left up to the end of the rule or group."""
+        if depth > _MAX_DEPTH:
+            raise self._fault("groups are nested too deeply")
+        parts = [self._run(depth)]
+        while self._take_sign("|"):
+            self._skip_lines()
+            parts.append(self._run(depth))
+        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+
+    def _run(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while True:
+            if depth:
+                self._skip_lines()
+            part = self._part(depth)
+            if part is None:
+                break
+            parts.append(self._repeated(part))
+        return parts[0] if len(parts) == 1 else Run(tuple(parts))
+
+    def _part(self, depth: int) -> Node | None:
+        if (text := self._take("text")) is not None:
+            return self._lark(literal, text)
+        if (members := self._take("set")) is not None:
+            return self._lark(character_set, members)
+        if (token := self._take("token")) is not None:
+            return Token(token)
+        if (name := self._take("name")) is not None:
+            return Reference(name)
+        if self._take_sign("."):
+            return Characters(ANY)
+        return self._group(depth) if self._take_sign("(") else None
+
+    def _group(self, depth: int) -> Node:
+        inner = self.choice(depth + 1)
+        self._skip_lines()
+        if not self._take_sign(")"):
+            raise self._fault("`)` was expected")
+        return inner
+
+    def _repeated(self, part: Node) -> Node:
+        while self._next is not None:
+            lexeme = self._next
+            if lexeme["low"] is not None:
+                part = Repeat(part, self._bounds(lexeme))
+            elif lexeme["sign"] in _TIMES:
+                part = Repeat(part, lexeme["sign"])
+            else:
+                break
+            self._advance()
+        return part
+
+    def _bounds(self, lexeme: re.Match[str]) -> str:
+        low, high = int(lexeme["low"]), lexeme["high"]
+        if not lexeme["comma"] and high:
+            raise self._fault("a repetition is {2}, {2,} or {2,3}")
+        if high and int(high) < low:
+            raise self._fault(f"a repetition of {low} to {high} times")
+        return f"{{{low},{high}}}" if lexeme["comma"] else f"{{{low}}}"
+
+    def _lark(self, write: Callable[[str], str], text: str) -> Characters:
+        try:
+            return Characters(write(text))
+        except ValueError as error:
+            raise self._fault(str(error)) from error
+
+    def _take(self, kind: str) -> str | None:
+        """The text of the next lexeme if it is of a kind, which is then behind us."""
+        if self._next is None or self._next[kind] is None:
+            return None
+        taken = self._next[kind]
+        self._advance()
+        return str(taken)
+
+    def _take_sign(self, sign: str) -> bool:
+        if self._next is None or self._next["sign"] != sign:
+            return False
+        self._advance()
+        return True
+
+    def _skip_lines(self) -> None:
+        while self._next is not None and self._next["line"] is not None:
+            self._advance()
+
+    def _advance(self) -> None:
+        self._next = None
+        while self._at < len(self._text):
+            found = _LEXEMES.match(self._text, self._at)
+            if found is None:
+                raise self._fault("not GBNF")
+            self._at = found.end()
+            if found["blank"] is None:
+                self._next = found
+                return
+
+    def _fault(self, complaint: str) -> GrammarError:
+        at = self._at if self._next is None else self._next.start()
+        line = self._text.count("\n", 0, at) + 1
+        seen = self._text[at : at + 20].split("\n")[0]
+        return GrammarError(f"GBNF grammar, line {line}: {complaint}, at {seen!r}")
