@@ -129,6 +129,14 @@ class Cache:
         except OSError:
             return None
 
+    def remember(self, repository: str, ref: str, commit: str) -> None:
+        """Write down what a branch or tag points to; a commit itself needs no word."""
+        if ref == commit:
+            return
+        path = self.repository_folder(repository) / "refs" / ref
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(commit, "utf-8")
+
     def _of_revision(
         self, repository: str, commit: str, files: list[CachedFile], before: list[CachedModel]
     ) -> Iterator[CachedModel]:

@@ -47,9 +47,11 @@ def hub_faults(repository: str) -> Iterator[None]:
 
 
 def unreachable(error: BaseException) -> UnreachableError:
-    """The network's words about a hub that does not answer."""
+    """The network's words about a host that does not answer."""
     reason = " ".join(str(error).split()) or type(error).__name__
-    return UnreachableError(f"cannot reach {constants.ENDPOINT}: {reason}")
+    request = getattr(error, "_request", None)
+    host = constants.ENDPOINT if request is None else request.url.host
+    return UnreachableError(f"no connection to {host}: {reason}")
 
 
 def http_fault(error: HfHubHTTPError, repository: str) -> HubError:

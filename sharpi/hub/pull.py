@@ -8,7 +8,7 @@ from huggingface_hub.utils import build_hf_headers
 
 from sharpi.errors import HubError
 from sharpi.hub.blobs import Blobs
-from sharpi.hub.cache import Cache
+from sharpi.hub.cache import MAIN, Cache
 from sharpi.hub.choice import choose
 from sharpi.hub.fault import UnreachableError, hub_faults
 from sharpi.hub.look_up import look_up
@@ -62,7 +62,8 @@ class Puller:
             with blobs.locked(file):
                 if not blobs.has(file):
                     self._download(blobs, remote.commit, file)
-        starts = [self._link(name, file) for file in files]
+        starts = [self._link(name.repository, remote.commit, file) for file in files]
+        self._cache.remember(name.repository, name.revision or MAIN, remote.commit)
         named = ModelName(name.repository, variant.label, name.revision)
         return Pulled(named, starts[0], self._received)
 
@@ -89,14 +90,14 @@ class Puller:
         self._received += count
         self._watcher.advance(count)
 
-    def _link(self, name: ModelName, file: RemoteFile) -> Path:
+    def _link(self, repository: str, commit: str, file: RemoteFile) -> Path:
         """Name the blob in the cache's snapshot, which is the library's own business."""
-        with hub_faults(name.repository):
+        with hub_faults(repository):
             return Path(
                 hf_hub_download(
-                    name.repository,
+                    repository,
                     file.path,
-                    revision=name.revision,
+                    revision=commit,
                     cache_dir=self._cache.folder,
                     endpoint=self._endpoint,
                 )

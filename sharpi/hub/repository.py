@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeGuard
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
+from huggingface_hub.utils import get_session
 
 from sharpi.errors import HubError
 from sharpi.hub.fault import NoRepositoryError, hub_faults
 from sharpi.hub.model_name import ModelName
+
+_MAX_CLOSE = 3
+_SEARCH_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,12 @@ def ask(api: HfApi, name: ModelName) -> RemoteRepository:
     """The files of the revision that `name` means; raises HubError, with what is close if any."""
     try:
         with hub_faults(name.repository):
-            info = api.model_info(name.repository, revision=name.revision, files_metadata=True)
+            info = api.model_info(
+                name.repository,
+                revision=name.revision,
+                files_metadata=True,
+                timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            )
     except NoRepositoryError as error:
         raise NoRepositoryError(f"{error}{_close_at_hub(api, name.repository)}") from error
     if info.sha is None:
@@ -59,9 +68,11 @@ def _is_checksum(text: object) -> TypeGuard[str]:
 
 def _close_at_hub(api: HfApi, repository: str) -> str:
     """Repositories with GGUF files that a search for the name finds; nothing if it fails."""
+    wanted = {"search": repository.split("/")[-1], "filter": "gguf", "limit": str(_MAX_CLOSE)}
+    url = f"{api.endpoint}/api/models"
     try:
-        found = api.list_models(search=repository.split("/")[-1], filter="gguf", limit=3)
-        names = [model.id for model in found]
-    except Exception:  # what comes back from a search that fails is no matter of the user's
+        found = get_session().get(url, params=wanted, timeout=_SEARCH_SECONDS).json()
+        names = [str(model["id"]) for model in found[:_MAX_CLOSE]]
+    except Exception:  # how a search fails is no matter of the user's
         return ""
     return f"; close to it: {', '.join(names)}" if names else ""

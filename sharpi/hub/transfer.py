@@ -15,7 +15,6 @@ from sharpi.hub.fault import BusyHubError, UnreachableError, hub_faults
 from sharpi.hub.partial_file import PartialFile
 
 _RANGE_BYTES = 16 << 30  # one request: content networks do not serve more than 50 GB
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _receive_range(source: Source, target: PartialFile, on_bytes: Callable[[int]
         if response.status_code != 206:  # all of it, whatever was asked for
             on_bytes(-target.received)
             target.restart()
-        for data in response.iter_bytes(_CHUNK_BYTES):
+        for data in response.iter_bytes():  # as they come: a chunk awaited whole is lost
             target.append(data)
             on_bytes(len(data))
             if target.received > target.size:
