@@ -23,3 +23,8 @@ def mask_of(ids: Iterable[int], num_tokens: int) -> TokenMask:
 def allows(mask: TokenMask, token: int) -> bool:
     """Whether a token's bit is set."""
     return bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
+
+
+def all_but(ids: Iterable[int], num_tokens: int) -> TokenMask:
+    """A mask that allows all tokens except these."""
+    return ~mask_of(ids, num_tokens)

@@ -1,0 +1,56 @@
+"""AfterTrigger: text is free until a trigger comes, as where a tool's call begins."""
+
+from collections.abc import Callable
+
+from sharpi.constraints.constraint import TokenMask
+from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.constraints.marker import MarkerWatch
+from sharpi.constraints.mask import all_but
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class AfterTrigger:
+    """From `trigger` on a new constraint of `make` holds; where that ends, text is free again.
+
+    `includes_trigger`: the grammar describes the trigger too. `is_required`: the answer cannot end
+    before the trigger came. `repeats`: without it nothing follows the end of the first grammar.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], GrammarConstraint],
+        tokenizer: Tokenizer,
+        trigger: str,
+        *,
+        includes_trigger: bool = False,
+        is_required: bool = False,
+        repeats: bool = True,
+    ) -> None:
+        self._make, self._tokenizer = make, tokenizer
+        self._trigger = MarkerWatch(tokenizer, trigger)
+        self._includes_trigger, self._repeats = includes_trigger, repeats
+        ends = tokenizer.end_ids if is_required else ()
+        self._free = all_but(ends, tokenizer.vocab_size)
+        self._inner: GrammarConstraint | None = None
+
+    def allowed(self) -> TokenMask:
+        """What the grammar allows; outside it everything that does not reach beyond a trigger."""
+        if self._inner is not None:
+            return self._inner.allowed()
+        return self._free & self._trigger.exact()
+
+    def accept(self, token: int) -> None:
+        """Goes on by a token of text or of the grammar."""
+        if self._inner is None:
+            if self._trigger.feed(token):
+                self._begin()
+            return
+        self._inner.accept(token)
+        if self._repeats and self._inner.is_finished:
+            self._inner = None
+
+    def _begin(self) -> None:
+        self._inner = self._make()
+        self._free = all_but((), self._tokenizer.vocab_size)
+        for token in self._trigger.ids if self._includes_trigger else ():
+            self._inner.accept(token)

@@ -1,0 +1,55 @@
+"""MarkerWatch: where a marker such as `</think>` ends in an answer, whatever tokens spell it."""
+
+from functools import cached_property, lru_cache
+
+from sharpi.constraints.constraint import TokenMask
+from sharpi.constraints.mask import all_but
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class MarkerWatch:
+    """Feed tokens, hear when the marker is complete."""
+
+    def __init__(self, tokenizer: Tokenizer, marker: str) -> None:
+        self._tokenizer, self._marker = tokenizer, marker
+        self._spelling = marker.encode()
+        self._num_seen = 0  # bytes of the marker at the end of the text
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The marker as tokens."""
+        token = self._tokenizer.id_of(self._marker)
+        return self._tokenizer.encode_inside(self._marker) if token is None else [token]
+
+    def feed(self, token: int) -> bool:
+        """Whether the marker is complete with this token; the watch then begins anew."""
+        text = self._spelling[: self._num_seen] + self._tokenizer.token_bytes(token)
+        is_complete = self._spelling in text
+        self._num_seen = 0 if is_complete else _overlap(text, self._spelling)
+        return is_complete
+
+    def exact(self) -> TokenMask:
+        """Tokens that do not reach beyond the marker: what follows it is another's to decide.
+
+        A marker that is a token of its own is not looked for in others.
+        """
+        if len(self.ids) == 1:
+            return all_but((), self._tokenizer.vocab_size)
+        return _exact(self._tokenizer, self._spelling, self._num_seen)
+
+
+@lru_cache(maxsize=256)
+def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
+    """Looks through the vocabulary once for each place that a text may have come to."""
+    too_long = []
+    for token in range(tokenizer.vocab_size):
+        text = marker[:num_seen] + tokenizer.token_bytes(token)
+        if marker in text and not text.endswith(marker):
+            too_long.append(token)
+    return all_but(too_long, tokenizer.vocab_size)
+
+
+def _overlap(text: bytes, marker: bytes) -> int:
+    """Length of the text's end that begins the marker."""
+    longest = min(len(text), len(marker) - 1)
+    return next((n for n in range(longest, 0, -1) if marker.startswith(text[-n:])), 0)

@@ -1,0 +1,54 @@
+"""ReasoningBudget: a model's reasoning is closed after so many tokens."""
+
+from typing import Literal
+
+from sharpi.constraints.constraint import TokenMask
+from sharpi.constraints.marker import MarkerWatch
+from sharpi.constraints.mask import mask_of
+from sharpi.tokenizer.reasoning import ReasoningMarkers
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class ReasoningBudget:
+    """Lets everything come until `budget` tokens of reasoning did; then its closing marker must.
+
+    Reasoning stands at the beginning of an answer or nowhere: markers in the answer itself are
+    text. `starts_inside`: the prompt has opened it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, markers: ReasoningMarkers, budget: int, starts_inside: bool
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._opening = markers.opening.encode()
+        self._closing = MarkerWatch(tokenizer, markers.closing)
+        self._stage: Literal["before", "inside", "after"] = "inside" if starts_inside else "before"
+        self._left = budget
+        self._start = b""
+        self._forced: list[int] = []
+
+    def allowed(self) -> TokenMask | None:
+        """The next token of the closing marker where the budget is spent; else None, all."""
+        if self._stage != "inside" or self._left > 0:
+            return None
+        if not self._forced:
+            self._forced = list(self._closing.ids)
+        return mask_of(self._forced[:1], self._tokenizer.vocab_size)
+
+    def accept(self, token: int) -> None:
+        """Counts a token of reasoning."""
+        if self._stage == "before":
+            self._begin(self._tokenizer.token_bytes(token))
+        elif self._stage == "inside":
+            self._left -= 1
+            self._forced = self._forced[1:]
+            if self._closing.feed(token):
+                self._stage = "after"
+
+    def _begin(self, data: bytes) -> None:
+        """Blanks, then the opening marker or the answer."""
+        self._start = (self._start + data).lstrip()
+        if self._start.startswith(self._opening):
+            self._stage = "inside"
+        elif not self._opening.startswith(self._start):
+            self._stage = "after"
