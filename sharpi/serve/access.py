@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 from sharpi.serve.errors import ApiError
 
+PAGE_FOLDER = "/page/"
+
 _PUBLIC_PATHS = ("/", "/health", "/favicon.ico")
-_PUBLIC_FOLDER = "/page/"
 _LOOPBACK_NAMES = ("localhost", "::1")
 
 
@@ -81,7 +82,7 @@ def _given_key(headers: Mapping[str, str]) -> str:
 
 
 def _is_public(path: str) -> bool:
-    return path in _PUBLIC_PATHS or path.startswith(_PUBLIC_FOLDER)
+    return path in _PUBLIC_PATHS or path.startswith(PAGE_FOLDER)
 
 
 def _host_name(host: str) -> str:

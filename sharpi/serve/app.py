@@ -9,14 +9,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from sharpi.serve import api_routes, status_routes, token_routes
-from sharpi.serve.access import Access
+from sharpi.serve.access import PAGE_FOLDER, Access
 from sharpi.serve.errors import ApiError, error_response
 from sharpi.serve.gate import Gate, GateLimits
+from sharpi.serve.live_experts import live_experts_route
 from sharpi.serve.model_host import ModelHost
+from sharpi.serve.page_files import page_routes
 
 
 def log_line(text: str) -> None:
@@ -53,20 +55,22 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
     return CORSMiddleware(gate, settings.origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _routes(host: ModelHost) -> list[BaseRoute]:
+def _routes(host: ModelHost) -> list[Route]:
     return [
         *status_routes.routes(host),
         *token_routes.routes(host),
         *api_routes.routes(host),
+        live_experts_route(host),
+        *page_routes(),
     ]
 
 
-def _route_of(routes: Sequence[BaseRoute], scope: Scope) -> str:
+def _route_of(routes: Sequence[Route], scope: Scope) -> str:
     """The path as it is declared: what clients send would be labels without number."""
-    for route in routes:
-        if route.matches(scope)[0] is not Match.NONE:
-            return route.path if isinstance(route, Route) else "page"
-    return "other"
+    if scope["path"].startswith(PAGE_FOLDER):
+        return PAGE_FOLDER
+    found = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
+    return next((route.path for route in found), "other")
 
 
 def _refuse(request: Request, error: Exception) -> Response:

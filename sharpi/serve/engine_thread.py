@@ -40,7 +40,7 @@ class EngineThread:
         self._idle_seconds, self._tell = idle_seconds, tell
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
-        self._is_closing = False
+        self._is_closing = self._has_ended = False
         self._tickets: dict[Answer, Ticket] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
@@ -97,8 +97,11 @@ class EngineThread:
 
     def _order(self, order: Callable[[], None]) -> None:
         with self._wake:
-            self._orders.append(order)
-            self._wake.notify()
+            if not self._has_ended:
+                self._orders.append(order)
+                self._wake.notify()
+                return
+        order()
 
     def _run(self) -> None:
         while not self._is_closing:
@@ -106,6 +109,8 @@ class EngineThread:
             if not self._step():
                 self._rest()
         self._unload(Ending("cancelled"))
+        with self._wake:
+            self._has_ended = True
         self._carry_out_orders()
 
     def _carry_out_orders(self) -> None:

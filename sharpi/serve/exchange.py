@@ -5,7 +5,6 @@ an answer's work ends with it, streaming or not.
 """
 
 import asyncio
-import contextlib
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -61,7 +60,8 @@ class Exchange:
 
 
 async def _ended(task: "asyncio.Future[None]") -> None:
-    """Cancels what still runs, and waits until its generators are closed; what failed is known."""
+    """Cancels what still runs, and waits until its generators are closed."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()  # is raised elsewhere or of no interest; else asyncio would complain

@@ -1,14 +1,20 @@
 """Loaded: a model that is in memory now, and what schedules its answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from sharpi.engine.engine import Engine
 from sharpi.serve.serial_scheduler import SerialScheduler as Scheduler
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """To be stepped and asked on the engine's thread alone."""
+    """To be stepped and asked on the engine's thread alone.
+
+    `companions`, by their type: what requests make of the model once and want again. They go with
+    it: what outlives an unloaded model keeps its file mapped.
+    """
 
     engine: Engine
     scheduler: Scheduler
+    companions: dict[type, Any] = field(default_factory=dict)

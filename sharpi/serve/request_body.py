@@ -25,7 +25,7 @@ async def read_body(
     more = True
     while more:
         if len(body) > max_bytes or (length.isdecimal() and int(length) > max_bytes):
-            await _discard(receive)
+            await _discard(receive, patience_seconds)
             limit = format_bytes(max_bytes)
             message = f"the request is longer than {limit}"
             raise ApiError(413, message, "request_too_large", headers=_LAST)
@@ -45,12 +45,12 @@ async def _next_chunk(receive: Receive, patience_seconds: float) -> tuple[bytes,
     return event.get("body", b""), event.get("more_body", False)
 
 
-async def _discard(receive: Receive) -> None:
+async def _discard(receive: Receive, patience_seconds: float) -> None:
     """Reads on for a moment: many clients look for a response only once they have sent all."""
     more = True
     try:
-        async with asyncio.timeout(_DISCARD_SECONDS):
+        async with asyncio.timeout(min(_DISCARD_SECONDS, patience_seconds)):
             while more:
-                _, more = await _next_chunk(receive, _DISCARD_SECONDS)
+                _, more = await _next_chunk(receive, patience_seconds)
     except (TimeoutError, ApiError):
         return

@@ -1,0 +1,291 @@
+"""The model as requests see it: answers, limits, idling, failures, and the end."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharpi.config import GenerationRequest, RunConfig, SamplingParams
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.piece import Ending, Piece
+from sharpi.errors import ContextFullError, ModelFileError
+from sharpi.resources import demo_model
+from sharpi.serve.errors import ApiError
+from sharpi.serve.model_host import HostSettings, ModelHost
+
+pytestmark = pytest.mark.native
+
+GREEDY = GenerationRequest(max_tokens=8, sampling=SamplingParams(temperature=0))
+LONG = GenerationRequest(max_tokens=400, ignore_end=True, sampling=SamplingParams(temperature=0))
+
+
+def load() -> Engine:
+    return load_engine(RunConfig(demo_model(), num_parallel=2))
+
+
+@pytest.fixture
+def make_host() -> Iterator[Callable[..., ModelHost]]:
+    hosts: list[ModelHost] = []
+
+    def make(load: Callable[[], Engine] = load, **settings: Any) -> ModelHost:
+        given = {"max_parallel": 2, "max_waiting": 2} | settings
+        hosts.append(ModelHost(load, HostSettings("demo", **given)))
+        hosts[-1].start()
+        return hosts[-1]
+
+    yield make
+    for host in hosts:
+        host.close()
+
+
+def run(test: Awaitable[Any]) -> Any:
+    async def limited() -> Any:
+        return await asyncio.wait_for(test, 30)
+
+    return asyncio.run(limited())
+
+
+async def ids_of(host: ModelHost, text: str = "Once upon a time") -> list[int]:
+    tokenizer = (await host.ready()).engine.tokenizer
+    return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)
+
+
+async def answer(host: ModelHost, request: GenerationRequest = GREEDY) -> tuple[str, Ending]:
+    items = [item async for item in host.answer(await ids_of(host), request)]
+    ending = items.pop()
+    assert isinstance(ending, Ending)
+    return "".join(item.text for item in items if isinstance(item, Piece)), ending
+
+
+async def num_busy(host: ModelHost) -> int:
+    return await host.look(lambda m: m.scheduler.num_running + m.scheduler.num_waiting) or 0
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + 5
+    while not await holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+def slow_down(host: ModelHost, seconds: float) -> None:
+    loaded = host._thread.loaded
+    assert loaded is not None
+    scheduler: Any = loaded.scheduler
+    step = scheduler.step
+
+    def slow_step() -> bool:
+        time.sleep(seconds)
+        return bool(step())
+
+    scheduler.step = slow_step
+
+
+def test_an_answer(make_host: Callable[..., ModelHost]) -> None:
+    text, ending = run(answer(make_host()))
+    with load() as engine:
+        ids = engine.tokenizer.encode("Once upon a time", add_bos=True, parse_special=True)
+        alone = "".join(engine.session().generate(ids, GREEDY))
+    assert text == alone
+    assert ending.reason == "length"
+
+
+def test_answers_in_company_are_those_alone(make_host: Callable[..., ModelHost]) -> None:
+    host = make_host()
+
+    async def test() -> None:
+        alone, _ = await answer(host, LONG)
+        together = await asyncio.gather(*(answer(host, LONG) for _ in range(4)))
+        assert [text for text, _ in together] == [alone] * 4
+
+    run(test())
+
+
+class TestLimits:
+    def test_too_many_are_refused_and_the_others_answered(
+        self, make_host: Callable[..., ModelHost]
+    ) -> None:
+        host = make_host()
+
+        async def test() -> None:
+            results = await asyncio.gather(
+                *(answer(host) for _ in range(7)), return_exceptions=True
+            )
+            refused = [each for each in results if isinstance(each, ApiError)]
+            assert [error.status for error in refused] == [429] * 3
+            assert len({each[0] for each in results if isinstance(each, tuple)}) == 1
+            await answer(host)
+
+        run(test())
+
+    def test_a_prompt_that_does_not_fit(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host()
+
+        async def test() -> None:
+            with pytest.raises(ContextFullError):
+                await anext(host.answer([1] * 1000, GREEDY))
+            assert (await answer(host))[1].reason == "length"
+
+        run(test())
+
+    def test_models_have_names(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host(aliases=("other",))
+        host.require_model("demo")
+        host.require_model("other")
+        with pytest.raises(ApiError, match="'third' is not here"):
+            host.require_model("third")
+
+
+class TestCancelling:
+    def test_closing_ends_the_work(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host()
+
+        async def test() -> None:
+            slow_down(host, 0.02)
+            items = host.answer(await ids_of(host), LONG)
+            await anext(items)
+            assert await num_busy(host) == 1
+            await items.aclose()
+            await until(lambda: _none_busy(host))
+
+        run(test())
+
+    def test_so_does_cancelling_who_waits(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host()
+
+        async def test() -> None:
+            slow_down(host, 0.02)
+            tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
+            await asyncio.sleep(0.1)
+            for task in tasks:
+                task.cancel()
+            await until(lambda: _none_busy(host))
+            assert (await answer(host))[1].reason == "length"
+
+        run(test())
+
+    def test_cutting_gives_every_answer_an_end(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host()
+
+        async def test() -> None:
+            slow_down(host, 0.02)
+            tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
+            await asyncio.sleep(0.2)
+            host.cut()
+            endings = [ending for _, ending in await asyncio.gather(*tasks)]
+            assert [ending.reason for ending in endings] == ["cancelled"] * 4
+            with pytest.raises(ApiError, match="stopping"):
+                await answer(host)
+
+        run(test())
+
+
+async def _none_busy(host: ModelHost) -> bool:
+    return await num_busy(host) == 0
+
+
+class TestIdling:
+    def test_memory_and_file_are_given_back_and_come_again(
+        self, make_host: Callable[..., ModelHost]
+    ) -> None:
+        host = make_host(idle_seconds=0.2)
+
+        async def test() -> None:
+            text, _ = await answer(host)
+            assert num_mappings() > 0
+            await until(lambda: _is_idle(host))
+            assert (host.state, num_mappings()) == ("idle", 0)
+            assert await host.look(lambda model: model) is None
+            again = await asyncio.gather(*(answer(host) for _ in range(3)))
+            assert [each for each, _ in again] == [text] * 3
+            assert host.state == "loaded"
+
+        run(test())
+
+    def test_not_while_an_answer_is_under_way(self, make_host: Callable[..., ModelHost]) -> None:
+        host = make_host(idle_seconds=0.05)
+
+        async def test() -> None:
+            slow_down(host, 0.1)
+            assert (await answer(host))[1].reason == "length"
+
+        run(test())
+
+    def test_a_load_that_fails_is_an_error_and_the_next_may_work(
+        self, make_host: Callable[..., ModelHost]
+    ) -> None:
+        fails: list[bool] = []
+
+        def sometimes() -> Engine:
+            if fails:
+                raise ModelFileError("the file is gone")
+            return load()
+
+        host = make_host(sometimes, idle_seconds=0.1)
+
+        async def test() -> None:
+            await until(lambda: _is_idle(host))
+            fails.append(True)
+            with pytest.raises(ModelFileError):
+                await host.ready()
+            with pytest.raises(ModelFileError):
+                await anext(host.answer([1, 2], GREEDY))
+            fails.clear()
+            assert (await answer(host))[1].reason == "length"
+
+        run(test())
+
+
+async def _is_idle(host: ModelHost) -> bool:
+    return host.state == "idle"
+
+
+def num_mappings() -> int:
+    """Of the model's file, by this process."""
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    return sum(demo_model().name in line for line in lines)
+
+
+def test_a_step_that_fails_costs_its_answers_and_no_more(
+    make_host: Callable[..., ModelHost],
+) -> None:
+    host = make_host()
+
+    async def test() -> None:
+        loaded = await host.ready()
+        scheduler: Any = loaded.scheduler
+
+        def fail() -> bool:
+            raise ValueError("bug")
+
+        items = host.answer(await ids_of(host), LONG)
+        await anext(items)
+        scheduler.step = fail
+        rest = [item async for item in items]
+        assert isinstance(rest[-1], Ending)
+        assert rest[-1].reason == "error"
+        assert (await answer(host))[1].reason == "length"
+
+    run(test())
+
+
+def test_a_first_load_that_fails_is_raised_and_ends_the_thread() -> None:
+    def fail() -> Engine:
+        raise ModelFileError("no such file")
+
+    host = ModelHost(fail, HostSettings("demo"))
+    with pytest.raises(ModelFileError):
+        host.start()
+    assert not host._thread._thread.is_alive()
+
+
+def test_closing_twice_is_closing_once(make_host: Callable[..., ModelHost]) -> None:
+    host = make_host()
+    host.close()
+    host.close()
+    with pytest.raises(ApiError, match="stopping"):
+        host._thread.load().result(5)
