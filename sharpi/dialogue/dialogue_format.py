@@ -55,13 +55,7 @@ class DialogueFormat:
         """
         shown = () if choice is not None and choice.mode == "none" else tools
         instruction = "" if self._habits.shows_tools else self._instruction(shown)
-        prepared = prepare(
-            messages,
-            self._habits,
-            self.form,
-            instruction=instruction,
-            knows_developer="developer" in self._chat_format.source,
-        )
+        prepared = prepare(messages, self._habits, self.form, instruction)
         thinking = {} if enable_thinking is None else {"thinking": enable_thinking}
         return self._chat_format.render(
             prepared,

@@ -94,7 +94,7 @@ def _object_text(text: str) -> str | None:
         if isinstance(value, str):
             text = value
             value = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if value is None:
         return "{}"

@@ -49,6 +49,7 @@ def _read_reasoning(source: Source, markers: ReasoningMarkers, starts_inside: bo
     is_inside = starts_inside
     while True:
         if is_inside:
+            yield Reasoning("")
             yield from source.pass_until((markers.closing,), Reasoning)
         start = source.at
         yield from source.skip_blanks()

@@ -62,7 +62,7 @@ def _calls_of(text: str) -> list[tuple[str, str]] | None:
 
 
 def _call_of(node: ast.expr) -> tuple[str, str]:
-    if not isinstance(node, ast.Call) or node.args:
+    if not isinstance(node, ast.Call) or node.args or any(k.arg is None for k in node.keywords):
         raise ValueError("no call with named arguments")
     arguments: dict[str, Any] = {
         str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords

@@ -40,8 +40,9 @@ class Spacing:
         text = self._joined(event)
         shown = text.rstrip()
         self._held = text[len(shown) :]
-        if shown:
+        if shown or kind is Reasoning:
             self._last = kind
+        if shown:
             self._shown.add(kind)
             yield kind(shown)
 

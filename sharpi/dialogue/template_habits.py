@@ -45,19 +45,27 @@ class CallHabits:
 
 @dataclass(frozen=True, slots=True)
 class TemplateHabits:
-    """What a template shows; `calls` None: no calls, and no results of tools either."""
+    """What a template shows; `calls` None: no calls, and no results of tools either.
+
+    `knows_developer`: it tells that role from the system's. `thinks_aside`: reasoning is `thinking`
+    to it, and not to stand beside both content and calls.
+    """
 
     shows_system: bool
     shows_tools: bool
+    knows_developer: bool
+    thinks_aside: bool
     calls: CallHabits | None
 
 
 def observe(chat_format: ChatFormat) -> TemplateHabits:
     """The habits of a template."""
-    system = {"role": "system", "content": _SYSTEM}
+    system, source = {"role": "system", "content": _SYSTEM}, chat_format.source
     return TemplateHabits(
         shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
         shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
+        knows_developer="developer" in source,
+        thinks_aside="message.thinking" in source and "reasoning_content" not in source,
         calls=_call_habits(chat_format),
     )
 

@@ -1,0 +1,99 @@
+"""Calls and results in messages, in the form that a chat template takes."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sharpi.dialogue.template_habits import CallHabits
+from sharpi.errors import TemplateError
+
+Message = dict[str, Any]
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NUM_DIGITS = 9
+
+
+def formed(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
+    """Messages with results named and arguments parsed; split where a call needs its own."""
+    for message in _split(_named(messages)) if habits.one_each else _named(messages):
+        yield _formed(message, habits)
+
+
+def _named(messages: Iterable[Message]) -> Iterator[Message]:
+    """Results with the name of the tool they are from."""
+    names: dict[Any, str] = {}
+    for message in messages:
+        names.update((call.get("id"), name_of(call)) for call in message.get("tool_calls", ()))
+        if message.get("role") == "tool" and "name" not in message:
+            message = {**message, "name": names.get(message.get("tool_call_id"), "")}
+        yield message
+
+
+def _split(messages: Iterable[Message]) -> Iterator[Message]:
+    """One call in a message: the others wait until a result is theirs, or something else comes."""
+    waiting: list[Message] = []
+    for message in messages:
+        ready = _due(message, waiting)
+        waiting = [call for call in waiting if call not in ready]
+        yield from ready
+        calls = message.get("tool_calls", [])
+        yield {**message, "tool_calls": calls[:1]} if calls else message
+        waiting += [{"role": "assistant", "content": "", "tool_calls": [c]} for c in calls[1:]]
+    yield from waiting
+
+
+def _due(message: Message, waiting: list[Message]) -> list[Message]:
+    """Of the calls that wait, those that come before this message."""
+    if message.get("role") != "tool":
+        return waiting
+    answered = message.get("tool_call_id")
+    return [call for call in waiting if call["tool_calls"][0].get("id") == answered]
+
+
+def _formed(message: Message, habits: CallHabits) -> Message:
+    if message.get("role") == "tool" and habits.short_ids:
+        return {**message, "tool_call_id": _short(message.get("tool_call_id"))}
+    if not message.get("tool_calls"):
+        return message
+    calls = [_formed_call(call, habits) for call in message["tool_calls"]]
+    content = message["content"] or habits.empty_content
+    return {**message, "content": content, "tool_calls": calls}
+
+
+def _formed_call(call: Mapping[str, Any], habits: CallHabits) -> Message:
+    arguments: Any = arguments_of(call)
+    if habits.as_text:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    function = {"name": name_of(call), "arguments": arguments}
+    call_id = call.get("id", "")
+    return {
+        "id": _short(call_id) if habits.short_ids else call_id,
+        "type": "function",
+        "function": function,
+    }
+
+
+def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call's arguments as an object; raises TemplateError where they are none."""
+    value = call.get("function", {}).get("arguments") or {}
+    try:
+        parsed = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, Mapping):
+        raise TemplateError(f"the arguments of a call of {name_of(call)!r} are no JSON object")
+    return parsed
+
+
+def name_of(call: Mapping[str, Any]) -> str:
+    """The tool that a call is of."""
+    return str(call.get("function", {}).get("name", ""))
+
+
+def _short(call_id: Any) -> str:
+    """Nine letters and digits; the same for the same id."""
+    text = str(call_id)
+    if len(text) == _NUM_DIGITS and text.isalnum():
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
+    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_NUM_DIGITS])

@@ -1,0 +1,133 @@
+"""Qwen3-Coder and GLM: bare values, typed by the tool's schema."""
+
+import json
+
+import pytest
+from answers import TOOLS, is_accepted, read, small_tokenizer
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.glm import Glm
+from sharpi.dialogue.qwen_coder import QwenCoder
+from sharpi.dialogue.tools import Tool
+from sharpi.dialogue.typed_value import json_text
+
+CODER = """\
+<tool_call>
+<function=get_weather>
+<parameter=city>
+New
+York
+</parameter>
+<parameter=days>
+3
+</parameter>
+</function>
+</tool_call>"""
+GLM = """\
+<tool_call>get_weather
+<arg_key>city</arg_key>
+<arg_value>New
+York</arg_value>
+<arg_key>days</arg_key>
+<arg_value>3</arg_value>
+</tool_call>"""
+EVENT = ("call", "get_weather", '{"city": "New\\nYork", "days": 3}')
+
+
+@pytest.mark.parametrize(
+    "text", [CODER, CODER.removeprefix("<tool_call>\n"), CODER.replace("\n</tool_call>", "")]
+)
+def test_qwen_coder(text: str) -> None:
+    assert read(QwenCoder(), f"Look:\n\n{text}") == [("text", "Look:"), EVENT]
+
+
+def test_qwen_coder_falls_back_on_json() -> None:
+    text = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    assert read(QwenCoder(), text) == [("call", "get_time", "{}")]
+
+
+def test_qwen_coder_keeps_code_as_it_is() -> None:
+    code = '\n  if a < b:\n    print("</p>")\n'
+    text = f"<tool_call><function=get_weather><parameter=city>\n{code}\n</parameter></function>"
+    assert json.loads(read(QwenCoder(), text)[0][2]) == {"city": code}
+
+
+def test_functions_that_were_not_given_need_the_outer_tag() -> None:
+    text = "Write <function=name> so."
+    assert read(QwenCoder(), text) == [("text", text)]
+
+
+@pytest.mark.parametrize("text", [GLM, GLM.replace(">\n<", "><")])
+def test_glm(text: str) -> None:
+    assert read(Glm(), f"{text}\n{text}") == [EVENT, EVENT]
+
+
+def test_glm_without_arguments() -> None:
+    for text in ("<tool_call>get_time</tool_call>", "<tool_call>get_time\n</tool_call>"):
+        assert read(Glm(), text) == [("call", "get_time", "{}")]
+
+
+@pytest.mark.parametrize("text", ["<tool_call>two words</tool_call>", "<tool_call>\n</tool_call>"])
+def test_glm_text(text: str) -> None:
+    assert read(Glm(), text) == [("text", text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("3", {"type": "string"}, "3"),
+        ("3", {"type": "integer"}, 3),
+        (" 3.5\n", {"type": "number"}, 3.5),
+        ("three", {"type": "integer"}, "three"),
+        ("True", {"type": "boolean"}, True),
+        ("null", {"type": ["string", "null"]}, None),
+        ("nil", {"type": ["string", "null"]}, "nil"),
+        ('{"a": [1]}', {"type": "object"}, {"a": [1]}),
+        ("7", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, 7),
+        ("7", {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "7"),
+        ("1", {"enum": ["1", "2"]}, "1"),
+        ("1", {"enum": [1, 2]}, 1),
+        ("[1, 2]", {}, [1, 2]),
+        ("NaN", {}, "NaN"),
+        ("[" * 100_000, {}, "[" * 100_000),
+    ],
+)
+def test_values_by_their_schema(text: str, schema: dict, value: object) -> None:
+    assert json.loads(json_text(text, schema)) == value
+
+
+REFERRING = Tool(
+    "plan",
+    "",
+    {
+        "type": "object",
+        "properties": {"step": {"$ref": "#/$defs/step"}, "note": {"$ref": "#/$defs/text"}},
+        "required": ["step"],
+        "$defs": {
+            "step": {"type": "object", "properties": {"to": {"$ref": "#/$defs/text"}}},
+            "text": {"type": "string"},
+        },
+    },
+)
+
+
+def test_references_in_a_schema() -> None:
+    text = (
+        "<tool_call>plan\n<arg_key>step</arg_key><arg_value>{}</arg_value>"
+        "<arg_key>note</arg_key><arg_value>{}</arg_value></tool_call>"
+    )
+    (event,) = read(Glm(), text, tools=[REFERRING])
+    assert event == ("call", "plan", '{"step": {}, "note": "{}"}')
+    tokenizer = small_tokenizer()
+    grammar = CallGrammar(tokenizer, Glm().marks)
+    lark = grammar.text(Glm().expression(grammar, [REFERRING], False))
+    assert is_accepted(tokenizer, lark, Glm().write([("plan", {"step": {"to": "x"}})]))
+    assert not is_accepted(tokenizer, lark, Glm().write([("plan", {"step": "x"})]))
+
+
+def test_grammar_keeps_strings_free() -> None:
+    tokenizer = small_tokenizer(shown=QwenCoder().marks)
+    grammar = CallGrammar(tokenizer, QwenCoder().marks)
+    lark = grammar.text(QwenCoder().expression(grammar, TOOLS, False))
+    call = ("get_weather", {"city": 'def f():\n\treturn "<b>" # </param\n', "days": 2})
+    assert is_accepted(tokenizer, lark, QwenCoder().write([call]))
