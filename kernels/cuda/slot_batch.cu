@@ -1,0 +1,113 @@
+// A batch's experts of a layer: each distinct one is an access; free slots are taken by those that
+// are worth most at the batch's end, and nothing is evicted. One block.
+#include "slot_rules.cuh"
+
+namespace sharpi {
+
+constexpr int kBatchMemory = 64;  // the last tokens of a batch teach a policy, not those before
+
+// How often each expert is used, (experts,) in shared memory.
+__device__ __forceinline__ void count_uses(const int* ids, int num_items, int* times, int experts) {
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) times[e] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < num_items; i += blockDim.x) atomicAdd(&times[ids[i]], 1);
+  __syncthreads();
+}
+
+__device__ __forceinline__ void look_up_batch(const Slots& s, const int* times) {
+  const int clock = s.head->clock + 1;
+  int accesses = 0, hits = 0;
+  for (int base = 0; base < s.experts; base += blockDim.x) {
+    const int e = base + int(threadIdx.x);
+    const bool is_used = e < s.experts && times[e] > 0;
+    accesses += __syncthreads_count(is_used);
+    hits += __syncthreads_count(is_used && s.resident(e));
+    if (is_used) s.last_used[e] = s.stamp[e] = clock, s.uses[e] += times[e];
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    s.head->clock = clock;
+    s.head->counts[kAccesses] += accesses;
+    s.head->counts[kHits] += hits;
+    s.head->counts[kEarlyWasted] += s.head->num_early;
+    s.head->num_early = s.head->num_guesses = 0;
+  }
+  __syncthreads();
+}
+
+// slru: the last tokens one by one. For the first warp.
+__device__ __forceinline__ void touch_frequency(const Slots& s, const int* ids, int tokens,
+                                                int used) {
+  const int lane = threadIdx.x;
+  for (int t = max(0, tokens - kBatchMemory); t < tokens; t++) {
+    grow_weight(s);
+    const int e = lane < used ? ids[size_t(t) * used + lane] : 0;
+    if (lane < used) s.frequency[e] = add_as_cpu(s.frequency[e], s.head->weight);
+    __syncwarp();
+  }
+}
+
+// What an expert is worth, or kNobody where it may not take a slot.
+__device__ __forceinline__ int worth(const Policy& p, int e, int times) {
+  const bool may = times > 0 && !p.s.resident(e) && (p.kind != kStatic || p.s.pinned(e));
+  if (!may) return kNobody;
+  if (p.kind == kStatic) return 0;
+  return key_of(p.kind == kSlru ? p.s.frequency[e] : __int2float_rn(p.s.uses[e]));
+}
+
+// The experts that take the free slots, best first, into `chosen`; all threads.
+__device__ __forceinline__ void choose(const Policy& p, const int* times, int* keys, int* chosen) {
+  const int experts = p.s.experts, free_slots = p.s.head->num_slots - p.s.head->num_resident;
+  for (int e = threadIdx.x; e < experts; e += blockDim.x)
+    keys[e] = worth(p, e, times[e]), chosen[e] = -1;
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) {
+    if (keys[e] == kNobody) continue;
+    int place = 0;
+    for (int other = 0; other < experts; other++) {
+      const bool is_better = keys[other] > keys[e] || (keys[other] == keys[e] && other < e);
+      place += keys[other] != kNobody && is_better;
+    }
+    if (place < free_slots) chosen[place] = e;
+  }
+  __syncthreads();
+}
+
+}  // namespace sharpi
+
+// state: of the layer; ids (tokens, used), distinct in a row; loads: room for all slots; routes of
+// the batch's last tokens, up to 64, into `remembered` (64, used), unless null. One block.
+KERNEL __launch_bounds__(256)
+    slot_batch(int* state, const int* ids, int* loads, int* remembered, uint64_t* first,
+               const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,
+               uint64_t* third, const uint64_t* where_third, int experts, int tokens, int used,
+               int num_slots, int num_early, int num_staging, int kind) {
+  using namespace sharpi;
+  __align__(16) __shared__ int words[kMaxStateWords];
+  __shared__ int times[kMaxExperts], keys[kMaxExperts], chosen[kMaxExperts];
+  copy_state(state, words, experts);
+  __syncthreads();
+  Policy policy = {Slots(words, experts),
+                   {experts, num_slots, num_early, num_staging},
+                   {first, second, third, where_first, where_second, where_third},
+                   {loads},
+                   kind,
+                   0,
+                   kNoClock,
+                   nullptr};
+  if (threadIdx.x < kWarp) send_home(policy.s, policy.tables);
+  count_uses(ids, tokens * used, times, experts);
+  look_up_batch(policy.s, times);
+  const int skipped = max(0, tokens - kBatchMemory) * used;
+  for (int i = threadIdx.x; remembered && i < tokens * used - skipped; i += blockDim.x)
+    remembered[i] = ids[skipped + i];
+  if (kind == kSlru && threadIdx.x < kWarp) touch_frequency(policy.s, ids, tokens, used);
+  __syncthreads();
+  choose(policy, times, keys, chosen);
+  if (threadIdx.x < kWarp) {
+    for (int i = 0; i < experts && chosen[i] >= 0; i++) policy.insert(chosen[i], -1);
+    if (threadIdx.x == 0) loads[0] = loads[1] = policy.num_loads;
+  }
+  __syncthreads();
+  copy_state(words, state, experts);
+}

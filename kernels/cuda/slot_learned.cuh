@@ -1,0 +1,114 @@
+// The map of learned-keep, as sharpi/experts/learned_map.py defines it: from the experts just used,
+// in this layer, its neighbours and the last layers, to a score for each expert.
+//
+// A thread has whole columns of it, an expert's each, so that nothing here needs a barrier.
+#pragma once
+#include "slot_floats.cuh"
+
+namespace sharpi {
+
+constexpr int kRanks = 4, kNear = 3, kLastLayers = 4, kSources = kNear + kLastLayers;
+constexpr int kInputs = kSources * kRanks, kInputWords = 32;
+
+// One layer's, in memory: bias and scores (experts,), the inputs that the scores came of and
+// whether there are such, weights (kSources * experts, experts).
+struct LearnedMap {
+  int experts;
+  float *bias, *scores;
+  int* inputs;
+  float* weights;
+
+  __device__ LearnedMap(float* words, int experts)
+      : experts(experts),
+        bias(words),
+        scores(words + experts),
+        inputs((int*)(words + 2 * experts)),
+        weights(words + 2 * experts + kInputWords) {}
+
+  __device__ __forceinline__ int& is_scored() const { return inputs[kInputs]; }
+};
+
+// The layer that source `s` of a layer is about; it may be none of the model's.
+__device__ __forceinline__ int layer_of_source(int s, int layer, int num_layers) {
+  if (s >= kNear) return num_layers - kLastLayers + s - kNear;
+  return s == 0 ? layer : s == 1 ? layer - 1 : layer + 1;
+}
+
+// A row of the map, or -1 where nothing is known.
+__device__ __forceinline__ int row_of(int s, int expert, int experts) {
+  return expert < 0 ? -1 : s * experts + expert;
+}
+
+__device__ __forceinline__ float rank_weight(int input) {
+  return __fdiv_rn(1.f, __int2float_rn(input % kRanks + 1));
+}
+
+__device__ __forceinline__ float clipped(float x) {
+  return __float_as_int(x) <= 0 ? 0.f : __float_as_int(x) >= __float_as_int(1.f) ? 1.f : x;
+}
+
+// Weights of an expert's column that are read together: memory is far.
+constexpr int kAtOnce = kInputs / 2;
+
+// Those of `inputs` from `first` on; 0 where nothing is known.
+__device__ __forceinline__ void read_column(const float* column, int experts, const int* inputs,
+                                            int first, float (&weights)[kAtOnce]) {
+#pragma unroll
+  for (int i = 0; i < kAtOnce; i++) {
+    const int row = inputs[first + i];
+    weights[i] = row < 0 ? 0.f : column[size_t(row) * experts];
+  }
+}
+
+__device__ __forceinline__ float score_column(const float* column, int experts, const int* inputs,
+                                              float bias) {
+  float score = bias, weights[kAtOnce];
+#pragma unroll 1
+  for (int first = 0; first < kInputs; first += kAtOnce) {
+    read_column(column, experts, inputs, first, weights);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++)
+      if (inputs[first + i] >= 0)
+        score = add_as_cpu(score, mul_as_cpu(rank_weight(first + i), weights[i]));
+  }
+  return score;
+}
+
+__device__ __forceinline__ void teach_column(float* column, int experts, const int* inputs,
+                                             float rate, float error) {
+  float weights[kAtOnce];
+#pragma unroll 1
+  for (int first = 0; first < kInputs; first += kAtOnce) {
+    read_column(column, experts, inputs, first, weights);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++) {
+      const int row = inputs[first + i];
+      const float step = mul_as_cpu(mul_as_cpu(rate, rank_weight(first + i)), error);
+      if (row >= 0) column[size_t(row) * experts] = add_as_cpu(weights[i], step);
+    }
+  }
+}
+
+// The expert's new score from `inputs`. If the one before came of `inputs_before`, it is learned
+// from. Both lists are (kInputs,) in shared memory.
+__device__ __forceinline__ float step_map(const LearnedMap& map, int expert, const int* inputs,
+                                          const int* inputs_before, bool is_scored, bool is_used,
+                                          float rate) {
+  float* column = map.weights + expert;
+  const float bias = map.bias[expert], before = map.scores[expert];
+  const float score = score_column(column, map.experts, inputs, bias);
+  map.scores[expert] = score;
+  if (!is_scored) return score;
+  const float error = sub_as_cpu(is_used ? 1.f : mul_as_cpu(0.8f, clipped(score)), before);
+  map.bias[expert] = add_as_cpu(bias, mul_as_cpu(0.003f, error));
+  teach_column(column, map.experts, inputs_before, rate, error);
+  return score;
+}
+
+__device__ __forceinline__ bool is_among(const int* ids, int count, int expert) {
+  bool found = false;
+  for (int i = 0; i < count; i++) found |= ids[i] == expert;
+  return found;
+}
+
+}  // namespace sharpi

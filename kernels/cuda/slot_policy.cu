@@ -1,0 +1,188 @@
+// A token's experts of a layer: which have a slot, which get one, and from where the others are
+// read. One block; its first warp decides.
+#include "slot_learned.cuh"
+#include "slot_rules.cuh"
+
+namespace sharpi {
+
+enum Miss { kLoad = 0, kStream = 1, kCompute = 2 };
+enum Outcome { kHit = 0, kLoaded = 1, kWasEarly = 2, kStagedIn = 3, kStreamedIn = 4, kLeft = 5 };
+
+// learned-keep: scores all experts after this route, learning from the score before.
+// `before`: the scores until now. For all threads of the block.
+__device__ __forceinline__ void score_experts(const LearnedMap& map, const int* ids, int used,
+                                              int* routes, int layer, int num_layers, int ranks,
+                                              float rate, float* before, float* fresh) {
+  __shared__ int inputs[kInputs], inputs_before[kInputs];
+  __shared__ int is_scored;
+  const int t = threadIdx.x, s = t / kRanks, rank = t % kRanks;
+  if (t < kInputs) {
+    const int from = layer_of_source(s, layer, num_layers);
+    const bool is_known = from >= 0 && from < num_layers && rank < ranks;
+    const int expert = !is_known       ? -1
+                       : from != layer ? routes[from * kRanks + rank]
+                       : rank < used   ? ids[rank]
+                                       : -1;
+    inputs[t] = row_of(s, expert, map.experts);
+    inputs_before[t] = map.inputs[t];
+  }
+  if (t == 0) is_scored = map.is_scored();
+  __syncthreads();
+  for (int e = t; e < map.experts; e += blockDim.x) {
+    before[e] = map.scores[e];
+    fresh[e] = step_map(map, e, inputs, inputs_before, is_scored, is_among(ids, used, e), rate);
+  }
+  if (t < kInputs) map.inputs[t] = inputs[t];
+  if (t < kRanks) routes[layer * kRanks + t] = t < min(used, ranks) ? ids[t] : -1;
+  if (t == 0) map.is_scored() = 1;
+}
+
+// The token begins: what was fetched early or guessed for it is counted.
+__device__ __forceinline__ void count_guesses(const Slots& s, const int* ids, int used) {
+  const int lane = threadIdx.x;
+  SlotHeader& head = *s.head;
+  const bool is_early = lane < head.num_early, is_guess = lane < head.num_guesses;
+  const bool was_used = is_early && is_among(ids, used, head.early[lane]);
+  const bool was_right = is_guess && is_among(ids, used, head.guesses[lane]);
+  const int hits = __popc(__ballot_sync(kFullWarp, was_used));
+  const int right = __popc(__ballot_sync(kFullWarp, was_right));
+  if (lane != 0) return;
+  head.counts[kEarlyHits] += hits;
+  head.counts[kEarlyWasted] += head.num_early - hits;
+  head.counts[kGuesses] += head.num_guesses;
+  head.counts[kRightGuesses] += right;
+}
+
+// The token's experts are looked up. Returns which of them have no slot, a bit each.
+__device__ __forceinline__ unsigned look_up(const Slots& s, int id, int used) {
+  const bool is_one = int(threadIdx.x) < used;
+  const unsigned missed = __ballot_sync(kFullWarp, is_one && !s.resident(is_one ? id : 0));
+  const int clock = s.head->clock + 1;
+  __syncwarp();
+  if (is_one) s.last_used[id] = s.stamp[id] = clock, s.uses[id]++;
+  if (threadIdx.x == 0) {
+    s.head->clock = clock;
+    s.head->counts[kAccesses] += used;
+    s.head->counts[kHits] += used - __popc(missed);
+  }
+  __syncwarp();
+  return missed;
+}
+
+__device__ __forceinline__ void touch_segments(const Slots& s, int id, int used, unsigned missed) {
+  grow_weight(s);
+  if (int(threadIdx.x) < used) s.frequency[id] = add_as_cpu(s.frequency[id], s.head->weight);
+  __syncwarp();
+  for (int r = 0; r < used; r++)
+    if (!(missed >> r & 1)) promote(s, __shfl_sync(kFullWarp, id, r));
+}
+
+// learned-keep: missed experts that score more than others that have a slot take it.
+__device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used, int most) {
+  for (int i = 0; i < most; i++) {
+    const int enters = first_of(
+        p.s, [&](int e) { return !p.s.resident(e) && is_among(ids, used, e); },
+        [&](int e) { return -p.key(e); });
+    const int leaves = p.victim();
+    if (enters < 0 || leaves < 0 || p.key(enters) <= p.key(leaves)) return;
+    p.insert(enters, leaves);
+  }
+}
+
+// Where those that got no slot are read in this use, lane by lane; what each expert's outcome is.
+__device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool was_hit, int miss,
+                                            int* overflow) {
+  const int lane = threadIdx.x;
+  SlotHeader& head = *p.s.head;
+  const bool is_one = lane < used, is_left = is_one && !p.s.resident(id);
+  int early = -1;
+  for (int i = 0; i < head.num_early; i++)
+    if (is_left && head.early[i] == id) early = i;
+  const unsigned left = __ballot_sync(kFullWarp, is_left && early < 0);
+  const int nth = __popc(left & ((1u << lane) - 1)), num_left = __popc(left);
+  const bool misses = is_left && early < 0, is_staged = misses && nth < p.places.staging;
+  const int staged = miss == kLoad ? min(num_left, p.places.staging) : 0;
+  int outcome = was_hit ? kHit : kLoaded;
+  if (early >= 0) p.tables.put(id, p.places.early_slot(early)), outcome = kWasEarly;
+  if (misses) outcome = kStreamedIn;
+  if (is_staged && miss == kLoad) {
+    p.loads.set(p.num_loads + nth, id, p.places.staging_slot(nth), id);
+    p.tables.put(id, p.places.staging_slot(nth));
+    outcome = kStagedIn;
+  }
+  if (misses && miss == kCompute) p.tables.hide(id), outcome = kLeft;
+  const bool visits = is_left && outcome != kStreamedIn;
+  const unsigned visitors = __ballot_sync(kFullWarp, visits);
+  if (visits) head.visiting[__popc(visitors & ((1u << lane) - 1))] = id;
+  const int computed = miss == kCompute ? num_left : 0;
+  p.num_loads += staged, p.num_over_bus += num_left - computed;
+  if (lane == 0) {
+    head.num_visiting = __popc(visitors);
+    head.counts[kStaged] += staged;
+    head.counts[kComputed] += computed;
+    head.counts[kStreamed] += num_left - staged - computed;
+    head.counts[kOverflows] += miss == kLoad && num_left > staged;
+    if (miss == kLoad && num_left > staged) *overflow = 1;
+  }
+  return outcome;
+}
+
+__device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes, int* overflow,
+                                       int used, int miss, int most_swaps, const float* fresh) {
+  const int lane = threadIdx.x, id = lane < used ? ids[lane] : 0;
+  send_home(p.s, p.tables);
+  count_guesses(p.s, ids, used);
+  const unsigned missed = look_up(p.s, id, used);
+  p.busy = p.s.head->clock;
+  if (p.kind == kSlru) touch_segments(p.s, id, used, missed);
+  for (int r = 0; r < used; r++)
+    if (missed >> r & 1) p.place(__shfl_sync(kFullWarp, id, r));
+  p.scores = fresh;
+  if (p.kind == kLearnedKeep) swap_better(p, ids, used, most_swaps);
+  const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow);
+  if (lane < used) outcomes[lane] = outcome;
+  __syncwarp();
+  if (lane == 0) {
+    p.s.head->num_early = p.s.head->num_guesses = 0;
+    p.loads.words[0] = p.num_loads;
+    p.loads.words[1] = p.num_over_bus;
+  }
+}
+
+}  // namespace sharpi
+
+// state: of the layer; ids (used,) distinct, best first, up to 32; loads: room for `used`;
+// outcomes (used,); overflow: set to 1 where staging was too small. learned, routes: of
+// learned-keep, else null; routes (num_layers, 4). One block of whole warps.
+KERNEL __launch_bounds__(256)
+    slot_policy(int* state, const int* ids, int* loads, int* outcomes, int* overflow,
+                uint64_t* first, const uint64_t* where_first, uint64_t* second,
+                const uint64_t* where_second, uint64_t* third, const uint64_t* where_third,
+                float* learned, int* routes, int experts, int used, int num_slots, int num_early,
+                int num_staging, int kind, int has_admission, int miss, int most_swaps, int layer,
+                int num_layers, int ranks, float rate) {
+  using namespace sharpi;
+  __align__(16) __shared__ int words[kMaxStateWords];
+  __shared__ float before[kMaxExperts], fresh[kMaxExperts];
+  __shared__ int route[kMaxListed];
+  copy_state(state, words, experts);
+  if (int(threadIdx.x) < used) route[threadIdx.x] = ids[threadIdx.x];
+  __syncthreads();
+  if (learned)
+    score_experts(LearnedMap(learned, experts), route, used, routes, layer, num_layers, ranks, rate,
+                  before, fresh);
+  __syncthreads();
+  if (threadIdx.x < kWarp) {
+    Policy policy = {Slots(words, experts),
+                     {experts, num_slots, num_early, num_staging},
+                     {first, second, third, where_first, where_second, where_third},
+                     {loads},
+                     kind,
+                     has_admission,
+                     kNoClock,
+                     before};
+    decide(policy, route, outcomes, overflow, used, miss, most_swaps, fresh);
+  }
+  __syncthreads();
+  copy_state(words, state, experts);
+}

@@ -1,0 +1,30 @@
+// Experts that the next layer is likely to use go to its early slots, if the link is idle. One
+// warp.
+#include "slot_state.cuh"
+
+// state: of the next layer; ids (used,): its guessed experts, best first, up to 32; now: the loads
+// of the layer under way, whose [1] says whether the link is busy; loads: room for `most`, which is
+// at most the number of early slots.
+KERNEL __launch_bounds__(32)
+    slot_prefetch(int* state, const int* ids, const int* now, int* loads, int experts, int used,
+                  int num_slots, int num_early, int most) {
+  using namespace sharpi;
+  const Slots s(state, experts);
+  const Places places = {experts, num_slots, num_early, 0};
+  const int lane = threadIdx.x, id = lane < used ? ids[lane] : -1;
+  const bool is_idle = now[1] == 0;
+  const bool wants = id >= 0 && is_idle && !s.resident(id);
+  const unsigned wanted = __ballot_sync(kFullWarp, wants);
+  const int nth = __popc(wanted & ((1u << lane) - 1)), num_loads = min(__popc(wanted), most);
+  if (wants && nth < num_loads) {
+    s.head->early[nth] = id;
+    Loads{loads}.set(nth, id, places.early_slot(nth), id);
+  }
+  if (lane < used) s.head->guesses[lane] = id;
+  if (lane != 0) return;
+  s.head->counts[kEarlyWasted] += s.head->num_early;
+  s.head->counts[kEarlyLoads] += num_loads;
+  s.head->num_early = num_loads;
+  s.head->num_guesses = used;
+  loads[0] = loads[1] = num_loads;
+}

@@ -1,0 +1,157 @@
+// What the slot policies decide, as sharpi/experts/policy*.py and slru.py define it. For one warp;
+// every lane is told the same.
+#pragma once
+#include "slot_state.cuh"
+
+namespace sharpi {
+
+// PolicyKind of sharpi/experts/policy_settings.py.
+enum Kind { kSlru = 0, kLearnedKeep = 4, kLru = 5, kLfru = 6, kLfu = 7, kStatic = 8 };
+
+constexpr float kProtection = 1.1f;        // what a use of a protected expert counts
+constexpr float kGrowth = 0x1.0b5586p+0f;  // 2 ** (1 / 16): a use counts half after 16 tokens
+constexpr float kLargestWeight = float(1 << 20);
+constexpr int kNobody = 0x7fffffff, kNoClock = -2;
+
+// A place in an order: lowest key, then the older, then the lower id.
+struct Rank {
+  int key, stamp, id;
+
+  __device__ __forceinline__ bool before(const Rank& other) const {
+    if (key != other.key) return key < other.key;
+    return stamp != other.stamp ? stamp < other.stamp : id < other.id;
+  }
+};
+
+// The first expert in the order of those that `may`, or -1.
+template <class May, class Key>
+__device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
+  Rank best = {kNobody, kNobody, kNobody};
+  for (int e = threadIdx.x; e < s.experts; e += kWarp) {
+    if (!may(e)) continue;
+    const Rank rank = {key(e), s.stamp[e], e};
+    if (rank.before(best)) best = rank;
+  }
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const Rank other = {__shfl_xor_sync(kFullWarp, best.key, offset),
+                        __shfl_xor_sync(kFullWarp, best.stamp, offset),
+                        __shfl_xor_sync(kFullWarp, best.id, offset)};
+    if (other.before(best)) best = other;
+  }
+  return best.id == kNobody ? -1 : best.id;
+}
+
+// A use of a token begins: from now on it weighs more. All counts are scaled back now and then.
+__device__ __forceinline__ void grow_weight(const Slots& s) {
+  const float weight = mul_as_cpu(s.head->weight, kGrowth);
+  const bool is_large = weight >= kLargestWeight;
+  const float scale = __fdiv_rn(1.f, weight);
+  for (int e = threadIdx.x; is_large && e < s.experts; e += kWarp)
+    s.frequency[e] = mul_as_cpu(s.frequency[e], scale);
+  __syncwarp();
+  if (threadIdx.x == 0) s.head->weight = is_large ? 1.f : weight;
+  __syncwarp();
+}
+
+// slru: an expert enters the protected segment; one that is full gives its oldest back.
+__device__ __forceinline__ void promote(const Slots& s, int expert) {
+  if (s.is_protected(expert)) return;
+  const int num_slots = s.head->num_slots, now = s.head->num_protected + 1;
+  __syncwarp();
+  if (threadIdx.x == 0) s.flags[expert] |= kProtected, s.head->num_protected = now;
+  __syncwarp();
+  if (now <= num_slots - max(1, num_slots / 4)) return;
+  const int oldest = first_of(
+      s, [&](int e) { return s.flags[e] == kProtected && e != expert; }, [](int) { return 0; });
+  if (oldest < 0) return;
+  __syncwarp();
+  if (threadIdx.x == 0) {
+    s.flags[oldest] = 0, s.head->num_protected = now - 1;
+    s.stamp[oldest] = s.head->clock;
+  }
+  __syncwarp();
+}
+
+// A policy and all that it changes. `busy`: the clock at which experts in use were last used.
+struct Policy {
+  Slots s;
+  Places places;
+  Tables tables;
+  Loads loads;
+  int kind, has_admission, busy;
+  const float* scores;  // learned-keep: of all experts
+  int num_loads = 0, num_over_bus = 0;
+
+  __device__ __forceinline__ int key(int e) const {
+    if (kind == kLru) return 0;
+    if (kind == kLearnedKeep) return key_of(scores[e]);
+    if (kind == kSlru)
+      return key_of(s.is_protected(e) ? mul_as_cpu(kProtection, s.frequency[e]) : s.frequency[e]);
+    const float uses = __int2float_rn(s.uses[e]);
+    const int age = 1 + s.head->clock - s.last_used[e];
+    return key_of(kind == kLfru ? __fdiv_rn(uses, __int2float_rn(age)) : uses);
+  }
+
+  // The expert to evict, or -1.
+  __device__ __forceinline__ int victim() const {
+    if (kind == kStatic) return -1;
+    return first_of(
+        s, [&](int e) { return s.resident(e) && !s.pinned(e) && s.last_used[e] != busy; },
+        [&](int e) { return key(e); });
+  }
+
+  __device__ __forceinline__ bool admits(int expert, int leaves) const {
+    if (s.pinned(expert)) return true;
+    if (kind != kSlru) return kind != kLearnedKeep;
+    return !has_admission || key_of(s.frequency[expert]) > key_of(s.frequency[leaves]);
+  }
+
+  __device__ __forceinline__ int early_slot_of(int expert) const {
+    const int lane = threadIdx.x;
+    const bool is_it = lane < s.head->num_early && s.head->early[lane] == expert;
+    return __ffs(int(__ballot_sync(kFullWarp, is_it))) - 1;
+  }
+
+  __device__ __forceinline__ void evict(int expert) {
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      s.slot_of[expert] = -1;
+      s.head->num_protected -= s.is_protected(expert);
+      s.flags[expert] &= ~kProtected;
+      tables.put(expert, expert);
+    }
+    __syncwarp();
+  }
+
+  // `expert` takes the slot of `leaves`, or the first free one where that is -1.
+  __device__ __forceinline__ void insert(int expert, int leaves) {
+    const int slot = leaves < 0 ? s.head->num_resident : s.slot_of[leaves];
+    const int early = early_slot_of(expert);
+    if (leaves >= 0) evict(leaves);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      s.head->num_resident += leaves < 0;
+      s.slot_of[expert] = slot;
+      s.head->counts[kLoads]++;
+      s.head->counts[kLoadsFromEarly] += early >= 0;
+      loads.set(num_loads, expert, places.slot(slot),
+                early < 0 ? expert : places.early_slot(early));
+      tables.put(expert, places.slot(slot));
+    }
+    __syncwarp();
+    num_loads++, num_over_bus += early < 0;
+    if (kind == kSlru && s.pinned(expert)) promote(s, expert);
+  }
+
+  // What becomes of a missed expert, or of one that is to be pinned.
+  __device__ __forceinline__ void place(int expert) {
+    if (s.has_free()) {
+      if (kind != kStatic || s.pinned(expert)) insert(expert, -1);
+      return;
+    }
+    const int leaves = victim();
+    if (leaves >= 0 && admits(expert, leaves)) insert(expert, leaves);
+  }
+};
+
+}  // namespace sharpi

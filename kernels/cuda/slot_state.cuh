@@ -1,0 +1,127 @@
+// One layer's slots on the device: its state, in memory and, while a kernel decides, in shared
+// memory; and the addresses by which other kernels find its experts.
+//
+// sharpi/ops/cuda/slot_state.py lays the same words out.
+#pragma once
+#include "slot_floats.cuh"
+
+namespace sharpi {
+
+constexpr int kMaxExperts = 512, kMaxListed = 32;
+constexpr int kPinned = 1, kProtected = 2;  // flags of an expert
+enum Count {
+  kAccesses,
+  kHits,
+  kLoads,
+  kLoadsFromEarly,
+  kEarlyLoads,
+  kEarlyHits,
+  kEarlyWasted,
+  kStaged,
+  kStreamed,
+  kComputed,
+  kOverflows,
+  kGuesses,
+  kRightGuesses,
+  kCounts = 16
+};
+
+struct SlotHeader {
+  int64_t counts[kCounts];
+  int clock;  // uses of this layer
+  int num_slots, num_resident, num_protected;
+  float weight;  // of a use, in `frequency`
+  int num_early, num_visiting, num_guesses;
+  int spare[8];
+  int early[kMaxListed];     // the expert in each early slot
+  int visiting[kMaxListed];  // whose addresses are neither home nor a slot, until the next use
+  int guesses[kMaxListed];   // of the next use
+};
+
+constexpr int kHeaderWords = int(sizeof(SlotHeader) / sizeof(int)), kArrays = 6;
+constexpr int kMaxStateWords = kHeaderWords + kArrays * kMaxExperts;
+
+// Residents fill the slots from 0 on: the number of residents is the first free slot.
+struct Slots {
+  SlotHeader* head;
+  int experts;
+  int* slot_of;  // (experts,), -1: none; the others alike
+  int* last_used;
+  int* stamp;  // the order of recency; demotion renews it too
+  int* uses;
+  int* flags;
+  float* frequency;
+
+  __device__ Slots(int* words, int experts)
+      : head((SlotHeader*)words),
+        experts(experts),
+        slot_of(words + kHeaderWords),
+        last_used(slot_of + experts),
+        stamp(last_used + experts),
+        uses(stamp + experts),
+        flags(uses + experts),
+        frequency((float*)(flags + experts)) {}
+
+  __device__ __forceinline__ bool resident(int e) const { return slot_of[e] >= 0; }
+  __device__ __forceinline__ bool pinned(int e) const { return flags[e] & kPinned; }
+  __device__ __forceinline__ bool is_protected(int e) const { return flags[e] & kProtected; }
+  __device__ __forceinline__ bool has_free() const { return head->num_resident < head->num_slots; }
+};
+
+__device__ __forceinline__ void copy_state(const int* from, int* to, int experts) {
+  const int words = kHeaderWords + kArrays * experts;
+  for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+}
+
+// Where experts can be, in the numbers that loads and tables name them by: home e is e, then come
+// the layer's slots, its early slots, the staging slots.
+struct Places {
+  int experts, slots, early, staging;
+
+  __device__ __forceinline__ int slot(int i) const { return experts + i; }
+  __device__ __forceinline__ int early_slot(int i) const { return slot(slots) + i; }
+  __device__ __forceinline__ int staging_slot(int i) const { return early_slot(early) + i; }
+};
+
+// The tables that the experts' kernels look addresses up in; `where` has the address of each place.
+struct Tables {
+  uint64_t *first, *second, *third;  // (experts,), or null
+  const uint64_t *where_first, *where_second, *where_third;
+
+  // By one thread.
+  __device__ __forceinline__ void put(int e, int place) const {
+    if (first) first[e] = where_first[place];
+    if (second) second[e] = where_second[place];
+    if (third) third[e] = where_third[place];
+  }
+  __device__ __forceinline__ void hide(int e) const {
+    if (first) first[e] = 0;
+    if (second) second[e] = 0;
+    if (third) third[e] = 0;
+  }
+};
+
+// Who was read from elsewhere in the last use is at home again, or in the slot it took since.
+// For the first warp.
+__device__ __forceinline__ void send_home(const Slots& s, const Tables& tables) {
+  const int lane = threadIdx.x;
+  if (lane < s.head->num_visiting) {
+    const int e = s.head->visiting[lane];
+    if (!s.resident(e)) tables.put(e, e);
+  }
+  __syncwarp();
+  if (lane == 0) s.head->num_visiting = 0;
+  __syncwarp();
+}
+
+// What is to be copied: a header of four words, of which [0] is the number of loads and [1] how
+// many experts' bytes this use takes over the bus; then for each expert, target, source, 0.
+struct Loads {
+  int* words;
+
+  __device__ __forceinline__ void set(int i, int expert, int target, int source) const {
+    ((int4*)words)[1 + i] = make_int4(expert, target, source, 0);
+  }
+};
+
+}  // namespace sharpi

@@ -1,0 +1,65 @@
+"""Starts of the copying of experts into their slots, by a list that a kernel made."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+
+MAX_PIECES = 3
+_BLOCK, _CHUNK_BYTES, _MOST_BLOCKS = 256, 16 << 10, 512
+_NO_PIECE: tuple[Argument, ...] = (None, None, None, None, np.int64(0), np.int64(0))
+
+
+@dataclass(frozen=True, slots=True)
+class GatherPiece:
+    """One tensor's part of a layer's experts: where it lies at home and in slots.
+
+    `homes` (experts,) uint64 addresses, in memory of `reach`; slots of `stride` bytes, of which
+    `num_bytes` are copied. `early` and `staging`: further slots, None where there are none.
+    """
+
+    homes: Span
+    slots: Span
+    early: Span | None
+    staging: Span | None
+    stride: int
+    num_bytes: int
+    reach: tuple[Span, ...]
+
+
+def gather_experts(
+    loads: Span,
+    pieces: Sequence[GatherPiece],
+    *,
+    experts: int,
+    num_slots: int,
+    num_early: int,
+    most_loads: int,
+) -> Launch:
+    """Copies what `loads` lists (kernels/cuda/slot_state.cuh), for all pieces.
+
+    `num_slots`: as many as the slots' memory has room for. `most_loads` only sizes the grid.
+    """
+    given = [_arguments(piece) for piece in pieces]
+    given += [_NO_PIECE] * (MAX_PIECES - len(pieces))
+    chunks = most_loads * sum(-(-piece.num_bytes // _CHUNK_BYTES) for piece in pieces)
+    written = {1 + 6 * i + j for i in range(len(pieces)) for j in (1, 2, 3)}
+    return Launch(
+        Kernel("gather_experts", "gather_experts"),
+        grid=(max(1, min(_MOST_BLOCKS, chunks)), 1, 1),
+        block=_BLOCK,
+        arguments=(
+            loads,
+            *(argument for arguments in given for argument in arguments),
+            *(np.int32(experts), np.int32(num_slots), np.int32(num_early)),
+        ),
+        writes=frozenset(written),
+        reaches=tuple(span for piece in pieces for span in piece.reach),
+    )
+
+
+def _arguments(piece: GatherPiece) -> tuple[Argument, ...]:
+    sizes = np.int64(piece.stride), np.int64(piece.num_bytes)
+    return (piece.homes, piece.slots, piece.early, piece.staging, *sizes)

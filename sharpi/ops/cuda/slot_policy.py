@@ -1,0 +1,240 @@
+"""Starts of the kernels that decide which experts of a layer have slots."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+
+LEARNED_KEEP = 4  # the one kind with a map
+MAX_USED, MAX_EXPERTS = 32, 512
+BATCH_MEMORY = 64  # kBatchMemory: the tokens of a batch that teach a policy
+_BLOCK, _WARP = 256, 32
+_RANKS, _NUM_SOURCES, _INPUT_WORDS = 4, 7, 32  # of kernels/cuda/slot_learned.cuh
+_LEARNING_RATE = 0.15
+
+
+class MissMode(IntEnum):
+    """What becomes of an expert that is missed and gets no slot; `Miss` of slot_policy.cu.
+
+    LOAD: it is copied to staging. STREAM: it is read where it is. COMPUTE: its address is 0, for
+    the CPU computes it.
+    """
+
+    LOAD = 0
+    STREAM = 1
+    COMPUTE = 2
+
+
+class Outcome(IntEnum):
+    """Where one of a token's experts is read; `Outcome` of slot_policy.cu."""
+
+    HIT = 0
+    LOADED = 1
+    EARLY = 2
+    STAGED = 3
+    STREAMED = 4
+    COMPUTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """How all layers decide. `kind`: the number of one of the policies that the device has."""
+
+    kind: int
+    num_layers: int
+    num_experts: int
+    experts_per_token: int
+    admission: bool = False
+    miss: MissMode = MissMode.STREAM
+
+    @property
+    def num_ranks(self) -> int:
+        """Experts of a route that teach a map."""
+        return min(self.experts_per_token, _RANKS)
+
+    @property
+    def rate(self) -> np.float32:
+        """By which a map learns."""
+        energy = sum(1.0 / (rank * rank) for rank in range(1, self.num_ranks + 1))
+        return np.float32(_LEARNING_RATE / (_NUM_SOURCES * energy))
+
+    @property
+    def map_floats(self) -> int:
+        """Size of a layer's map: bias, scores, inputs, weights."""
+        return self.num_experts * (2 + _NUM_SOURCES * self.num_experts) + _INPUT_WORDS
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether layers have maps."""
+        return self.kind == LEARNED_KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """One layer's words on the device, and the tables that are kept.
+
+    `tables`: up to three of (addresses (experts,), where (places,)) uint64; `where` has the address
+    of every home, slot, early slot and staging slot, in this order, as many as the numbers say.
+    `scores`: the layer's part of `Learning.maps`, or None.
+    """
+
+    words: Span
+    tables: tuple[tuple[Span, Span], ...]
+    num_slots: int
+    num_early: int
+    num_staging: int
+    learned: Span | None = None
+
+    def table_arguments(self) -> tuple[Argument, ...]:
+        """Addresses and places of three tables."""
+        given = [span for table in self.tables for span in table]
+        return (*given, *[None] * (6 - len(given)))
+
+    def sizes(self) -> tuple[np.int32, np.int32, np.int32]:
+        """Slots, early slots, staging slots."""
+        return np.int32(self.num_slots), np.int32(self.num_early), np.int32(self.num_staging)
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What learned-keep knows: `maps` of all layers, `routes` (layers, 4), newest of each layer.
+
+    `remembered` (layers, 64, experts per token) of a batch, and whether layers are in it: int32.
+    """
+
+    maps: Span
+    routes: Span
+    remembered: Span
+    has_experts: Span
+
+
+def slot_policy(
+    rules: PolicyRules,
+    state: LayerState,
+    ids: Span,
+    loads: Span,
+    outcomes: Span,
+    overflow: Span,
+    *,
+    layer: int,
+    used: int,
+    routes: Span | None = None,
+) -> Launch:
+    """A token's experts `ids` (used,), distinct, best first: looked up, placed, listed to load.
+
+    `loads`: int32 (4 + 4 * used); `outcomes` (used,) int32 `Outcome`; `overflow`: an int32 that is
+    set to 1 where staging was too small. `routes`: of `Learning`.
+    """
+    return Launch(
+        Kernel("slot_policy", "slot_policy"),
+        grid=(1, 1, 1),
+        block=_BLOCK,
+        arguments=(
+            *(state.words, ids, loads, outcomes, overflow, *state.table_arguments()),
+            *(state.learned, routes, np.int32(rules.num_experts), np.int32(used), *state.sizes()),
+            *(np.int32(rules.kind), np.int32(rules.admission), np.int32(rules.miss)),
+            *(np.int32(rules.experts_per_token), np.int32(layer), np.int32(rules.num_layers)),
+            *(np.int32(rules.num_ranks), rules.rate),
+        ),
+        writes=frozenset({0, 2, 3, 4, 5, 7, 9, 11, 12}),
+    )
+
+
+def slot_batch(
+    rules: PolicyRules,
+    state: LayerState,
+    ids: Span,
+    loads: Span,
+    remembered: Span | None,
+    *,
+    tokens: int,
+    used: int,
+) -> Launch:
+    """A batch's routes `ids` (tokens, used): free slots are taken, nothing is evicted.
+
+    `loads` has room for as many as there are slots. `remembered`: the layer's part of `Learning`.
+    """
+    return Launch(
+        Kernel("slot_batch", "slot_batch"),
+        grid=(1, 1, 1),
+        block=_BLOCK,
+        arguments=(
+            *(state.words, ids, loads, remembered, *state.table_arguments()),
+            *(np.int32(rules.num_experts), np.int32(tokens), np.int32(used), *state.sizes()),
+            np.int32(rules.kind),
+        ),
+        writes=frozenset({0, 2, 3, 4, 6, 8}),
+    )
+
+
+def slot_resize(
+    rules: PolicyRules, state: LayerState, loads: Span, *, resized: int = -1, num_pinned: int = 0
+) -> Launch:
+    """The layer has `resized` slots from now on, unless -1, and pins its most used experts.
+
+    Of the `num_pinned` most used as many are pinned as there is room for. `loads` has room for as
+    many as there are slots.
+    """
+    return Launch(
+        Kernel("slot_resize", "slot_resize"),
+        grid=(1, 1, 1),
+        block=_WARP,
+        arguments=(
+            *(state.words, loads, _scores(rules, state), *state.table_arguments()),
+            *(np.int32(rules.num_experts), *state.sizes(), np.int32(rules.kind)),
+            *(np.int32(rules.admission), np.int32(resized), np.int32(num_pinned)),
+        ),
+        writes=frozenset({0, 1, 3, 5, 7}),
+    )
+
+
+def _scores(rules: PolicyRules, state: LayerState) -> Span | None:
+    row = 4 * rules.num_experts
+    return None if state.learned is None else state.learned.part(row, row)
+
+
+def slot_prefetch(
+    rules: PolicyRules, state: LayerState, guesses: Span, now: Span, loads: Span, *, budget: int
+) -> Launch:
+    """Guessed experts of a layer go to its early slots, `budget` at most, if the link is idle.
+
+    `guesses` (experts per token,), best first; `now`: the loads of the layer under way.
+    """
+    return Launch(
+        Kernel("slot_prefetch", "slot_prefetch"),
+        grid=(1, 1, 1),
+        block=_WARP,
+        arguments=(
+            *(state.words, guesses, now, loads, np.int32(rules.num_experts)),
+            *(np.int32(rules.experts_per_token), *state.sizes()[:2]),
+            np.int32(min(budget, state.num_early)),
+        ),
+        writes=frozenset({0, 3}),
+    )
+
+
+def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> tuple[Launch, ...]:
+    """After a batch's last layer: the maps learn from its last tokens."""
+    tokens, used = min(tokens, BATCH_MEMORY), np.int32(rules.experts_per_token)
+    ranks, grid = np.int32(rules.num_ranks), (rules.num_layers, 1, 1)
+    taught = (learning.remembered, learning.has_experts, learning.routes)
+    learn = Launch(
+        Kernel("slot_learn_batch", "slot_learn_batch"),
+        grid=grid,
+        block=_BLOCK,
+        arguments=(
+            *(learning.maps, *taught, np.int64(rules.map_floats), np.int32(rules.num_experts)),
+            *(np.int32(tokens), used, ranks, rules.rate),
+        ),
+        writes=frozenset({0}),
+    )
+    end = Launch(
+        Kernel("slot_learn_batch", "slot_end_batch"),
+        grid=grid,
+        block=_WARP,
+        arguments=(*taught, np.int32(tokens), used, ranks),
+        writes=frozenset({2}),
+    )
+    return learn, end

@@ -1,0 +1,141 @@
+"""Layers of small experts with slots on a device, of which every byte can be looked at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from device_arrays import empty, read, upload
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.slot_layer import SlotLayer, SlotPiece, SlotTable
+from sharpi.ops.cuda.slot_policy import PolicyRules
+from sharpi.ops.cuda.slot_state import FirstSlots
+from sharpi.ops.cuda.slot_tables import SlotTables
+
+SIZES = (96, 50)  # bytes of an expert's two tensors; the second one's copies are not aligned alike
+OFFSETS = ((0, 48), (2,))  # of the tables' rows
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many slots there are beside a layer's own."""
+
+    early: int = 0
+    staging: int = 0
+
+
+class SlotWorld:
+    """`SlotTables` over random bytes, in layers of the given numbers of slots; 0: no experts."""
+
+    def __init__(
+        self,
+        device: Device,
+        rules: PolicyRules,
+        slots: Sequence[int],
+        room: Room | None = None,
+        pinned: tuple[int, ...] = (),
+        warm: tuple[int, ...] = (),
+    ) -> None:
+        self.device, self.rules, self.room = device, rules, room or Room()
+        rng = np.random.default_rng(rules.num_experts)
+        shape = (rules.num_layers, rules.num_experts)
+        self.bytes = [rng.integers(0, 256, (*shape, size), np.uint8) for size in SIZES]
+        self._staging = [empty(device, self.room.staging * 112) for _ in SIZES]
+        self.spans: list[Span] = []
+        self.layers = {
+            layer: SlotLayer(
+                tuple(self._piece(layer, part, most) for part in range(len(SIZES))),
+                FirstSlots(most, pinned, warm),
+            )
+            for layer, most in enumerate(slots)
+            if most
+        }
+        self.tables = SlotTables(device, rules, self.layers)
+        for layer in self.layers:
+            for expert, slot in self.tables.first_loads(layer):
+                self._fill(layer, expert, slot)
+
+    def _piece(self, layer: int, part: int, num_slots: int) -> SlotPiece:
+        size, experts = SIZES[part], self.rules.num_experts
+        stride = size + 16
+        memory, host = self.device.mapped(stride * experts + 16)
+        offset = 2 * part
+        view = host[offset : offset + stride * experts].reshape(experts, stride)
+        view[:, :size] = self.bytes[part][layer]
+        home = Span(memory, 0, memory.num_bytes)
+        starts = memory.address + offset + stride * np.arange(experts, dtype=np.uint64)
+        slots = empty(self.device, num_slots * stride)
+        early = empty(self.device, self.room.early * stride) if self.room.early else None
+        staging = self._staging[part] if self.room.staging else None
+        self.spans += [each for each in (home, slots, early, staging) if each is not None]
+        tables = tuple(SlotTable(empty(self.device, 8 * experts), at) for at in OFFSETS[part])
+        return SlotPiece(starts, (home,), size, stride, slots, tables, early, staging)
+
+    def _fill(self, layer: int, expert: int, slot: int) -> None:
+        for piece, data in zip(self.layers[layer].pieces, self.bytes, strict=True):
+            self.device.upload(
+                piece.slots.part(slot * piece.stride, piece.num_bytes), data[layer, expert]
+            )
+
+    def run(self, launches: Sequence[Launch]) -> None:
+        for launch in launches:
+            self.device.launch(launch)
+
+    def use(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
+        """A token's use; returns the loads: rows of expert, target, source."""
+        launches = self.tables.use(layer, upload(self.device, np.array(ids, np.int32)))
+        self.run(launches)
+        return self.loads(launches)
+
+    def use_batch(self, layer: int, routes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """A batch's use; returns the loads."""
+        launches = self.tables.use_batch(layer, upload(self.device, routes), len(routes))
+        self.run(launches)
+        return self.loads(launches)
+
+    def prefetch(self, layer: int, guesses: Sequence[int], after: int, budget: int) -> list[int]:
+        """Returns the experts that were fetched."""
+        ids = upload(self.device, np.array(guesses, np.int32))
+        launches = self.tables.prefetch(layer, ids, after, budget)
+        self.run(launches)
+        return self.loads(launches)[:, 0].tolist()
+
+    def loads(self, launches: Sequence[Launch]) -> npt.NDArray[np.int32]:
+        """What the list says that the last of these launches copies."""
+        span = launches[-1].arguments[0]
+        assert isinstance(span, Span)
+        words = read(self.device, span, np.int32, (span.num_bytes // 4,))
+        return words[4 : 4 + 4 * words[0]].reshape(-1, 4)[:, :3]
+
+    def addresses(self, layer: int) -> list[npt.NDArray[np.uint64]]:
+        """The layer's tables, offsets taken off, piece by piece."""
+        experts = (self.rules.num_experts,)
+        return [
+            read(self.device, table.addresses, np.uint64, experts) - np.uint64(table.offset)
+            for piece in self.layers[layer].pieces
+            for table in piece.tables
+        ]
+
+    def assert_true(self, layer: int, experts: Sequence[int]) -> None:
+        """The tables lead to these experts' bytes; a slot's expert is read from its slot."""
+        slots = self.tables.read_states()[layer].slot_of
+        places = iter(self.addresses(layer))
+        for piece, data in zip(self.layers[layer].pieces, self.bytes, strict=True):
+            for _ in piece.tables:
+                table = next(places)
+                for expert in experts:
+                    found = self._bytes_at(int(table[expert]), piece.num_bytes)
+                    np.testing.assert_array_equal(found, data[layer, expert])
+                    if slots[expert] >= 0:
+                        at = piece.slots.address + int(slots[expert]) * piece.stride
+                        assert int(table[expert]) == at
+
+    def _bytes_at(self, address: int, num_bytes: int) -> npt.NDArray[Any]:
+        for span in self.spans:
+            if span.address <= address and address + num_bytes <= span.address + span.num_bytes:
+                part = span.part(address - span.address, num_bytes)
+                return read(self.device, part, np.uint8, (num_bytes,))
+        raise AssertionError(f"{address:#x} is in no memory of the experts")
