@@ -1,0 +1,83 @@
+"""Which model a name means among those that are there."""
+
+import pytest
+
+from sharpi.errors import HubError
+from sharpi.hub.choice import choose, close_to
+from sharpi.hub.model_name import require_name
+from sharpi.hub.variants import find_variants
+
+UNSLOTH = ("UD-Q4_K_XL", "UD-Q2_K_XL", "Q4_K_M", "Q4_K_S", "Q8_0", "BF16")
+
+
+def chosen(name: str, *quants: str) -> tuple[str, str | None]:
+    variants = find_variants([f"m-{quant}.gguf" for quant in quants])
+    variant, note = choose(require_name(name), variants, "at the hub")
+    return variant.label, note
+
+
+@pytest.mark.parametrize("quant", ["Q4_K_M", "q4_k_m", "m-Q4_K_M", "m-Q4_K_M.gguf"])
+def test_by_name_whatever_the_case(quant: str) -> None:
+    assert chosen(f"org/repo:{quant}", *UNSLOTH) == ("Q4_K_M", None)
+
+
+def test_the_bare_quant_is_preferred_to_one_with_a_prefix() -> None:
+    assert chosen("org/repo:Q4_K_M", "UD-Q4_K_M", "Q4_K_M") == ("Q4_K_M", None)
+
+
+def test_a_part_of_the_name_is_enough_and_said() -> None:
+    note = "org/repo:Q4_K_XL is UD-Q4_K_XL at the hub"
+    assert chosen("org/repo:Q4_K_XL", *UNSLOTH) == ("UD-Q4_K_XL", note)
+
+
+@pytest.mark.parametrize("quant", ["Q4_K", "Q4", "K_M", "4_K_M"])
+def test_half_a_quant_is_none(quant: str) -> None:
+    with pytest.raises(HubError, match="is not at the hub"):
+        chosen(f"org/repo:{quant}", *UNSLOTH)
+
+
+def test_ambiguous_names_list_what_they_may_be() -> None:
+    variants = find_variants(["a-Q4_0.gguf", "b-Q4_0.gguf", "b-Q8_0.gguf"])
+    with pytest.raises(HubError, match="may be any of a-Q4_0, b-Q4_0 at the hub; name one"):
+        choose(require_name("org/repo:Q4_0"), variants, "at the hub")
+
+
+@pytest.mark.parametrize(
+    ("quants", "expected"),
+    [
+        (UNSLOTH, "Q4_K_M"),
+        (("Q8_0", "UD-Q4_K_XL", "Q4_0"), "UD-Q4_K_XL"),
+        (("F16", "MXFP4_MOE"), "MXFP4_MOE"),
+        (("F16", "Q6_K", "Q8_0"), "Q8_0"),
+        (("Q6_K", "F16"), "F16"),
+    ],
+)
+def test_the_usual_one_is_said_with_the_others(quants: tuple[str, ...], expected: str) -> None:
+    label, note = chosen("org/repo", *quants)
+    assert label == expected
+    assert note is not None
+    assert note.startswith(f"org/repo:{expected}, as no quant was named")
+    assert all(quant in note for quant in quants)
+
+
+def test_the_only_one_needs_no_note() -> None:
+    assert chosen("org/repo", "F16") == ("F16", None)
+
+
+def test_several_models_are_not_chosen_among() -> None:
+    variants = find_variants(["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"])
+    with pytest.raises(HubError, match="several models: a-Q4_K_M, b-Q4_K_M"):
+        choose(require_name("org/repo"), variants, "at the hub")
+
+
+def test_long_lists_end() -> None:
+    variants = find_variants([f"m{i:02}-Q8_0.gguf" for i in range(40)])
+    with pytest.raises(HubError, match=r"m11-Q8_0 and 28 more") as caught:
+        choose(require_name("org/repo:Q8_0"), variants, "at the hub")
+    assert "m12" not in str(caught.value)
+
+
+def test_close_names() -> None:
+    names = ["Qwen/Qwen3-30B-A3B-GGUF", "Qwen/Qwen3-4B-GGUF", "other/thing"]
+    assert close_to("qwen/qwen3-30b-a3b-guf", names)[0] == names[0]
+    assert close_to("nothing like it at all", names) == []
