@@ -16,6 +16,7 @@ from sharpi.experts.expert_view import ExpertView
 from sharpi.serve.loaded import Loaded
 from sharpi.serve.model_host import ModelHost
 
+_LOOK_SECONDS = 2.0
 _FRESH_SECONDS = 0.25  # however many pages look on, the engine is asked no more often
 
 
@@ -31,16 +32,25 @@ class LiveExperts:
     def __init__(self, host: ModelHost) -> None:
         self._host = host
         self._lock = asyncio.Lock()
-        self._latest: dict[str, Any] = {}
+        self._latest: dict[str, Any] = {"kind": "busy"}
         self._fresh_until = 0.0
 
     async def respond(self, request: Request) -> JSONResponse:
         """The latest look, a new one where that is old."""
         async with self._lock:
             if time.monotonic() >= self._fresh_until:
+                await self._renew()
+        rate = {"tokens_per_second": round(self._host.metrics.tokens.per_second(), 1)}
+        return JSONResponse(self._latest | rate, headers={"Cache-Control": "no-store"})
+
+    async def _renew(self) -> None:
+        """Unless the model is busy with a long step: then the last look has to do."""
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
                 self._latest = as_json(await self._host.look(_look), time.monotonic())
-                self._fresh_until = time.monotonic() + _FRESH_SECONDS
-        return JSONResponse(self._latest, headers={"Cache-Control": "no-store"})
+        except TimeoutError:
+            return
+        self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
 
 def live_experts_route(host: ModelHost) -> Route:
@@ -65,7 +75,6 @@ def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
     return {
         "kind": "mapped" if view.counts is None else "streamed",
         "seconds": round(seconds, 3),
-        "num_tokens": view.num_tokens,
         "num_experts": int(view.uses.shape[1]),
         "layers": [_layer(view, row) for row in range(len(view.layers))],
     }

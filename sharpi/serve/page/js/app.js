@@ -25,7 +25,6 @@ async function begin() {
 
 composer.onSend = (text) => chat.send(text);
 composer.onStop = () => chat.stop();
-chat.onSpeed = (speed) => experts.showOwnSpeed(speed);
 panel.onChange = () => experts.refresh();
 key.onChange = begin;
 element("new-chat").addEventListener("click", () => chat.clear());

@@ -6,7 +6,6 @@ import { AnswerView, showQuestion } from "./message_view.js";
 import { Scroller } from "./scroller.js";
 
 export class Chat {
-  onSpeed = () => {};
   #messages = []; // as the interface has them
   #running = null; // an AbortController
   #list = element("messages");
@@ -59,7 +58,6 @@ export class Chat {
       for await (const chunk of this.server.stream("v1/chat/completions", this.#request, signal)) {
         timer.take(chunk);
         view.take(chunk.choices?.[0]);
-        this.onSpeed(timer.speed);
         this.#scroller.follow();
       }
       return null;
@@ -67,7 +65,6 @@ export class Chat {
       return error;
     } finally {
       view.end(timer.words);
-      this.onSpeed(null);
     }
   }
 
@@ -75,7 +72,7 @@ export class Chat {
     const system = this.settings.systemPrompt;
     const messages = system ? [{ role: "system", content: system }, ...this.#messages] : this.#messages;
     const stream = { stream: true, stream_options: { include_usage: true } };
-    return { messages, ...stream, ...this.settings.request };
+    return { model: this.server.model, messages, ...stream, ...this.settings.request };
   }
 
   #end(view, error) {
@@ -95,7 +92,7 @@ export class Chat {
   #fail(view, error) {
     this.#say(`Failed: ${error.message}`);
     view.fail(error.message, "Try again", () => this.#again(view));
-    if (error.wantsKey) this.settings.open("key");
+    if (error.wantsKey) this.settings.askForKey();
   }
 
   #again(view) {

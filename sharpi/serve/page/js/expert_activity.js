@@ -14,10 +14,10 @@ export class ExpertActivity {
   numExperts = 0;
   states = new Uint8Array(); // (layers, experts): what is drawn
   heat = new Float32Array(); // 0 to 1: how lately and how much it was used
-  tokensPerSecond = null;
   hitRate = null; // since the start
   bytesPerSecond = null;
   totals = {};
+  #isFresh = new Uint8Array(); // used since the look before
   #before = null;
 
   take(live) {
@@ -36,23 +36,25 @@ export class ExpertActivity {
   #continues(live) {
     const before = this.#before;
     if (!before || before.layers.length !== live.layers.length) return false;
-    return before.num_tokens <= live.num_tokens && before.seconds <= live.seconds;
+    return before.seconds <= live.seconds;
   }
 
   #begin() {
     const cells = this.layers.length * this.numExperts;
     this.states = new Uint8Array(cells);
     this.heat = new Float32Array(cells);
+    this.#isFresh = new Uint8Array(cells);
     this.#before = null;
   }
 
   #takeLayer(layer, before, row) {
-    const used = layer.uses.map((uses, i) => uses - (before ? before.uses[i] : uses));
+    const used = layer.uses.map((uses, i) => Math.max(0, uses - (before ? before.uses[i] : uses)));
     const most = Math.max(1, ...used);
     used.forEach((count, i) => {
       const cell = row * this.numExperts + i;
       const isResident = layer.resident[i] === "1";
       const wasResident = before?.resident[i] === "1";
+      this.#isFresh[cell] = Number(count > 0);
       if (count > 0) this.#use(cell, wasResident ? HIT : LOADED, 0.5 + (0.5 * count) / most);
       else this.#cool(cell, isResident);
     });
@@ -73,9 +75,7 @@ export class ExpertActivity {
   #rates(live, before) {
     const seconds = before ? live.seconds - before.seconds : 0;
     const read = sum(live.layers, "bytes_read");
-    const tokens = before ? live.num_tokens - before.num_tokens : 0;
     if (seconds > 0) {
-      this.tokensPerSecond = smoothed(this.tokensPerSecond, tokens / seconds);
       const bytes = before ? read - sum(before.layers, "bytes_read") : 0;
       this.bytesPerSecond = live.kind === "streamed" ? smoothed(this.bytesPerSecond, bytes / seconds) : null;
     }
@@ -87,14 +87,14 @@ export class ExpertActivity {
     const { layers, states } = this;
     const cells = layers.length * this.numExperts;
     const resident = layers.reduce((all, layer) => all + layer.resident.replaceAll("0", "").length, 0);
-    const hit = states.filter((state) => state === HIT).length;
-    const loaded = states.filter((state) => state === LOADED).length;
-    this.totals = { disk: cells - resident, resident, hit, loaded };
+    const fresh = (wanted) => states.filter((state, cell) => state === wanted && this.#isFresh[cell]).length;
+    this.totals = { disk: cells - resident, resident, hit: fresh(HIT), loaded: fresh(LOADED) };
   }
 
+  // Experts of a row that were used since the look before.
   usedNow(row) {
-    const states = this.states.subarray(row * this.numExperts, (row + 1) * this.numExperts);
-    return states.filter((state) => state >= HIT).length;
+    const cells = this.#isFresh.subarray(row * this.numExperts, (row + 1) * this.numExperts);
+    return cells.reduce((count, isFresh) => count + isFresh, 0);
   }
 
   // For who cannot see the map.
@@ -107,7 +107,7 @@ export class ExpertActivity {
   }
 }
 
-// Two looks a second see a few tokens each: their rates jump.
+// Two looks a second see a few loads each: their rate jumps.
 function smoothed(before, now) {
   if (before === null || now === 0) return now;
   return before + SMOOTHING * (now - before);

@@ -12,6 +12,7 @@ const NOTES = {
   dense: "This model has no experts: all of it is computed for every token.",
   mapped: "All experts are in memory, so none is ever loaded. Brighter ones were used most just now.",
   streamed: "Experts by layer. Those on disk are loaded into a slot when a token needs them.",
+  busy: "The model is busy with a long step.",
   unloaded: "The model was unloaded because nobody used it. The next message loads it again.",
 };
 
@@ -22,7 +23,6 @@ export class ExpertsPanel {
   #polling = false;
   #map = new HeatMap(element("heat-map"), element("heat-cell"));
   #activity = new ExpertActivity();
-  #ownSpeed = null;
 
   constructor(server, isOpen) {
     this.#server = server;
@@ -39,11 +39,6 @@ export class ExpertsPanel {
     const pause = await this.#poll();
     this.#polling = false;
     this.#timer = setTimeout(() => this.refresh(), pause);
-  }
-
-  // Of the answer that streams into this page; null after it.
-  showOwnSpeed(speed) {
-    this.#ownSpeed = speed;
   }
 
   get #isSeen() {
@@ -67,7 +62,7 @@ export class ExpertsPanel {
     show(element("by-layer"), hasExperts);
     if (hasExperts) this.#activity.take(live);
     else this.#activity = new ExpertActivity();
-    this.#figures();
+    this.#figures(live.tokens_per_second);
     if (!hasExperts) return;
     this.#map.draw(this.#activity);
     this.#legend();
@@ -79,10 +74,9 @@ export class ExpertsPanel {
     if (note.textContent !== words) note.textContent = words;
   }
 
-  #figures() {
-    const { tokensPerSecond, hitRate, bytesPerSecond } = this.#activity;
-    const speed = this.#ownSpeed ?? tokensPerSecond;
-    set("figure-speed", speed === null ? "–" : speed.toFixed(1));
+  #figures(speed) {
+    const { hitRate, bytesPerSecond } = this.#activity;
+    set("figure-speed", speed ? speed.toFixed(1) : "–");
     set("figure-hits", hitRate === null ? "–" : `${(100 * hitRate).toFixed(hitRate < 0.995 ? 1 : 0)}`, "%");
     const mib = bytesPerSecond === null ? null : bytesPerSecond / 2 ** 20;
     set("figure-read", mib === null ? "–" : mib.toFixed(mib < 10 ? 1 : 0), "MiB/s");

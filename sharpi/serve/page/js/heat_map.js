@@ -3,8 +3,9 @@
 import { DISK, HIT, LOADED, RESIDENT } from "./expert_activity.js";
 
 const MIN_CELL = 2; // device pixels; narrower ones are drawn together
-const MAX_HEIGHT = 26; // CSS pixels of a row
-const PREFERRED_HEIGHT = 560; // CSS pixels of all rows
+const MIN_HEIGHT = 10; // CSS pixels of a row, as long as all rows have MAX_TOTAL_HEIGHT at most
+const MAX_HEIGHT = 26;
+const MAX_TOTAL_HEIGHT = 560;
 
 const NAMES = { [DISK]: "on disk", [RESIDENT]: "resident", [HIT]: "hit just now", [LOADED]: "loaded just now" };
 
@@ -44,7 +45,7 @@ export class HeatMap {
     const { layers, numExperts } = this.#activity;
     const together = Math.ceil((numExperts * MIN_CELL) / (width * devicePixelRatio));
     const columns = Math.ceil(numExperts / together);
-    const row = Math.min(MAX_HEIGHT, PREFERRED_HEIGHT / layers.length, Math.max(6, width / columns));
+    const row = Math.min(MAX_HEIGHT, MAX_TOTAL_HEIGHT / layers.length, Math.max(MIN_HEIGHT, width / columns));
     return { together, columns, rows: layers.length, height: Math.round(row * layers.length) };
   }
 

@@ -66,7 +66,7 @@ export class AnswerView {
     if (this.#thinkingSince === null) return;
     const seconds = (performance.now() - this.#thinkingSince) / 1000;
     this.#thinkingSince = null;
-    this.#summary.textContent = `Thought for ${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+    this.#summary.textContent = seconds < 1 ? "Thought for a moment" : `Thought for ${Math.round(seconds)} s`;
   }
 
   end(words) {

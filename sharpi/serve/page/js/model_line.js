@@ -6,13 +6,14 @@ export async function showModel(server, settings) {
   const line = element("model");
   try {
     const models = await server.get("v1/models");
-    const name = models.data?.[0]?.id ?? "no model";
+    server.model = models.data?.[0]?.id;
+    const name = server.model ?? "no model";
     line.textContent = line.title = name;
     element("welcome-model").textContent = name;
     settings.showDefaults(await defaults(server));
   } catch (error) {
     line.textContent = line.title = error.message;
-    if (error.wantsKey) settings.open("key");
+    if (error.wantsKey) settings.askForKey();
   }
 }
 

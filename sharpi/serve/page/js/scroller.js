@@ -8,6 +8,7 @@ export class Scroller {
   #box = element("scroller");
   #button = element("newest");
   #isAtEnd = true;
+  #top = 0; // where it was scrolled to at the last look
 
   constructor() {
     this.#box.addEventListener("scroll", () => this.#look(), { passive: true });
@@ -22,12 +23,16 @@ export class Scroller {
 
   toEnd() {
     this.#box.scrollTop = this.#box.scrollHeight;
+    this.#isAtEnd = true;
     this.#look();
   }
 
+  // Only the reader scrolls up; more text alone is no sign that somebody left the end.
   #look() {
-    const left = this.#box.scrollHeight - this.#box.clientHeight - this.#box.scrollTop;
-    this.#isAtEnd = left < NEAR_PIXELS;
+    const { scrollTop, scrollHeight, clientHeight } = this.#box;
+    const isNear = scrollHeight - clientHeight - scrollTop < NEAR_PIXELS;
+    this.#isAtEnd = isNear || (this.#isAtEnd && scrollTop >= this.#top);
+    this.#top = scrollTop;
     show(this.#button, !this.#isAtEnd);
   }
 }

@@ -14,6 +14,7 @@ export class ServerError extends Error {
 }
 
 export class Server {
+  model; // its name, once it is known
   #key;
 
   constructor(key) {

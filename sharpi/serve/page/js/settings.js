@@ -27,6 +27,11 @@ export class Settings {
     this.#input(field).focus();
   }
 
+  askForKey() {
+    element("key-note").textContent = "the server asks for one";
+    this.open("key");
+  }
+
   // What the server takes where a field is empty.
   showDefaults(defaults) {
     for (const name of NUMBERS) {

@@ -1,0 +1,149 @@
+"""Answers as Markdown, and that nothing in them is ever more than text."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from scripted_server import MARKDOWN, ScriptedServer, words
+
+pytestmark = pytest.mark.usefixtures("browser")
+DONE = ".message.assistant:not(.is-answering)"
+
+HOSTILE = """<script>window.broken = 1</script> <img src=x onerror="window.broken = 1">
+
+[run](javascript:window.broken=1) [data](data:text/html,<script>1</script>) <b>bold</b>
+![seen](https://example.org/pixel.png) [tab](java\tscript:alert(1)) [vb](VBScript:x)
+<a href="javascript:window.broken=1">y</a>
+
+```html "><script>window.broken = 1</script>
+</code></pre><script>window.broken = 1</script>
+```
+
+| <img src=x onerror=window.broken=1> | b |
+|---|---|
+| <svg onload=window.broken=1> | d |
+"""
+
+
+@pytest.fixture(scope="module")
+def render(browser: Any, running_server: ScriptedServer) -> Iterator[Any]:
+    """The HTML of a text, made by the page's own module."""
+    page = browser.new_page()
+    page.goto(f"{running_server.url}page/css/base.css")
+
+    def made(text: str) -> str:
+        script = """async (text) => {
+          const { MarkdownView } = await import('/page/js/markdown_view.js');
+          const box = document.createElement('div');
+          const view = new MarkdownView(box);
+          view.show(text);
+          view.finish();
+          return box.innerHTML.replaceAll(' target="_blank" rel="noopener noreferrer"', '');
+        }"""
+        return str(page.evaluate(script, text))
+
+    yield made
+    page.close()
+
+
+def test_an_answer_is_rendered(page: Any, server: ScriptedServer, say: Any) -> None:
+    server.answers["md"] = words(MARKDOWN)
+    say("md")
+    page.wait_for_selector(DONE)
+    answer = page.locator(".answer")
+    assert answer.locator("h3").inner_text() == "A heading"
+    assert answer.locator("em").inner_text() == "emphasis"
+    assert answer.locator("strong").inner_text() == "strong words"
+    assert answer.locator("p > code").inner_text() == "inline code"
+    assert answer.locator("a").get_attribute("href") == "https://example.org/a_(b)"
+    assert answer.locator("ol > li").count() == 2
+    assert answer.locator("ol > li > ul > li").all_inner_texts() == ["nested", "twice"]
+    assert answer.locator("td.right").all_inner_texts() == ["412", "96"]
+    assert answer.locator("pre").inner_text().startswith("def greet(name):\n    return")
+    assert answer.locator("blockquote").inner_text() == "A quotation."
+
+
+def test_code_is_copied(page: Any, server: ScriptedServer, say: Any) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    server.answers["md"] = words(MARKDOWN)
+    say("md")
+    page.wait_for_selector(DONE)
+    page.click(".code button")
+    page.wait_for_selector(".code button:has-text('Copied')")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == 'def greet(name):\n    return f"hello, {name}"'
+
+
+def test_hostile_text_is_text(page: Any, server: ScriptedServer, say: Any) -> None:
+    server.answers["hostile"] = [{"reasoning_content": HOSTILE}, *words(HOSTILE)]
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    say(HOSTILE)
+    page.wait_for_selector(DONE)
+    say("hostile")
+    page.wait_for_selector(f"{DONE} >> nth=1")
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.broken") is None
+    found = page.locator("#messages :is(script, img, svg, b, iframe, style, [onerror], [onload])")
+    assert found.count() == 0
+    schemes = page.locator("#messages a").evaluate_all("all => all.map(each => each.protocol)")
+    assert set(schemes) <= {"https:"}
+    assert "<script>window.broken = 1</script>" in page.inner_text(".answer >> nth=1")
+    assert all(url.startswith(server.url) for url in asked), "nothing outside is fetched"
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("a\nb", "<p>a<br>b</p>"),
+        ("**a *b***", "<p><strong>a <em>b</em></strong></p>"),
+        ("***a***", "<p><strong><em>a</em></strong></p>"),
+        ("~~a~~ snake_case_name 2*3*4", "<p><del>a</del> snake_case_name 2<em>3</em>4</p>"),
+        ("a * b * c **", "<p>a * b * c **</p>"),
+        ("`` a`b `` and `c", "<p><code>a`b</code> and `c</p>"),
+        ("**`**`**", "<p><strong><code>**</code></strong></p>"),
+        (r"\*a\* \<b\>", "<p>*a* &lt;b&gt;</p>"),
+        ("see https://a.org/b.", '<p>see <a href="https://a.org/b">https://a.org/b</a>.</p>'),
+        ("<https://a.org>", '<p><a href="https://a.org">https://a.org</a></p>'),
+        ("[x](ftp://a.org)", "<p>[x](ftp://a.org)</p>"),
+        ("[**x**](https://a.org 't')", '<p><a href="https://a.org">**x**</a></p>'),
+        ("# a #\n---\nb", "<h3>a</h3><hr><p>b</p>"),
+        ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
+        ("- a\n\n  more\n- b", "<ul><li>a<p>more</p></li><li>b</li></ul>"),
+        ("* a\n  * b\n    * c", "<ul><li>a<ul><li>b<ul><li>c</li></ul></li></ul></li></ul>"),
+        ("1. a\n  - b\n2. c", "<ol><li>a<ul><li>b</li></ul></li><li>c</li></ol>"),
+        ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
+        ("a | b\nc", "<p>a | b<br>c</p>"),
+        ("", ""),
+    ],
+)
+def test_markdown(render: Any, text: str, html: str) -> None:
+    assert render(text) == html
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["*a **b " * 8000, "[" * 40000, "`" * 3 + "a`` " * 15000, "> " * 20000, "- " * 20000,
+     "|" * 40000, " " * 40000 + "#", "![](" * 10000, "_a " * 20000, "\\" * 40000,
+     "".join("`" * n + "a" for n in range(300)), "http://" * 8000, "- a\n" * 8000],
+    ids=range(13),
+)  # fmt: skip
+def test_no_text_takes_long(render: Any, text: str) -> None:
+    start = time.perf_counter()
+    render(text)
+    assert time.perf_counter() - start < 2.0
+
+
+def test_a_growing_text_is_only_rendered_where_it_grows(page: Any) -> None:
+    script = """async () => {
+      const { MarkdownView } = await import('/page/js/markdown_view.js');
+      const box = document.createElement('div');
+      const view = new MarkdownView(box);
+      const grow = (text) => { view.show(text); view.finish(); };
+      grow('first\\n\\nsec');
+      const [first, second] = box.children;
+      grow('first\\n\\nsecond\\n\\n- third');
+      return [box.children[0] === first, box.children[1] === second, box.children.length];
+    }"""
+    assert page.evaluate(script) == [True, False, 3]
