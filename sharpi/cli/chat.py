@@ -2,6 +2,8 @@
 
 import typer
 
+from sharpi.cli.answer_form import FormedAnswers
+from sharpi.cli.constraint_options import ConstraintOptions
 from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.conversation import Conversation
 from sharpi.cli.conversation_options import ConversationOptions
@@ -11,7 +13,7 @@ from sharpi.cli.length_options import LengthOptions
 from sharpi.cli.line_input import LineInput
 from sharpi.cli.loading import open_engine
 from sharpi.cli.prompt import refuse_contradictions
-from sharpi.cli.reply import note_early_end, stream
+from sharpi.cli.reply import note_cut_form, note_early_end, stream
 from sharpi.cli.sampling_options import SamplingOptions
 from sharpi.cli.slash_commands import SlashCommands
 from sharpi.cli.source_options import ModelArgument, ModelOption
@@ -24,6 +26,7 @@ def chat(
     context: typer.Context,
     length: LengthOptions,
     sampling: SamplingOptions,
+    form_options: ConstraintOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
     engine_options: EngineOptions,
@@ -37,6 +40,7 @@ def chat(
     line that ends in a backslash goes on in the next one.
     """
     refuse_contradictions(conversation)
+    form = form_options.form(context)
     path = find_model(context, model)
     config = engine_options.run_config(
         context,
@@ -45,7 +49,9 @@ def chat(
         context_shift=limits.context_shift,
     )
     with open_engine(config) as engine:
-        talk(Conversation(engine, length.request(sampling), conversation), LineInput())
+        formed = FormedAnswers(form, engine.tokenizer) if form else None
+        request = length.request(sampling)
+        talk(Conversation(engine, request, conversation, formed), LineInput())
 
 
 def talk(conversation: Conversation, lines: LineInput) -> None:
@@ -92,3 +98,4 @@ def _answer(conversation: Conversation, text: str) -> None:
         raise
     conversation.keep(generation)
     note_early_end(generation)
+    note_cut_form(generation, conversation.formed)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sharpi.cli.answer_form import FormedAnswers
 from sharpi.cli.conversation_options import ConversationOptions
 from sharpi.cli.prompt import is_plain
 from sharpi.cli.transcript import Transcript
@@ -30,13 +31,18 @@ class Conversation:
     """Messages in order, and the session whose KV cache holds their beginning."""
 
     def __init__(
-        self, engine: "Engine", request: GenerationRequest, options: ConversationOptions
+        self,
+        engine: "Engine",
+        request: GenerationRequest,
+        options: ConversationOptions,
+        formed: FormedAnswers | None = None,
     ) -> None:
         self._engine, self._request = engine, request
         self._is_plain = is_plain(engine, options)
         self._think = options.think
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
+        self.formed = formed  # what form all answers have
         self.messages: list[Message] = []
         self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
@@ -83,7 +89,8 @@ class Conversation:
         try:
             self.prompt = self._render()
             ids = self._transcript.ids_of(self.prompt)
-            return self._session.generate(ids, self._request)
+            constraint = self.formed.constraint(self.prompt) if self.formed else None
+            return self._session.generate(ids, self._request, constraint=constraint)
         except BaseException:
             self.forget_question()
             raise

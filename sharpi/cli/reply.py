@@ -7,6 +7,7 @@ from sharpi.cli.terminal import note
 from sharpi.cli.thoughts import ThoughtStyle
 
 if TYPE_CHECKING:
+    from sharpi.cli.answer_form import FormedAnswers
     from sharpi.engine.generation import Generation
     from sharpi.engine.timings import Timings
 
@@ -47,6 +48,16 @@ def note_early_end(generation: "Generation") -> None:
     """Say that the context cut the answer off, and what to do about it."""
     if generation.finish_reason == "context":
         note("the context is full; raise it with -c or go on with --context-shift")
+
+
+def note_cut_form(generation: "Generation", formed: "FormedAnswers | None") -> None:
+    """Say that an answer was cut off before it had the form that was asked for."""
+    if formed is None or formed.is_whole:
+        return
+    if generation.finish_reason == "length":
+        note("-n ended the answer before its form was complete; raise it")
+    elif generation.finish_reason == "stop":
+        note("--stop ended the answer before its form was complete")
 
 
 def timings_line(timings: "Timings") -> str:

@@ -1,11 +1,14 @@
 """`sharpi run`: one prompt, one answer."""
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sharpi.cli import exit_codes
+from sharpi.cli.answer_form import FormedAnswers
+from sharpi.cli.constraint_options import ConstraintOptions
 from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.conversation_options import ConversationOptions
 from sharpi.cli.engine_options import EngineOptions
@@ -14,7 +17,7 @@ from sharpi.cli.json_option import JsonOption
 from sharpi.cli.length_options import LengthOptions
 from sharpi.cli.loading import open_engine
 from sharpi.cli.prompt import Prompt, refuse_contradictions, whole_prompt
-from sharpi.cli.reply import collect, note_early_end, stream, timings_line
+from sharpi.cli.reply import collect, note_cut_form, note_early_end, stream, timings_line
 from sharpi.cli.sampling_options import SamplingOptions
 from sharpi.cli.source_options import ModelArgument, ModelOption, PromptFileOption, PromptOption
 from sharpi.cli.terminal import say
@@ -29,6 +32,7 @@ def run(
     context: typer.Context,
     length: LengthOptions,
     sampling: SamplingOptions,
+    form_options: ConstraintOptions,
     conversation: ConversationOptions,
     limits: ContextOptions,
     engine_options: EngineOptions,
@@ -48,6 +52,7 @@ def run(
     comes, everything else to stderr. Ctrl-C keeps what was said.
     """
     refuse_contradictions(conversation)
+    form = form_options.form(context)
     inputs = find_inputs(context, model, prompt)
     config = engine_options.run_config(
         context,
@@ -57,9 +62,15 @@ def run(
     )
     with open_engine(config) as engine:
         whole = whole_prompt(engine, inputs.prompt, conversation)
-        generation = engine.session().generate(whole.ids, length.request(sampling))
+        formed = FormedAnswers(form, engine.tokenizer) if form else None
+        if formed:
+            whole = replace(whole, echo="")  # what has a form of its own stands by itself
+        constraint = formed.constraint(whole.text) if formed else None
+        request = length.request(sampling)
+        generation = engine.session().generate(whole.ids, request, constraint=constraint)
         answer = _print_json if as_json else _print_text
         is_complete = answer(config, whole, generation)
+        note_cut_form(generation, formed)
     if not is_complete:
         raise typer.Exit(exit_codes.INTERRUPTED)
 

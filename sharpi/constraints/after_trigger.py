@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from sharpi.constraints.constraint import TokenMask
-from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.constraints.constraint import FiniteConstraint, TokenMask
 from sharpi.constraints.marker import MarkerWatch
 from sharpi.constraints.mask import all_but
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -18,7 +17,7 @@ class AfterTrigger:
 
     def __init__(
         self,
-        make: Callable[[], GrammarConstraint],
+        make: Callable[[], FiniteConstraint],
         tokenizer: Tokenizer,
         trigger: str,
         *,
@@ -31,9 +30,9 @@ class AfterTrigger:
         self._includes_trigger, self._repeats = includes_trigger, repeats
         ends = tokenizer.end_ids if is_required else ()
         self._free = all_but(ends, tokenizer.vocab_size)
-        self._inner: GrammarConstraint | None = None
+        self._inner: FiniteConstraint | None = None
 
-    def allowed(self) -> TokenMask:
+    def allowed(self) -> TokenMask | None:
         """What the grammar allows; outside it everything that does not reach beyond a trigger."""
         if self._inner is not None:
             return self._inner.allowed()

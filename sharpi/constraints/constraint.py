@@ -20,3 +20,11 @@ class Constraint(Protocol):
 
     def accept(self, token: int) -> None:
         """Takes note of a chosen token, the end token included."""
+
+
+class FiniteConstraint(Constraint, Protocol):
+    """A constraint that says when it has come to its end."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing but an end token may come."""

@@ -17,9 +17,11 @@ class MarkerWatch:
 
     @cached_property
     def ids(self) -> list[int]:
-        """The marker as tokens."""
-        token = self._tokenizer.id_of(self._marker)
-        return self._tokenizer.encode_inside(self._marker) if token is None else [token]
+        """The marker as tokens, control tokens among them."""
+        ids = self._tokenizer.encode(self._marker, add_bos=False, parse_special=True)
+        if b"".join(map(self._tokenizer.token_bytes, ids)) == self._spelling:
+            return ids
+        return self._tokenizer.encode_inside(self._marker)
 
     def feed(self, token: int) -> bool:
         """Whether the marker is complete with this token; the watch then begins anew."""

@@ -103,7 +103,9 @@ class FakeSession:
         self._engine = engine
         self.tokens: list[int] = []
 
-    def generate(self, prompt_ids: list[int], request: Any) -> FakeGeneration:
+    def generate(
+        self, prompt_ids: list[int], request: Any, *, constraint: Any = None
+    ) -> FakeGeneration:
         self._engine.prompts.append(list(prompt_ids))
         self._engine.requests.append(request)
         self.tokens = list(prompt_ids)
