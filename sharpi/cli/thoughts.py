@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from sharpi.cli.terminal import DIM, NORMAL, styled
 
 if TYPE_CHECKING:
-    from sharpi.tokenizer.reasoning import Piece
+    from sharpi.dialogue.channel_splitter import ChannelSplitter
+    from sharpi.tokenizer.reasoning import Piece, ReasoningSplitter
 
 
 class ThoughtStyle:
@@ -17,11 +18,7 @@ class ThoughtStyle:
     """
 
     def __init__(self, prompt: str) -> None:
-        from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
-
-        self._splitter: ReasoningSplitter | None = None
-        if styled(sys.stdout):
-            self._splitter = ReasoningSplitter(starts_inside=opens_reasoning(prompt))
+        self._splitter = _splitter(prompt) if styled(sys.stdout) else None
 
     def feed(self, text: str) -> str:
         """What to print of `text` now; a possible marker waits."""
@@ -30,6 +27,15 @@ class ThoughtStyle:
     def end(self) -> str:
         """What waited to the end."""
         return "" if self._splitter is None else _dimmed(self._splitter.flush())
+
+
+def _splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
+    from sharpi.dialogue.channel_splitter import ChannelSplitter, opens_channels
+    from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
+
+    if opens_channels(prompt):
+        return ChannelSplitter()
+    return ReasoningSplitter(starts_inside=opens_reasoning(prompt))
 
 
 def _dimmed(pieces: Iterable["Piece"]) -> str:

@@ -40,11 +40,12 @@ class Spacing:
         text = self._joined(event)
         shown = text.rstrip()
         self._held = text[len(shown) :]
-        if shown or kind is Reasoning:
-            self._last = kind
         if shown:
+            self._last = kind
             self._shown.add(kind)
             yield kind(shown)
+        elif kind is Reasoning and self._last is None:
+            self._last = CallBegin  # as after a call: what follows is set apart
 
     def _joined(self, event: Text | Reasoning) -> str:
         """The event's text after what sets it apart from the text before it."""

@@ -37,6 +37,14 @@ def test_reasoning_opened_by_the_template(monkeypatch: pytest.MonkeyPatch) -> No
     assert text == "\x1b[2mHm.\x1b[22mParis\n"
 
 
+def test_channels_of_gpt_oss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    reasoning = ["<|channel|>ana", "lysis<|message|>Hm.", "<|end|><|start|>assistant"]
+    answer = ["<|channel|>final<|mess", "age|>Par", "is"]
+    text = shown(monkeypatch, Screen(), [*reasoning, *answer], "<|end|><|start|>assistant")
+    assert text == "\x1b[2mHm.\x1b[22m\n\nParis\n"
+
+
 def test_broken_off_reasoning_leaves_no_style_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     text = shown(monkeypatch, Screen(), ["<think>Hm</th", KeyboardInterrupt()])

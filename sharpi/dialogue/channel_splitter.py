@@ -1,0 +1,42 @@
+"""ChannelSplitter: gpt-oss's reasoning told from its answer, for whoever reads along."""
+
+from collections.abc import Iterable, Iterator
+
+from sharpi.dialogue.answer_parser import AnswerParser
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
+from sharpi.dialogue.harmony import ANALYSIS, START, Harmony
+from sharpi.dialogue.source import Source
+from sharpi.tokenizer.reasoning import Piece
+
+
+def opens_channels(prompt: str) -> bool:
+    """Whether a rendered prompt lets the model choose a channel next."""
+    return prompt.endswith(f"{START}assistant")
+
+
+class ChannelSplitter:
+    """Feed text, get pieces with their kind, as from ReasoningSplitter; an empty line between."""
+
+    def __init__(self) -> None:
+        source = Source()
+        reading = Harmony().read_answer(source, Calls(()), ANALYSIS, False)
+        self._parser = AnswerParser(source, reading)
+        self._has_reasoning = False
+
+    def feed(self, text: str) -> Iterator[Piece]:
+        """The pieces that are certain; what may still be a marker waits."""
+        return self._pieces(self._parser.feed(text))
+
+    def flush(self) -> Iterator[Piece]:
+        """What waited and is now known to be text."""
+        return self._pieces(self._parser.flush())
+
+    def _pieces(self, events: Iterable[AnswerEvent]) -> Iterator[Piece]:
+        for event in events:
+            if isinstance(event, Reasoning):
+                self._has_reasoning = True
+                yield "reasoning", event.text
+            elif isinstance(event, Text):
+                yield "answer", "\n\n" + event.text if self._has_reasoning else event.text
+                self._has_reasoning = False
