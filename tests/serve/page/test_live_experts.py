@@ -1,0 +1,119 @@
+"""GET /experts/live of a model that runs: what the heat map is drawn from."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from sharpi.config import GenerationRequest, RunConfig
+from sharpi.engine.loader import load_engine
+from sharpi.serve import live_experts
+from sharpi.serve.live_experts import live_experts_route
+from sharpi.serve.model_host import HostSettings, ModelHost
+
+pytestmark = pytest.mark.native
+ROOT = Path(__file__).parents[3]
+DEMO = ROOT / "models" / "demo" / "stories-moe.gguf"
+DENSE = ROOT / "tests" / "references" / "qwen3.gguf"
+NUM_LAYERS, NUM_EXPERTS = 6, 16
+
+
+@pytest.fixture
+def config(request: pytest.FixtureRequest) -> RunConfig:
+    return RunConfig(**({"model": DEMO, "context_size": 128} | getattr(request, "param", {})))
+
+
+@pytest.fixture
+def host(config: RunConfig) -> Iterator[ModelHost]:
+    host = ModelHost(lambda: load_engine(config), HostSettings(model_id="demo"))
+    host.start()
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def client(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """Every request looks anew."""
+    monkeypatch.setattr(live_experts, "_FRESH_SECONDS", 0.0)
+    return TestClient(Starlette(routes=[live_experts_route(host)]))
+
+
+def generate(host: ModelHost) -> None:
+    async def drain() -> None:
+        async for _ in host.answer([1, 5, 9], GenerationRequest(max_tokens=8, ignore_end=True)):
+            pass
+
+    asyncio.run(drain())
+
+
+def used(live: dict[str, Any]) -> list[int]:
+    return [sum(layer["uses"]) for layer in live["layers"]]
+
+
+@pytest.mark.parametrize("config", [{"moe_slots": 4}], indirect=True)
+def test_streamed_experts(host: ModelHost, client: TestClient) -> None:
+    before = client.get("/experts/live").json()
+    generate(host)
+    after = client.get("/experts/live").json()
+    assert before["kind"] == after["kind"] == "streamed"
+    assert after["seconds"] > before["seconds"]
+    assert after["num_experts"] == NUM_EXPERTS
+    assert [layer["layer"] for layer in after["layers"]] == list(range(NUM_LAYERS))
+    assert not any(used(before))
+    assert all(used(after))
+    for layer in after["layers"]:
+        assert layer["slots"] == layer["resident"].count("1") == 4
+        assert len(layer["resident"]) == len(layer["uses"]) == NUM_EXPERTS
+        assert layer["hits"] + layer["late"] + layer["loads"] == layer["accesses"]
+
+
+def test_experts_in_memory(host: ModelHost, client: TestClient) -> None:
+    assert client.get("/experts/live").json()["kind"] == "mapped"
+    generate(host)
+    live = client.get("/experts/live").json()
+    assert all(used(live)), "uses are counted once somebody looks on"
+    assert {layer["resident"] for layer in live["layers"]} == {"1" * NUM_EXPERTS}
+    assert "hits" not in live["layers"][0]
+    assert live["tokens_per_second"] >= 0
+
+
+@pytest.mark.parametrize("config", [{"model": DENSE}], indirect=True)
+def test_a_dense_model(client: TestClient) -> None:
+    response = client.get("/experts/live")
+    assert response.json()["kind"] == "dense"
+    assert response.headers["cache-control"] == "no-store"
+
+
+def test_a_look_loads_nothing(config: RunConfig) -> None:
+    host = ModelHost(lambda: load_engine(config), HostSettings("demo", idle_seconds=0.05))
+    host.start()
+    client = TestClient(Starlette(routes=[live_experts_route(host)]))
+    try:
+        for _ in range(100):
+            if client.get("/experts/live").json()["kind"] == "unloaded":
+                break
+            asyncio.run(asyncio.sleep(0.05))
+        assert not host.is_loaded
+    finally:
+        host.close()
+
+
+def test_many_watchers_are_one_look(host: ModelHost) -> None:
+    client = TestClient(Starlette(routes=[live_experts_route(host)]))
+    answers = [client.get("/experts/live").json() for _ in range(5)]
+    assert len({answer["seconds"] for answer in answers}) <= 2
+
+
+def test_a_busy_model_is_not_waited_for(
+    host: ModelHost, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(view: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(live_experts, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(host, "look", never)
+    assert client.get("/experts/live").json()["kind"] == "busy"
