@@ -86,6 +86,7 @@ __device__ __forceinline__ void resize(Policy& p, int num_slots, int* owners) {
     if (threadIdx.x == 0) p.s.head->num_resident--;
     __syncwarp();
   }
+  __syncwarp();
   if (threadIdx.x == 0) p.s.head->num_slots = num_slots;
   __syncwarp();
   close_up(p, num_slots, owners, before);

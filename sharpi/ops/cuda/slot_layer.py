@@ -68,7 +68,8 @@ class SlotLayer:
     def __post_init__(self) -> None:
         assert len(self.pieces) <= MAX_PIECES, "too many pieces"
         assert sum(len(piece.tables) for piece in self.pieces) <= MAX_PIECES, "too many tables"
-        assert self.first.num_slots <= self.num_slots, "more slots than memory"
+        experts = len(self.pieces[0].homes)
+        assert self.first.num_slots <= min(self.num_slots, experts), "more slots than memory"
 
     @property
     def num_slots(self) -> int:

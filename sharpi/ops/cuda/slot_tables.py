@@ -4,6 +4,7 @@ Residency is what the tables of addresses say, by which the experts' kernels fin
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from sharpi.ops.cuda.slot_learning import SlotLearning
 from sharpi.ops.cuda.slot_policy import (
     MAX_EXPERTS,
     MAX_USED,
+    MissMode,
     PolicyRules,
     slot_batch,
     slot_policy,
@@ -83,9 +85,14 @@ class SlotTables:
         residents = self._layers[layer].first.residents(self._rules.kind)
         return [(expert, slot) for slot, expert in enumerate(residents)]
 
-    def use(self, layer: int, ids: Span) -> tuple[Launch, ...]:
-        """What follows the router of one token: `ids` (experts per token,) int32, best first."""
+    def use(self, layer: int, ids: Span, miss: MissMode | None = None) -> tuple[Launch, ...]:
+        """What follows the router of one token: `ids` (experts per token,) int32, best first.
+
+        `miss`: what becomes of missed experts, None for what the rules say.
+        """
         memory, rules = self._memory[layer], self._rules
+        if miss is not None:
+            rules = replace(rules, miss=miss)
         decide = slot_policy(
             rules,
             memory.state,

@@ -1,0 +1,70 @@
+"""Copies of experts between memories that are aligned in every way."""
+
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.gather_experts import GatherPiece, gather_experts
+
+EXPERTS = 3
+
+
+@pytest.mark.parametrize("num_bytes", [1, 15, 34, 16 << 10, (32 << 10) + 7])
+@pytest.mark.parametrize("apart", [0, 1, 2, 4, 8])
+def test_copies_from_homes_and_slots(device: Device, num_bytes: int, apart: int) -> None:
+    rng = np.random.default_rng([num_bytes, apart])
+    home, host = device.mapped(EXPERTS * (num_bytes + 5) + 16)
+    host[:] = rng.integers(0, 256, len(host), np.uint8)
+    starts = np.arange(EXPERTS) * (num_bytes + 5) + apart
+    stride = num_bytes + 16
+    untouched = np.zeros(4 * stride, np.uint8)
+    slots, early, staging = (upload(device, untouched) for _ in range(3))
+    piece = GatherPiece(
+        homes=upload(device, starts.astype(np.uint64) + np.uint64(home.address)),
+        slots=slots,
+        early=early,
+        staging=staging,
+        stride=stride,
+        num_bytes=num_bytes,
+        reach=(Span(home, 0, home.num_bytes),),
+    )
+    # Places: homes 0-2, slots 3-6, early 7-10, staging from 11 on.
+    for listed in ([(2, 4, 2), (0, 8, 0), (1, 11, 1)], [(2, 6, 4), (0, 3, 8)]):
+        loads = np.array([[len(listed), 0, 0, 0], *((*load, 0) for load in listed)], np.int32)
+        sizes = {"experts": EXPERTS, "num_slots": 4, "num_early": 4, "most_loads": 3}
+        device.launch(gather_experts(upload(device, loads), [piece], **sizes))
+    expected = np.zeros((3, 4, stride), np.uint8)
+    for memory, place, expert in [(0, 1, 2), (1, 1, 0), (2, 0, 1), (0, 3, 2), (0, 0, 0)]:
+        expected[memory, place, :num_bytes] = host[starts[expert] :][:num_bytes]
+    found = [read(device, span, np.uint8, (4, stride)) for span in (slots, early, staging)]
+    np.testing.assert_array_equal(np.stack(found), expected)
+
+
+def test_pieces_side_by_side(device: Device) -> None:
+    """Three of different sizes, and more chunks than blocks."""
+    rng = np.random.default_rng(0)
+    data = [rng.integers(0, 256, (EXPERTS, size), np.uint8) for size in (48 << 10, 34, 16 << 10)]
+    homes = [upload(device, each) for each in data]
+    pieces = [
+        GatherPiece(
+            homes=upload(
+                device,
+                np.uint64(home.address) + np.arange(EXPERTS, dtype=np.uint64) * each.shape[1],
+            ),
+            slots=empty(device, each.nbytes),
+            early=None,
+            staging=None,
+            stride=each.shape[1],
+            num_bytes=each.shape[1],
+            reach=(home,),
+        )
+        for home, each in zip(homes, data, strict=True)
+    ]
+    loads = np.array([[3, 3, 0, 0], [0, 5, 0, 0], [1, 3, 1, 0], [2, 4, 2, 0]], np.int32)
+    sizes = {"experts": EXPERTS, "num_slots": 3, "num_early": 0, "most_loads": 1}
+    device.launch(gather_experts(upload(device, loads), pieces, **sizes))
+    for piece, each in zip(pieces, data, strict=True):
+        found = read(device, piece.slots, np.uint8, each.shape)
+        np.testing.assert_array_equal(found, each[[1, 2, 0]])

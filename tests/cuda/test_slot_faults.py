@@ -1,0 +1,97 @@
+"""Bugs put into the kernels of slots: each is found, by the checks or by what the tables say."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from cpu_device import BACKWARD, CpuDevice
+from slot_worlds import Room, SlotWorld
+
+from sharpi.device.device import Device
+from sharpi.device.kernel_source import kernel_source
+from sharpi.experts.policy_make import make_policy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.ops.cuda.slot_policy import MissMode, PolicyRules
+
+EXPERTS, USED, SLOTS = 9, 3, 5
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`text` in a kernel with its headers, and what stands there instead."""
+
+    what: str
+    kernel: str
+    text: str
+    instead: str
+    says: str | None = None
+
+    def __str__(self) -> str:
+        return self.what
+
+
+BUGS = [
+    Bug(
+        "no fence before an expert's words are set",
+        "slot_policy",
+        "if (leaves >= 0) evict(leaves);\n    __syncwarp();",
+        "if (leaves >= 0) evict(leaves);",
+        "race",
+    ),
+    Bug(
+        "no barrier after the state is copied",
+        "slot_policy",
+        "before, fresh);\n  __syncthreads();",
+        "before, fresh);",
+        "race|before it is written",
+    ),
+    Bug(
+        "one load too many",
+        "gather_experts",
+        "int64_t(loads[0]) * in_all",
+        "int64_t(loads[0] + 1) * in_all",
+        "behind the end|outside",
+    ),
+    Bug("an expert in use leaves", "slot_policy", "&& s.last_used[e] != busy", ""),
+    Bug("a victim's address stays", "slot_policy", "tables.put(expert, expert);", ""),
+    Bug(
+        "staged experts stay away",
+        "slot_policy",
+        "if (!s.resident(e)) tables.put",
+        "if (e < 0) tables.put",
+    ),
+    Bug("all leave unprotected", "slot_policy", "mul_as_cpu(kProtection, s.frequency[e])", "0.f"),
+    Bug("the newest is demoted", "slot_policy", "s.stamp[e], e};", "-s.stamp[e], e};"),
+    Bug("half of a copy", "gather_experts", "bytes / int(sizeof(Word))", "bytes / 32"),
+    Bug("the first slot for all", "slot_policy", "? s.head->num_resident :", "? 0 :"),
+]
+
+
+def tokens(device: Device) -> None:
+    """Some tokens by slru; raises AssertionError where a decision or a table is wrong."""
+    chosen = PolicySettings(PolicyKind.SLRU, EXPERTS, USED, (SLOTS,), admission=True)
+    reference = make_policy(chosen)
+    rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True, MissMode.LOAD)
+    world = SlotWorld(device, rules, (SLOTS,), Room(staging=USED))
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        route = rng.choice(EXPERTS, USED, replace=False).tolist()
+        reference.use(0, route)
+        world.use(0, route)
+        world.assert_true(0, range(EXPERTS))
+        resident = world.tables.read_states()[0].slot_of >= 0
+        np.testing.assert_array_equal(resident, reference.layers[0].resident)
+
+
+@pytest.mark.parametrize("order", [BACKWARD, 7])
+def test_kernels_as_they_are_pass_in_every_order(order: int) -> None:
+    tokens(CpuDevice(order=order))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_found(bug: Bug) -> None:
+    source = kernel_source(bug.kernel)
+    assert source.count(bug.text) == 1, "the kernel has changed: plant the bug anew"
+    changed = source.replace(bug.text, bug.instead)
+    with pytest.raises(AssertionError, match=bug.says):
+        tokens(CpuDevice(texts={bug.kernel: changed}))

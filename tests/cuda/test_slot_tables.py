@@ -1,0 +1,245 @@
+"""What becomes of experts that are missed, fetched early, moved: the tables always lead to them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+from device_arrays import read
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slot_worlds import Room, SlotWorld
+
+from sharpi.device.device import Device
+from sharpi.experts.policy_make import make_policy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.ops.cuda.slot_policy import MissMode, Outcome, PolicyRules
+from sharpi.ops.cuda.slot_state import FirstSlots
+from sharpi.ops.cuda.slot_tables import DEVICE_KINDS
+
+EXPERTS, USED = 10, 3
+
+
+def rules(
+    kind: PolicyKind, miss: MissMode = MissMode.STREAM, layers: int = 1, admission: bool = False
+) -> PolicyRules:
+    return PolicyRules(int(kind), layers, EXPERTS, USED, admission, miss)
+
+
+def outcomes(world: SlotWorld, layer: int = 0) -> list[Outcome]:
+    words = read(world.device, world.tables.outcomes(layer), np.int32, (USED,))
+    return [Outcome(word) for word in words.tolist()]
+
+
+def overflow(world: SlotWorld) -> int:
+    return int(read(world.device, world.tables.overflow, np.int32, (1,))[0])
+
+
+def static_world(device: Device, miss: MissMode, room: Room, layers: int = 1) -> SlotWorld:
+    """Experts 1, 2 and 3 have slots, and nobody else ever."""
+    chosen = rules(PolicyKind.STATIC, miss, layers)
+    return SlotWorld(device, chosen, (3,) * layers, room, pinned=(3, 2, 1))
+
+
+def test_missed_experts_are_read_in_place(device: Device) -> None:
+    world = static_world(device, MissMode.STREAM, Room())
+    loads = world.use(0, [5, 1, 6])
+    assert len(loads) == 0
+    assert outcomes(world) == [Outcome.STREAMED, Outcome.HIT, Outcome.STREAMED]
+    world.assert_true(0, range(EXPERTS))
+    assert world.tables.read_counts()[0].streamed == 2
+
+
+def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
+    world = static_world(device, MissMode.LOAD, Room(staging=2))
+    world.use(0, [5, 1, 6])
+    assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STAGED]
+    world.assert_true(0, range(EXPERTS))
+    piece = world.layers[0].pieces[0]
+    assert piece.staging is not None
+    assert world.addresses(0)[0][5] == piece.staging.address
+    world.use(0, [1, 2, 7])
+    assert world.addresses(0)[0][5] == piece.homes[5]
+    world.assert_true(0, range(EXPERTS))
+    assert world.tables.read_counts()[0][7:11] == (3, 0, 0, 0)
+    assert not overflow(world)
+
+
+def test_too_little_staging_is_told(device: Device) -> None:
+    world = static_world(device, MissMode.LOAD, Room(staging=1))
+    world.use(0, [5, 1, 6])
+    assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STREAMED]
+    world.assert_true(0, range(EXPERTS))
+    assert overflow(world) == 1
+    assert world.tables.read_counts()[0].overflows == 1
+    world.tables.clear_overflow()
+    world.use(0, [5, 1, 2])
+    assert not overflow(world)
+
+
+def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
+    world = static_world(device, MissMode.COMPUTE, Room())
+    world.use(0, [5, 1, 6])
+    assert outcomes(world) == [Outcome.COMPUTED, Outcome.HIT, Outcome.COMPUTED]
+    assert [int(table[5]) for table in world.addresses(0)[:1]] == [0]
+    world.assert_true(0, [e for e in range(EXPERTS) if e not in (5, 6)])
+    world.use(0, [5, 1, 2])
+    world.assert_true(0, [e for e in range(EXPERTS) if e != 5])
+    counts = world.tables.read_counts()[0]
+    assert (counts.computed, counts.over_bus - counts.loads) == (3, 0)
+
+
+def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) -> None:
+    world = static_world(device, MissMode.LOAD, Room(early=3, staging=3), layers=2)
+    world.use(0, [1, 2, 3])
+    assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == [7, 8]
+    world.use(1, [9, 7, 1])
+    assert outcomes(world, 1) == [Outcome.STAGED, Outcome.EARLY, Outcome.HIT]
+    world.assert_true(1, range(EXPERTS))
+    world.use(1, [9, 7, 1])
+    assert outcomes(world, 1) == [Outcome.STAGED, Outcome.STAGED, Outcome.HIT]
+    counts = world.tables.read_counts()[1]
+    assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (2, 1, 1)
+    assert (counts.guesses, counts.right_guesses) == (3, 2)
+
+
+def test_prefetched_experts_move_to_slots(device: Device) -> None:
+    world = SlotWorld(device, rules(PolicyKind.LRU, layers=2), (3, 3), Room(early=1), warm=(1, 2))
+    world.use(0, [1, 2, 3])
+    assert world.prefetch(1, [7, 8, 9], after=0, budget=3) == []
+    world.use(0, [1, 2, 3])
+    assert world.prefetch(1, [7, 8, 9], after=0, budget=3) == [7]
+    loads = world.use(1, [7, 1, 2])
+    assert loads.tolist() == [[7, EXPERTS + 2, EXPERTS + 3]]
+    assert outcomes(world, 1) == [Outcome.LOADED, Outcome.HIT, Outcome.HIT]
+    world.assert_true(1, range(EXPERTS))
+    counts = world.tables.read_counts()[1]
+    assert (counts.loads_from_early, counts.over_bus) == (1, 3)
+
+
+def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
+    world = static_world(device, MissMode.STREAM, Room(early=3), layers=2)
+    world.use(0, [1, 2, 5])
+    assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
+    world.use(1, [7, 1, 2])
+    counts = world.tables.read_counts()[1]
+    assert (counts.early_loads, counts.early_hits, counts.right_guesses) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("kind", sorted(map(PolicyKind, DEVICE_KINDS)))
+def test_slots_are_given_back(device: Device, kind: PolicyKind) -> None:
+    """Who leaves is the reference's victim, one by one."""
+    pinned = (4, 6, 3, 5, 8, 2) if kind is PolicyKind.STATIC else (4,)
+    chosen = PolicySettings(kind, EXPERTS, USED, (6,), pinned=(pinned,), warm=((1, 2, 3),))
+    reference = make_policy(chosen)
+    world = SlotWorld(device, rules(kind), (6,), pinned=pinned, warm=(1, 2, 3))
+    reference.start()
+    rng = np.random.default_rng(3)
+    for _ in range(8):
+        route = rng.choice(EXPERTS, USED, replace=False).tolist()
+        reference.use(0, route)
+        world.use(0, route)
+        reference.end_token()
+    slots = reference.layers[0]
+    if kind is not PolicyKind.STATIC:
+        for _ in range(4):
+            slots.num_slots -= 1
+            if slots.resident.sum() > slots.num_slots:
+                victim = reference._victim(0)
+                slots.resident[victim] = False
+                reference._evicted(0, victim)
+    world.tables.resize(0, 2)
+    states = world.tables.read_states()[0]
+    assert sorted(states.slot_of[states.slot_of >= 0]) == [0, 1]
+    if kind is not PolicyKind.STATIC:
+        np.testing.assert_array_equal(states.slot_of >= 0, slots.resident)
+    world.assert_true(0, range(EXPERTS))
+    world.tables.resize(0, 5)
+    world.use(0, [4, 0, 9])
+    assert world.tables.read_num_slots() == {0: 5}
+    world.assert_true(0, range(EXPERTS))
+    with pytest.raises(ValueError, match="room for 6"):
+        world.tables.resize(0, 7)
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LFU, PolicyKind.LEARNED_KEEP])
+def test_most_used_experts_are_pinned(device: Device, kind: PolicyKind) -> None:
+    chosen = PolicySettings(
+        kind, EXPERTS, USED, (5, 4), pinned=((9,),) * 2, warm_pin=4, warm_pin_after=120
+    )
+    reference = make_policy(chosen)
+    reference.start()
+    world = SlotWorld(device, rules(kind, layers=2), (5, 4), pinned=(9,))
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        for layer in range(2):
+            route = rng.choice(EXPERTS, USED, replace=False, p=np.arange(1, 11) / 55).tolist()
+            swaps = reference.use(layer, route)
+            loads = world.use(layer, route)
+            assert [swap.expert for swap in swaps] == loads[:, 0].tolist()
+        waited = reference.accesses_before_pin < 0
+        reference.end_token()
+        if waited and reference.accesses_before_pin >= 0:
+            world.tables.pin_most_used(4)
+        for layer, states in world.tables.read_states().items():
+            slots = reference.layers[layer]
+            np.testing.assert_array_equal(states.pinned, slots.pinned)
+            np.testing.assert_array_equal(states.slot_of >= 0, slots.resident)
+            np.testing.assert_array_equal(states.uses, slots.access_count)
+            world.assert_true(layer, range(EXPERTS))
+
+
+def test_pins_are_half_of_the_slots_and_come_first() -> None:
+    first = FirstSlots(4, pinned=(7, 7, 3, 5), warm=(1, 3, 2, 9))
+    assert first.pins(PolicyKind.LRU) == [7, 3]
+    assert first.residents(PolicyKind.LRU) == [3, 7, 1, 2]
+    assert first.residents(PolicyKind.STATIC) == [3, 5, 7]
+
+
+route = st.lists(st.integers(0, EXPERTS - 1), min_size=USED, max_size=USED, unique=True)
+steps = st.one_of(
+    st.tuples(st.just("use"), st.integers(0, 1), route),
+    st.tuples(st.just("prefetch"), st.integers(0, 1), route),
+    st.tuples(st.just("batch"), st.integers(0, 1), st.lists(route, min_size=2, max_size=3)),
+    st.tuples(st.just("resize"), st.integers(0, 1), st.integers(0, 6)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(DEVICE_KINDS)),
+    miss=st.sampled_from(MissMode),
+    staging=st.integers(0, USED),
+    early=st.integers(0, USED),
+    admission=st.booleans(),
+    taken=st.lists(steps, max_size=25),
+)
+def test_tables_lead_to_the_experts(
+    kind: int,
+    miss: MissMode,
+    staging: int,
+    early: int,
+    admission: bool,
+    taken: list[tuple[str, int, Any]],
+) -> None:
+    chosen = rules(PolicyKind(kind), miss, 2, admission)
+    room = Room(early=early, staging=staging)
+    device = CpuDevice(check=False)
+    world = SlotWorld(device, chosen, (4, 6), room, pinned=(8, 0), warm=(3, 1, 2))
+    for what, layer, asked in taken:
+        missing: list[int] = []
+        if what == "batch":
+            world.use_batch(layer, np.array(asked, np.int32))
+        elif what == "resize":
+            world.tables.resize(layer, min(asked, 4 + 2 * layer))
+        else:
+            if what == "prefetch":
+                world.prefetch(layer, asked, after=1 - layer, budget=2)
+            world.use(layer, asked)
+            found = zip(asked, outcomes(world, layer), strict=True)
+            missing = [expert for expert, outcome in found if outcome is Outcome.COMPUTED]
+        world.assert_true(layer, [e for e in range(EXPERTS) if e not in missing])
+        slots = world.tables.read_states()[layer].slot_of
+        taken_slots = slots[slots >= 0]
+        assert len(set(taken_slots.tolist())) == len(taken_slots)
+        assert len(taken_slots) <= world.tables.read_num_slots()[layer]
