@@ -8,7 +8,7 @@ from sharpi.cli.json_option import JsonOption
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.hub.cache import CachedModel
+    from sharpi.hub.cached_model import CachedModel
 
 
 def list_models(as_json: JsonOption = False) -> None:
@@ -17,7 +17,8 @@ def list_models(as_json: JsonOption = False) -> None:
     Their names are what run, chat, serve and the other commands take. A model that was not fetched
     whole is marked; `sharpi pull` goes on with it and `sharpi rm` removes it.
     """
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
+    from sharpi.hub.library import default_cache_folder
 
     cache = Cache(default_cache_folder())
     models = cache.all_models()

@@ -1,5 +1,6 @@
 """`sharpi pull`: a model from the hub into the cache."""
 
+import logging
 from typing import Annotated
 
 import typer
@@ -34,12 +35,14 @@ def pull(
     QUANT: the only model there is, or Q4_K_M, or what comes closest to it. Private and gated
     repositories need HF_TOKEN.
     """
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
+    from sharpi.hub.library import default_cache_folder
 
     wanted = _with_revision(require_name(name), revision)
     cache = Cache(default_cache_folder())
     from sharpi.hub.pull import Puller
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is said here
     try:
         with download_display() as display:
             pulled = Puller(cache, display).pull(wanted)

@@ -11,7 +11,8 @@ from sharpi.hub.model_name import ModelName, require_name
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.hub.cache import Cache, CachedModel
+    from sharpi.hub.cache import Cache
+    from sharpi.hub.cached_model import CachedModel
     from sharpi.hub.removal import Removal
 
 
@@ -24,7 +25,8 @@ def rm(
     Only what belongs to that name: content that another revision uses too stays. A program that
     runs the model keeps it until it ends.
     """
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
+    from sharpi.hub.library import default_cache_folder
     from sharpi.hub.removal import Removal
 
     cache = Cache(default_cache_folder())

@@ -17,6 +17,7 @@ from sharpi.hub.repository import RemoteFile
 from sharpi.hub.watcher import Watcher
 from sharpi.units import format_bytes
 
+_LONG_TO_CHECK = 2 << 30  # bytes: about two seconds
 _LOCK_PATIENCE_SECONDS = 0.1  # before the person is told who is waited for
 
 
@@ -43,6 +44,9 @@ class Blobs:
 
     def partial(self, file: RemoteFile) -> PartialFile:
         """What an earlier try has received of it, open to go on."""
+        received = self._received_bytes(file)
+        if received > _LONG_TO_CHECK:
+            self._watcher.note(f"reading again what there is of {file.path}, for its checksum")
         return PartialFile(self._partial_path(file), file.size, file.checksum)
 
     def keep(self, file: RemoteFile, received: PartialFile) -> None:

@@ -5,75 +5,15 @@ checksum), `snapshots/COMMIT/` (links to it under the files' names) and `refs/` 
 What a broken download has so far lies beside them in `partial/CHECKSUM/`, under the file's name.
 """
 
-import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from sharpi.errors import UsageError
+from sharpi.hub.cached_model import CachedFile, CachedModel, cached_files, entries, files_below
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant, find_variants
 
 MAIN = "main"
 _PREFIX = "models--"
-
-
-@dataclass(frozen=True, slots=True)
-class CachedFile:
-    """One file: its path in the repository, and where it lies; a link unless it was only begun."""
-
-    path: str
-    location: Path
-    size: int
-    modified: float
-    is_partial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CachedModel:
-    """One model of one revision, with its files in order."""
-
-    name: ModelName
-    variant: Variant
-    files: tuple[CachedFile, ...]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it can be run: every part is there, and none only begun."""
-        return not self.variant.missing_parts and not any(file.is_partial for file in self.files)
-
-    @property
-    def size(self) -> int:
-        """Bytes that are there."""
-        return sum(file.size for file in self.files)
-
-    @property
-    def modified(self) -> float:
-        """When the last of its files was written, in seconds since 1970."""
-        return max(file.modified for file in self.files)
-
-    @property
-    def start(self) -> Path:
-        """The file to open: the only one, or the first part."""
-        return self.files[0].location
-
-
-def default_cache_folder() -> Path:
-    """Where huggingface_hub keeps its files (HF_HUB_CACHE, HF_HOME); raises UsageError."""
-    require_library()
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
-
-
-def require_library() -> None:
-    """Raises UsageError where huggingface_hub is not installed."""
-    try:
-        import huggingface_hub  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "models by name need the package huggingface_hub; type pip install '.[hub]'"
-        ) from error
 
 
 class Cache:
@@ -84,7 +24,7 @@ class Cache:
 
     def repositories(self) -> list[str]:
         """Every repository of models, with GGUF files or without."""
-        names = (entry.name for entry in _entries(self.folder) if entry.is_dir())
+        names = (entry.name for entry in entries(self.folder) if entry.is_dir())
         found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
         return sorted(name.replace("--", "/") for name in found)
 
@@ -155,7 +95,7 @@ class Cache:
     def _revisions(self, repository: str) -> dict[str, list[CachedFile]]:
         """By commit the files that are there, the newest commit first."""
         folder = self.repository_folder(repository) / "snapshots"
-        found = {entry.name: _cached_files(Path(entry.path)) for entry in _entries(folder)}
+        found = {entry.name: cached_files(Path(entry.path)) for entry in entries(folder)}
         newest = sorted(
             found, key=lambda each: -max((file.modified for file in found[each]), default=0)
         )
@@ -163,8 +103,8 @@ class Cache:
 
     def _partial(self, repository: str) -> list[CachedFile]:
         folder = self.repository_folder(repository) / "partial"
-        checksums = (Path(entry.path) for entry in _entries(folder))
-        return [file for each in checksums for file in _cached_files(each, is_partial=True)]
+        checksums = (Path(entry.path) for entry in entries(folder))
+        return [file for each in checksums for file in cached_files(each, is_partial=True)]
 
 
 def _grouped(files: Iterable[CachedFile]) -> Iterator[tuple[Variant, tuple[CachedFile, ...]]]:
@@ -176,31 +116,6 @@ def _grouped(files: Iterable[CachedFile]) -> Iterator[tuple[Variant, tuple[Cache
 def _with_partial(files: list[CachedFile], partial: list[CachedFile]) -> list[CachedFile]:
     there = {file.path for file in files}
     return files + [file for file in partial if file.path not in there]
-
-
-def _cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
-    """What lies below `folder`; links into nothing are passed over."""
-    found = []
-    for path in files_below(folder):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        relative = path.relative_to(folder).as_posix()
-        found.append(CachedFile(relative, path, status.st_size, status.st_mtime, is_partial))
-    return found
-
-
-def files_below(folder: Path) -> list[Path]:
-    return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
-
-
-def _entries(folder: Path) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
 
 
 def _abbreviates(text: str, commit: str) -> bool:

@@ -1,7 +1,8 @@
 """From a name to a model in the cache; nothing is downloaded."""
 
 from sharpi.errors import HubError
-from sharpi.hub.cache import Cache, CachedModel
+from sharpi.hub.cache import Cache
+from sharpi.hub.cached_model import CachedModel
 from sharpi.hub.choice import choose, close_to
 from sharpi.hub.model_name import ModelName
 

@@ -43,6 +43,8 @@ def ask(api: HfApi, name: ModelName) -> RemoteRepository:
                 files_metadata=True,
                 timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
             )
+    except (ValueError, KeyError, TypeError) as error:
+        raise HubError(f"{api.endpoint} does not answer as a model hub does") from error
     except NoRepositoryError as error:
         raise NoRepositoryError(f"{error}{_close_at_hub(api, name.repository)}") from error
     if info.sha is None:

@@ -255,6 +255,11 @@ class TestRefusals:
             pull(puller, REPO)
         assert "\n" not in str(caught.value)
 
+    def test_something_else_than_a_hub(self, hub: StandIn, puller: Puller) -> None:
+        hub.refusals["/api/models/"] = [Refusal(200)]
+        with pytest.raises(HubError, match="does not answer as a model hub does"):
+            pull(puller, REPO)
+
     def test_gated_content(
         self, hub: StandIn, puller: Puller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
