@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class Status:
             "idle_seconds": round(host.idle_seconds, 1),
             "parallel": host.settings.max_parallel,
             "queue": host.settings.max_waiting,
+            "sampling": asdict(host.settings.sampling),
             "answers_running": now.answers_running,
             "answers_waiting": now.answers_waiting,
             "kv_pages": now.kv_pages,

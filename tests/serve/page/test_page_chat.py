@@ -111,6 +111,31 @@ def test_a_refusal_is_shown_in_place_and_can_be_tried_again(
     assert page.locator(".message.user").count() == 1
 
 
+def test_a_question_without_an_answer_is_not_sent_again(
+    page: Any, server: ScriptedServer, say: Any
+) -> None:
+    say("refuse")
+    page.wait_for_selector(".fault")
+    say("hello")
+    page.wait_for_selector(f"{DONE} >> nth=1")
+    assert [each["content"] for each in server.requests[-1]["messages"]] == ["hello"]
+    assert page.locator(".fault").count() == 1
+    assert page.locator(".fault button").count() == 0
+
+
+def test_a_question_stopped_at_once_can_be_changed(
+    page: Any, server: ScriptedServer, say: Any
+) -> None:
+    server.answers["slow"], server.pause = [{}, {}, {}], 5
+    say("slow")
+    page.wait_for_selector("#stop:visible")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#send:visible")
+    assert page.input_value("#prompt") == "slow"
+    assert page.locator(".message").count() == 0
+    assert page.is_visible("#welcome")
+
+
 def test_what_came_before_a_failure_stays(page: Any, server: ScriptedServer, say: Any) -> None:
     server.answers["break"] = words("so far so good")
     say("break")

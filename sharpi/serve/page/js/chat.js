@@ -16,6 +16,7 @@ export class Chat {
   }
 
   send(text) {
+    this.#giveUpUnanswered();
     show(element("welcome"), false);
     this.#list.append(showQuestion(text));
     this.#messages.push({ role: "user", content: text });
@@ -55,6 +56,7 @@ export class Chat {
   async #receive(view, signal) {
     const timer = new AnswerTimer();
     try {
+      await this.server.findModel();
       for await (const chunk of this.server.stream("v1/chat/completions", this.#request, signal)) {
         timer.take(chunk);
         view.take(chunk.choices?.[0]);
@@ -86,7 +88,7 @@ export class Chat {
       if (isStopped) view.note("stopped");
       this.#say(isStopped ? "Stopped" : "Answer complete");
     }
-    if (isStopped && !view.text) this.#forget(view);
+    if (isStopped && view.isEmpty) this.#forget(view);
   }
 
   #fail(view, error) {
@@ -108,6 +110,12 @@ export class Chat {
     view.node.previousElementSibling.remove();
     view.node.remove();
     show(element("welcome"), !this.#messages.length);
+  }
+
+  // Two questions in a row are more than many chat templates take.
+  #giveUpUnanswered() {
+    if (this.#messages.at(-1)?.role === "user") this.#messages.pop();
+    this.#list.querySelectorAll(".fault button").forEach((button) => button.remove());
   }
 
   #say(words) {

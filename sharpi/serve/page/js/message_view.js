@@ -5,8 +5,8 @@ import { make, show } from "./elements.js";
 import { MarkdownView } from "./markdown_view.js";
 
 export function showQuestion(text) {
-  const who = make("span", { className: "unseen" }, "You: ");
-  return make("li", { className: "message user" }, who, make("div", { className: "text" }, text));
+  const body = make("div", { className: "text" }, text);
+  return make("article", { className: "message user", ariaLabel: "You" }, body);
 }
 
 export class AnswerView {
@@ -28,16 +28,13 @@ export class AnswerView {
   #thinkingSince = null;
 
   constructor() {
-    const who = make("span", { className: "unseen" }, "Answer: ");
     this.node = make(
-      "li",
-      { className: "message assistant is-answering" },
-      who,
+      "article",
+      { className: "message assistant is-answering", ariaLabel: "Answer", ariaBusy: "true" },
       this.#reasoning,
       this.#body,
       this.#foot,
     );
-    this.node.setAttribute("aria-busy", "true");
   }
 
   // A choice of a chunk, which may be missing.
@@ -74,10 +71,14 @@ export class AnswerView {
     this.#reasoningView.finish();
     this.#view.finish();
     this.node.classList.remove("is-answering");
-    this.node.removeAttribute("aria-busy");
+    this.node.ariaBusy = "false";
     if (this.text) this.#foot.append(copyButton(() => this.text, "Copy answer"));
     words.forEach((word) => this.note(word));
     if (this.#ending === "length") this.note("cut: no room for more tokens");
+  }
+
+  get isEmpty() {
+    return !this.text && !this.#reasoningText;
   }
 
   note(word) {

@@ -5,11 +5,10 @@ import { element } from "./elements.js";
 export async function showModel(server, settings) {
   const line = element("model");
   try {
-    const models = await server.get("v1/models");
-    server.model = models.data?.[0]?.id;
-    const name = server.model ?? "no model";
+    const name = (await server.findModel()) ?? "no model";
     line.textContent = line.title = name;
     element("welcome-model").textContent = name;
+    document.title = `${name} · sharpi`;
     settings.showDefaults(await defaults(server));
   } catch (error) {
     line.textContent = line.title = error.message;
@@ -20,8 +19,7 @@ export async function showModel(server, settings) {
 // A server without /props is one to chat with all the same.
 async function defaults(server) {
   try {
-    const props = await server.get("props");
-    return props.default_generation_settings?.params ?? props.sampling ?? {};
+    return (await server.get("props")).sampling ?? {};
   } catch {
     return {};
   }

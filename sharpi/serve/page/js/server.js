@@ -21,6 +21,12 @@ export class Server {
     this.#key = key;
   }
 
+  // The name of the model that it serves.
+  async findModel() {
+    this.model ??= (await this.get("v1/models")).data?.[0]?.id;
+    return this.model;
+  }
+
   async get(path, signal) {
     const response = await this.#fetch(path, { signal });
     return response.json();
