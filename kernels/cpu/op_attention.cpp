@@ -15,7 +15,44 @@ namespace {
 constexpr int kSpanPages = 8;
 constexpr int kSpan = kSpanPages * kPage;
 constexpr int kSplitTokens = 4;   // up to so many tokens, spans are shared among threads
-constexpr int kTokenBlock = 16;   // otherwise a task is so many tokens of one KV head
+constexpr int kSplitDecodes = 16;  // and up to so many, each of a sequence of its own, ...
+constexpr int kSplitSpans = 64;    // ... that together have no more partial results than so many spans each
+constexpr int kTokenBlock = 16;    // otherwise a task is so many tokens of one sequence and KV head
+
+// Partial results of a head that there is room for: one for each token and span.
+size_t partials_a_head(size_t max_spans) {
+  return std::max(kSplitTokens * max_spans, kSplitDecodes * std::min<size_t>(max_spans, kSplitSpans));
+}
+
+// Tokens of one sequence that a task takes: [begin, end).
+struct TokenBlock {
+  int begin, end;
+};
+
+// Runs `visit(begin, end)` over the tokens of each sequence, which follow each other within a step.
+template <class F>
+void each_run(const Step& step, F visit) {
+  for (int begin = 0, end = 0; begin < step.num_tokens; begin = end) {
+    for (end = begin + 1; end < step.num_tokens && step.sequences[end] == step.sequences[begin];) end++;
+    visit(begin, end);
+  }
+}
+
+int count_blocks(const Step& step) {
+  int count = 0;
+  each_run(step, [&](int begin, int end) { count += (end - begin + kTokenBlock - 1) / kTokenBlock; });
+  return count;
+}
+
+TokenBlock find_block(const Step& step, int index) {
+  TokenBlock found{};
+  each_run(step, [&](int begin, int end) {
+    const int count = (end - begin + kTokenBlock - 1) / kTokenBlock, at = begin + index * kTokenBlock;
+    if (index >= 0 && index < count) found = {at, std::min(at + kTokenBlock, end)};
+    index -= count;
+  });
+  return found;
+}
 
 struct PageView {
   uint16_t *keys, *values;  // values: null where they are in the keys
@@ -79,14 +116,24 @@ class Attention : public Stage {
 
   // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all spans.
   int num_tasks(const Step& step) const override {
-    if (step.num_tokens <= kSplitTokens) return step.num_tokens * p_.cache.heads * max_spans(step);
-    return (step.num_tokens + kTokenBlock - 1) / kTokenBlock * p_.cache.heads;
+    if (splits(step)) return step.num_tokens * p_.cache.heads * max_spans(step);
+    return count_blocks(step) * p_.cache.heads;
   }
 
   void run(const Step& step, int task, int, Worker&) const override {
-    if (step.num_tokens <= kSplitTokens) return split(step, task);
-    const int head = task % p_.cache.heads, begin = task / p_.cache.heads * kTokenBlock;
-    for (int t = begin; t < std::min(begin + kTokenBlock, step.num_tokens);) t += whole(step, t, head);
+    if (splits(step)) return split(step, task);
+    const int head = task % p_.cache.heads;
+    const TokenBlock block = find_block(step, task / p_.cache.heads);
+    for (int t = block.begin; t < block.end;) t += whole(step, t, block.end, head);
+  }
+
+  // Whether spans are shared among threads; what is not split reads pages once for several tokens of a sequence.
+  bool splits(const Step& step) const {
+    if (step.num_tokens <= kSplitTokens) return true;
+    if (step.num_tokens > kSplitDecodes) return false;
+    for (int t = 1; t < step.num_tokens; t++)
+      if (step.sequences[t] == step.sequences[t - 1]) return false;
+    return size_t(step.num_tokens) * max_spans(step) <= partials_a_head(max_spans_);
   }
 
   static int max_spans(const Step& step) {
@@ -94,16 +141,16 @@ class Attention : public Stage {
     for (int t = 0; t < step.num_tokens; t++) last = std::max(last, step.positions[t]);
     return last / kSpan + 1;
   }
-  // Where the queries' result for one span lies; spans of a token and head are neighbours.
-  float* partial(int token, int head, int span) const {
-    const size_t index = (size_t(token) * p_.num_heads + head) * max_spans_ + span;
+  // Where the queries' result for one of `spans` lies; those of a token and head are neighbours.
+  float* partial(int token, int head, int span, int spans) const {
+    const size_t index = (size_t(token) * p_.num_heads + head) * spans + span;
     return reinterpret_cast<float*>(*partials_) + index * partial_floats(p_);
   }
   // out = the merge of `spans` partial results, in order
   void finish(int token, int head, int spans) const {
-    const Partial total(partial(token, head, 0));
+    const Partial total(partial(token, head, 0, spans));
     for (int s = 1; s < spans; s++) {
-      const Partial part(partial(token, head, s));
+      const Partial part(partial(token, head, s, spans));
       isa_.vectors->merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_stride);
     }
     write(token, head, total);
@@ -126,7 +173,7 @@ class Attention : public Stage {
       float* partials[kQueries];
       for (int i = 0; i < count; i++) {
         tokens[i] = token, heads[i] = head * group_ + g + i;
-        partials[i] = partial(token, heads[i], span);
+        partials[i] = partial(token, heads[i], span, spans);
         Partial(partials[i]).clear(p_.cache.value_stride);
       }
       attend_span(step, head, tokens, heads, count, span, partials);
@@ -134,12 +181,8 @@ class Attention : public Stage {
   }
 
   // All spans for as many queries from token `begin` on as fit one pass; returns the tokens taken.
-  int whole(const Step& step, int begin, int head) const {
-    const int per_pass = std::max(1, kQueries / group_);
-    const int end = std::min({begin + per_pass, int(step.num_tokens), begin / kTokenBlock * kTokenBlock + kTokenBlock});
-    int count = end - begin;
-    for (int t = begin + 1; t < end; t++)  // one pass reads one sequence's pages
-      if (step.sequences[t] != step.sequences[begin]) count = std::min(count, t - begin);
+  int whole(const Step& step, int begin, int end, int head) const {
+    const int count = std::min(end - begin, std::max(1, kQueries / group_));
     for (int g = 0; g < group_; g += kQueries) whole_group(step, begin, count, head, g, std::min(kQueries, group_ - g));
     return count;
   }
@@ -220,7 +263,7 @@ class Attention : public Stage {
 class MergeSpans : public Stage {
  public:
   explicit MergeSpans(const Attention& attention) : attention_(attention) {}
-  int num_tasks(const Step& step) const override { return step.num_tokens <= kSplitTokens ? step.num_tokens : 0; }
+  int num_tasks(const Step& step) const override { return attention_.splits(step) ? step.num_tokens : 0; }
   void run(const Step& step, int token, int, Worker&) const override {
     const int spans = Attention::max_spans(step);
     for (int h = 0; h < attention_.params().num_heads; h++) attention_.finish(token, h, spans);
@@ -237,7 +280,7 @@ void add_kv_store(Program& program, const KvStoreParams& p) { program.add<KvStor
 void add_attention(Program& program, const AttentionParams& p) {
   const size_t spans = (program.max_positions + kSpan - 1) / kSpan;
   uint8_t* const* partials = program.request(
-      Scratch::Partials, kSplitTokens * p.num_heads * spans * partial_floats(p) * sizeof(float));
+      Scratch::Partials, partials_a_head(spans) * p.num_heads * partial_floats(p) * sizeof(float));
   const Attention attention(p, program, partials);
   program.add<Attention>(attention);
   program.add<MergeSpans>(attention);

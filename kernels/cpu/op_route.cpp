@@ -107,10 +107,16 @@ class Lease : public Stage {
   explicit Lease(const LeaseParams& params) : p_(params) {}
   int num_tasks(const Step&) const override { return 1; }
   void run(const Step& step, int, int, Worker&) const override {
-    p_.feed->lease(p_.layer, p_.ids, count_rows(Rows(p_.rows), step), p_.k, step.num_tokens == 1);
+    p_.feed->lease(p_.layer, p_.ids, count_rows(Rows(p_.rows), step), p_.k, kind_of(step));
   }
 
  private:
+  static StepKind kind_of(const Step& step) {
+    for (int t = 1; t < step.num_tokens; t++)
+      if (step.sequences[t] == step.sequences[t - 1]) return StepKind::Batch;
+    return step.num_tokens == 1 ? StepKind::Token : StepKind::Tokens;
+  }
+
   const LeaseParams p_;
 };
 

@@ -44,7 +44,7 @@ class Continuation:
         self._decoder = StreamDecoder(tokenizer, starts_text=starts_text, shown_ids=shown)
         self._stops = StopFilter(request.stop)
         self._chooser = Chooser(request, prompt_ids, constraint)
-        self._start = self._decode_start = 0.0
+        self._start = self._prefill_start = self._decode_start = 0.0
         self.finish_reason: FinishReason | None = None
         self.end_token: int | None = None
         self.text = ""
@@ -52,13 +52,17 @@ class Continuation:
         self.timings = Timings()
 
     def start(self) -> None:
-        """From now on time counts."""
-        self._start = time.perf_counter()
+        """From now on time counts: that of the first token, and of the prefill."""
+        self._start = self._prefill_start = time.perf_counter()
+
+    def begin(self) -> None:
+        """The prefill begins only now: there was a wait."""
+        self._prefill_start = time.perf_counter()
 
     def prefilled(self) -> None:
         """The prompt has been computed."""
         self._decode_start = time.perf_counter()
-        self.timings.prefill_seconds = self._decode_start - self._start
+        self.timings.prefill_seconds = self._decode_start - self._prefill_start
         if self.request.max_tokens == 0:
             self.finish_reason = "length"
 

@@ -13,13 +13,20 @@ class StatePool:
     """Numbers of states, 0 to `num_states` - 1; snapshots make room for others, oldest first.
 
     What they stand for is in the memory of the parts that compute; `copy(source, target)` is
-    theirs. A model without recurrent layers has none.
+    theirs. A model without recurrent layers has none. `reclaim` is asked when no other is left: it
+    gives back a state or returns False.
     """
 
     def __init__(self, num_states: int, copy: CopyState) -> None:
         self.num_states, self._copy = num_states, copy
+        self.reclaim: Callable[[], bool] = lambda: False
         self._free: list[State] = list(reversed(range(num_states)))
         self._snapshots: dict[tuple[object, int], State] = {}
+
+    @property
+    def num_free(self) -> int:
+        """States that nobody computes in; snapshots among them give way."""
+        return len(self._free) + len(self._snapshots)
 
     def take(self) -> State:
         """A state of undefined contents; raises ContextFullError when there is none."""
@@ -27,6 +34,8 @@ class StatePool:
             return self._free.pop()
         if self._snapshots:
             return self._snapshots.pop(next(iter(self._snapshots)))
+        if self.reclaim():
+            return self._free.pop()
         raise ContextFullError(
             f"all {self.num_states} states of recurrent layers are in use by other sequences;"
             " reset one of them first"

@@ -10,7 +10,8 @@ _FLOAT_BYTES = 4
 # As kernels/cpu has them: matmul.h, tiles.h, stage.h, op_attention.cpp, op_experts.cpp.
 _ACTIVATION_VALUES, _ACTIVATION_BYTES = 256, 384
 _TILE_ROWS, _TILE_BUFFERS = 32, 3
-_SPLIT_TOKENS, _SPAN_POSITIONS, _PARTIAL_EXTRA = 4, 512, 16
+_SPLIT_TOKENS, _SPLIT_DECODES, _SPLIT_SPANS = 4, 16, 64
+_SPAN_POSITIONS, _PARTIAL_EXTRA = 512, 16
 _JOB_BYTES, _ROUTE_BYTES, _COUNTER_BYTES, _GROUPING_BYTES = 12, 8, 4, 64
 _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between buffers
 
@@ -121,7 +122,8 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
     spans = -(-num_positions // _SPAN_POSITIONS)
     values = w.query // max(1, w.num_heads) + _PARTIAL_EXTRA
     floats = w.num_heads * (_PARTIAL_EXTRA + values)
-    return _SPLIT_TOKENS * spans * floats * _FLOAT_BYTES
+    kept = max(_SPLIT_TOKENS * spans, _SPLIT_DECODES * min(spans, _SPLIT_SPANS))
+    return kept * floats * _FLOAT_BYTES
 
 
 def _tile_bytes(rows: int) -> int:

@@ -34,10 +34,10 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
   if (last_layer_ >= 0) next_[last_layer_] = first;
 }
 
-void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, bool is_decode) {
+void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
   if (has_failed() || !tokens) return;
-  store_.acquire(layer, routes, tokens, k, !is_decode);
-  if (!is_decode) {
+  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch);
+  if (kind != StepKind::Token) {
     guessed_[layer].clear(), prefetched_[layer].clear();
     if (guesses_ && tokens * k >= kUsesOfAll * store_.num_experts(layer)) guess_all(next_[layer]);
     return;

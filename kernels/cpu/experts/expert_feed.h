@@ -16,6 +16,9 @@ struct GuessCounts {
   int64_t guessed = 0, used = 0, right = 0;
 };
 
+// A decoded token, one of each of several sequences, or more than one of some sequence.
+enum class StepKind { Token, Tokens, Batch };
+
 class ExpertFeed {
  public:
   // Without a predictor nothing is guessed. Guesses are at most `budget` experts of a layer. Where the
@@ -23,7 +26,7 @@ class ExpertFeed {
   ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget, bool asks_router);
 
   // Starts to bring a layer's experts, routes (tokens, k), and those guessed for the layer after it.
-  void lease(int layer, const int32_t* routes, int tokens, int k, bool is_decode);
+  void lease(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
   // Guesses for a later layer, likeliest first.
   void foresee(int layer, const int32_t* experts, int count);
   bool is_ready(int layer, int expert) const { return store_.is_ready(layer, expert); }

@@ -50,13 +50,24 @@ void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, b
   std::lock_guard guard(lock_);
   swaps_.clear();
   if (is_batch) policy_.use_batch(layer, routes, tokens, k, swaps_);
-  else policy_.use(layer, routes, k, swaps_);
+  else use_each(layer, routes, tokens, k);
   distinct_.assign(routes, routes + size_t(tokens) * k);
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
   apply(swaps_, layer);
   for (int32_t expert : distinct_) lease(entry(layer, expert));
   start_waiting();
+}
+
+// Tokens one after the other, but each distinct expert as one access.
+void ExpertStore::use_each(int layer, const int32_t* routes, int tokens, int k) {
+  std::vector<int32_t> fresh;
+  for (const int32_t* token = routes; token < routes + size_t(tokens) * k; token += k) {
+    fresh.clear();
+    for (int i = 0; i < k; i++)
+      if (std::find(routes, token, token[i]) == token) fresh.push_back(token[i]);
+    if (!fresh.empty()) policy_.use(layer, fresh.data(), int(fresh.size()), swaps_);
+  }
 }
 
 // Slots change hands at once. What another layer gets is read when nobody waits for other reads.

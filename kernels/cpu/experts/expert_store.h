@@ -49,7 +49,7 @@ class ExpertStore {
   void start();
   // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the reads of
   // what is missing in the order of the experts' ids. Every expert stays until its release. A batch
-  // is part of a prompt; what is none has one token.
+  // is part of a prompt; what is none has a token of each of some sequences.
   void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
   bool is_ready(int layer, int expert) const;
   // Whether an acquired expert lies in a spare buffer, or waits for one.
@@ -85,6 +85,7 @@ class ExpertStore {
   };
 
   Entry& entry(int layer, int expert) const { return layers_[layer]->entry(expert); }
+  void use_each(int layer, const int32_t* routes, int tokens, int k);
   void apply(const std::vector<Swap>& swaps, int layer_in_use);
   void give_slot(const Swap& swap);
   void move_into(Entry& entry, Buffer* slot);

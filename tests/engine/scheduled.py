@@ -1,0 +1,87 @@
+"""Answers of a scheduler, collected for comparison with what each would be alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.engine.constraint import Constraint
+from sharpi.engine.engine import Engine
+from sharpi.engine.piece import Ending, Piece
+from sharpi.engine.scheduler import Scheduler, Ticket
+
+GREEDY = SamplingParams(temperature=0)
+
+
+def asked(max_tokens: int = 12, **fields: object) -> GenerationRequest:
+    """A greedy request past the end of the text."""
+    fields.setdefault("sampling", GREEDY)
+    return GenerationRequest(max_tokens=max_tokens, ignore_end=True, **fields)  # type: ignore[arg-type]
+
+
+@dataclass(eq=False)
+class Heard:
+    """What was heard of one answer."""
+
+    ticket: Ticket | None = None
+    pieces: list[Piece] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def ids(self) -> list[int]:
+        return [choice.id for piece in self.pieces for choice in piece.tokens]
+
+    @property
+    def ending(self) -> Ending:
+        (ending,) = self.endings
+        return ending
+
+
+def submit(
+    scheduler: Scheduler,
+    prompt: Sequence[int],
+    request: GenerationRequest,
+    constraint: Constraint | None = None,
+) -> Heard:
+    """Asks for an answer that is collected."""
+    heard = Heard()
+    heard.ticket = scheduler.submit(
+        prompt,
+        request,
+        constraint=constraint,
+        on_piece=heard.pieces.append,
+        on_end=heard.endings.append,
+    )
+    return heard
+
+
+def finish(scheduler: Scheduler, limit: int = 20000) -> int:
+    """Steps until nothing is left to do; how many there were."""
+    for count in range(limit):
+        if not scheduler.step():
+            return count
+    raise AssertionError("the scheduler does not come to an end")
+
+
+def alone(
+    engine: Engine, prompt: Sequence[int], request: GenerationRequest
+) -> tuple[str, list[int]]:
+    """Text and tokens of the same request in a fresh conversation."""
+    session = engine.session()
+    generation = session.generate(prompt, request)
+    text = "".join(generation)
+    session.reset()
+    return text, [choice.id for choice in generation.choices]
+
+
+def assert_nothing_is_left(scheduler: Scheduler, engine: Engine) -> None:
+    """All pages and states are free once the cache is dropped."""
+    assert (scheduler.num_waiting, scheduler.num_running, scheduler.pages_in_use) == (0, 0, 0)
+    scheduler.drop_cache()
+    runner = engine.runner
+    assert scheduler.pages_kept == 0
+    assert sorted(runner.pages._free) == list(range(runner.pages.num_pages))
+    assert sorted(runner.states._free) == list(range(runner.states.num_states))
