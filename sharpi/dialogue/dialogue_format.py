@@ -19,6 +19,8 @@ from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+_BLANK_LINE = r'("\n" "\n"?)?'  # may follow reasoning
+
 
 def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
     """The format of a model, by its chat template and its vocabulary."""
@@ -86,7 +88,9 @@ class DialogueFormat:
         if choice.mode != "required" or not named:
             return None
         grammar = CallGrammar(self._tokenizer, self.form.marks)
-        return grammar.text(self.form.expression(grammar, named, choice.parallel))
+        expression = self.form.expression(grammar, named, choice.parallel)
+        blank = "" if self.reasoning in (None, ANALYSIS) else f"{_BLANK_LINE} "
+        return grammar.text(f"{blank}{expression}")
 
     def _instruction(self, tools: Sequence[Tool]) -> str:
         return tool_instruction(self.form, tools) if tools else ""

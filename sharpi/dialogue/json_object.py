@@ -51,7 +51,10 @@ class JsonSpan:
 
 
 def pass_value(source: Source, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
-    """Passes on the object, list or string that comes next; False if the answer ends inside."""
+    """Passes on the object, list or string that comes next; False if the answer ends inside.
+
+    What was read before cannot be set back to any more.
+    """
     span = JsonSpan()
     while True:
         text, count = span.feed(source.rest)
@@ -60,6 +63,7 @@ def pass_value(source: Source, event: Callable[[str], AnswerEvent]) -> Steps[boo
             yield event(text)
         if span.is_complete or source.is_ended:
             return span.is_complete
+        source.release()
         yield None
 
 

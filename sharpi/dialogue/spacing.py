@@ -15,7 +15,8 @@ class Spacing:
     """
 
     def __init__(self) -> None:
-        self._last: type[Text] | type[Reasoning] | type[CallBegin] | None = None
+        self._last: type[Text] | type[Reasoning] | None = None
+        self._is_apart = False  # whether something else came since
         self._shown: set[type[Text] | type[Reasoning]] = set()
         self._held = ""
 
@@ -24,14 +25,14 @@ class Spacing:
         if isinstance(event, CallArguments):
             yield event
         elif isinstance(event, CallBegin):
-            self._last, self._held = CallBegin, ""
+            self._is_apart, self._held = True, ""
             yield event
         else:
             yield from self._feed_text(event)
 
     def flush(self) -> Iterator[AnswerEvent]:
         """What waited; only text keeps the blanks at its end."""
-        if self._last in (None, Text) and self._held:
+        if self._last is not Reasoning and self._held:
             yield Text(self._held)
         self._held = ""
 
@@ -41,16 +42,17 @@ class Spacing:
         shown = text.rstrip()
         self._held = text[len(shown) :]
         if shown:
-            self._last = kind
+            self._last, self._is_apart = kind, False
             self._shown.add(kind)
             yield kind(shown)
         elif kind is Reasoning and self._last is None:
-            self._last = CallBegin  # as after a call: what follows is set apart
+            self._is_apart = True
 
     def _joined(self, event: Text | Reasoning) -> str:
         """The event's text after what sets it apart from the text before it."""
         kind = type(event)
-        if self._last is kind or (self._last is None and kind is Text):
+        goes_on = self._last is kind or (self._last is None and kind is Text)
+        if goes_on and not self._is_apart:
             return self._held + event.text
         text = event.text.lstrip()
         return _PARAGRAPH + text if text and kind in self._shown else text

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from answers import CLOCK, TOOLS, WEATHER, joined, small_tokenizer
+from answers import CLOCK, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
 
 from sharpi.dialogue.deepseek import DeepSeek
 from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
@@ -286,6 +286,10 @@ def test_grammar_only_where_a_call_is_required() -> None:
     format_ = dialogue(QWEN)
     assert format_.call_grammar(TOOLS, ToolChoice()) is None
     assert format_.call_grammar((), ToolChoice("required")) is None
+    required = format_.call_grammar(TOOLS, ToolChoice("required"))
+    assert required is not None
+    for blanks, is_right in (("", True), ("\n", True), ("\n\n", True), ("\n\n\n", False)):
+        assert is_accepted(small_tokenizer(), required, blanks + written()) is is_right
     named = format_.call_grammar(TOOLS, ToolChoice("required", CLOCK.name))
     assert named is not None
     assert CLOCK.name in named
