@@ -2,6 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from sharpi.constraints.after_reasoning import AfterReasoning
+from sharpi.constraints.answer_part import within_answer
+from sharpi.constraints.both import Both
+from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
 from sharpi.serve.chat_call import AnswerShape, ChatCall
@@ -11,7 +16,7 @@ if TYPE_CHECKING:
     from sharpi.serve.chat_model import ChatModel
 
 
-def shape_constraint(model: "ChatModel", shape: AnswerShape) -> Constraint | None:
+def shape_constraint(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:
     """The form of a text from its beginning; raises ApiError that names the parameter."""
     try:
         return _of_shape(model, shape)
@@ -20,14 +25,44 @@ def shape_constraint(model: "ChatModel", shape: AnswerShape) -> Constraint | Non
 
 
 def answer_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
-    """All that holds for the answer to `prompt`, from where reasoning has closed."""
-    forced = model.dialogue.call_grammar(call.tools, call.choice)
-    if forced is not None:
-        return model.grammars.lark(forced)
-    return shape_constraint(model, call.shape)
+    """All that holds for the answer to `prompt`; raises ApiError that names the parameter."""
+    answer = _forced_call(model, call, prompt)
+    if answer is None:
+        shape = shape_constraint(model, call.shape)
+        answer = None if shape is None else within_answer(shape, model.tokenizer, prompt)
+    budget = _budget(model, call, prompt)
+    if answer is None or budget is None:
+        return answer or budget
+    return Both(answer, budget)
 
 
-def _of_shape(model: "ChatModel", shape: AnswerShape) -> Constraint | None:
+def _forced_call(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+    """A call, after what reasoning there may be."""
+    grammar = model.dialogue.call_grammar(call.tools, call.choice)
+    if grammar is None:
+        return None
+    try:
+        constraint = model.grammars.lark(grammar)
+    except GrammarError as error:
+        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
+    markers = model.dialogue.reasoning
+    if markers is None:
+        return constraint
+    starts_inside = model.dialogue.starts_inside(prompt)
+    return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
+
+
+def _budget(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+    """Where thinking is off, a template that opens it all the same is not heeded."""
+    markers = model.dialogue.reasoning
+    budget = 0 if call.enable_thinking is False else call.thinking_budget
+    if markers is None or budget is None:
+        return None
+    starts_inside = model.dialogue.starts_inside(prompt)
+    return ReasoningBudget(model.tokenizer, markers, budget, starts_inside)
+
+
+def _of_shape(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:
     match shape.kind:
         case "json_object":
             return model.grammars.json_object()

@@ -80,12 +80,16 @@ async def answer(host: "ModelHost", question: Question) -> AsyncGenerator[Answer
 
 @dataclass(slots=True)
 class _Progress:
-    """Parts made of pieces, and the counts of tokens."""
+    """Parts made of pieces, and the counts of tokens.
+
+    `pending`: tokens whose text has not come yet. `is_text`: whether the newest part was text.
+    """
 
     question: Question
     num_generated: int = 0
     num_reasoning: int = 0
     num_calls: int = 0
+    is_text: bool = True
     pending: list[TokenChoice] = field(default_factory=list)
 
     @property
@@ -94,13 +98,16 @@ class _Progress:
 
     def feed(self, piece: Piece) -> Iterator[AnswerPart]:
         self.num_generated += len(piece.tokens)
+        if not self.is_text:
+            self._drop_pending()
         self.pending += piece.tokens
         parser = self.question.parser
-        yield from self._parts([Text(piece.text)] if parser is None else parser.feed(piece.text))
+        return self._parts([Text(piece.text)] if parser is None else parser.feed(piece.text))
 
     def rest(self) -> Iterator[AnswerPart]:
-        parser = self.question.parser
-        yield from self._parts([Text("")] if parser is None else parser.flush())
+        yield from self._parts(() if self.question.parser is None else self.question.parser.flush())
+        if self.is_text and any(token.logprob is not None for token in self.pending):
+            yield AnswerPart(Text(""), tuple(self.pending))
 
     def end(self, ending: Ending) -> AnswerEnd:
         usage = Usage(
@@ -119,14 +126,18 @@ class _Progress:
         return "context" if ending.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerPart]:
-        """Tokens go with the text they led to; those of reasoning and calls are counted."""
+        """Tokens go with the text they led to; those of reasoning and calls are only counted."""
         for event in events:
-            tokens, self.pending = tuple(self.pending), []
+            self.is_text = isinstance(event, Text)
             if isinstance(event, Text):
-                if event.text or tokens:
+                if event.text:
+                    tokens, self.pending = tuple(self.pending), []
                     yield AnswerPart(event, tokens)
                 continue
-            if isinstance(event, Reasoning):
-                self.num_reasoning += len(tokens)
+            self._drop_pending(counts=isinstance(event, Reasoning))
             self.num_calls += isinstance(event, CallBegin)
             yield AnswerPart(event)
+
+    def _drop_pending(self, counts: bool = False) -> None:
+        self.num_reasoning += len(self.pending) if counts else 0
+        self.pending = []

@@ -2,15 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
-from sharpi.serve.answer_parts import AnswerEnd, AnswerItem
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question, answer
+from sharpi.serve.model_host import ModelHost
 
 PING_SECONDS = 10.0
 
 Numbered: TypeAlias = tuple[int, AnswerItem]
 Answers: TypeAlias = AsyncGenerator[Numbered | None, None]
+
+
+def answers(host: ModelHost, questions: Sequence[Question]) -> AbstractAsyncContextManager[Answers]:
+    """The answers to some questions, merged; they end with the context at the latest."""
+    return aclosing(merged([answer(host, question) for question in questions]))
 
 
 async def merged(sources: Sequence[AsyncGenerator[AnswerItem, None]]) -> Answers:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question, Usage, answer
-from sharpi.serve.answer_stream import merged
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question, Usage
+from sharpi.serve.answer_stream import answers
 from sharpi.serve.collected_answer import new_id
 from sharpi.serve.event_stream import Events, named_event
 from sharpi.serve.model_host import ModelHost
@@ -28,21 +28,23 @@ Event = dict[str, Any]
 async def message_events(host: ModelHost, question: Question, shows_thinking: bool) -> Events:
     """The events of a stream."""
     writer = MessageEvents(host.model_id, len(question.prompt_ids), shows_thinking)
-    async for numbered in merged([answer(host, question)]):
-        if numbered is None:
-            yield _PING
-            continue
-        for event in writer.of(numbered[1]):
-            yield named_event(event)
+    async with answers(host, [question]) as items:
+        async for numbered in items:
+            if numbered is None:
+                yield _PING
+                continue
+            for event in writer.of(numbered[1]):
+                yield named_event(event)
 
 
 async def whole_message(host: ModelHost, question: Question, shows_thinking: bool) -> Event:
     """The message of a response that is no stream."""
     writer = MessageEvents(host.model_id, len(question.prompt_ids), shows_thinking)
-    async for numbered in merged([answer(host, question)]):
-        if numbered is not None:
-            for event in writer.of(numbered[1]):
-                writer.take(event)
+    async with answers(host, [question]) as items:
+        async for numbered in items:
+            if numbered is not None:
+                for event in writer.of(numbered[1]):
+                    writer.take(event)
     return writer.message
 
 

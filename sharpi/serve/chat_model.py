@@ -16,6 +16,9 @@ from sharpi.serve.model_host import ModelHost
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+_HARMONY_TURN = "<|start|>assistant"
+_HARMONY_ANSWER = "<|channel|>final<|message|>"
+
 
 class ChatModel:
     """One loaded model; its methods may take long and be called on any thread."""
@@ -45,7 +48,15 @@ class ChatModel:
                 enable_thinking=call.enable_thinking,
                 extra=call.template_values,
             )
-        return prompt + call.prefill
+        return self._begun(prompt, call.prefill) if call.prefill else prompt
+
+    def _begun(self, prompt: str, prefill: str) -> str:
+        """The prompt with the beginning of the answer, past the reasoning that it opens."""
+        if prompt.endswith(_HARMONY_TURN):
+            return prompt + _HARMONY_ANSWER + prefill
+        if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
+            return f"{prompt}{self.dialogue.reasoning.closing}\n\n{prefill}"
+        return prompt + prefill
 
     def questions(self, call: ChatCall) -> list[Question]:
         """One for each answer; raises TemplateError and GrammarError."""

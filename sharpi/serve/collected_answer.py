@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.piece import TokenChoice
-from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question, Usage, answer
-from sharpi.serve.answer_stream import merged
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question, Usage
+from sharpi.serve.answer_stream import answers
 from sharpi.serve.model_host import ModelHost
 
 
@@ -67,10 +67,11 @@ class CollectedAnswer:
 async def collect(host: ModelHost, questions: Sequence[Question]) -> list[CollectedAnswer]:
     """The answers to all questions, in their order."""
     collected = [CollectedAnswer() for _ in questions]
-    async for numbered in merged([answer(host, question) for question in questions]):
-        if numbered is not None:
-            number, item = numbered
-            collected[number].add(item)
+    async with answers(host, questions) as items:
+        async for numbered in items:
+            if numbered is not None:
+                number, item = numbered
+                collected[number].add(item)
     return collected
 
 

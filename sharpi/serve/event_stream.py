@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias
 
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from sharpi.serve.errors import ApiError, as_api_error
 
@@ -39,7 +39,7 @@ async def event_stream(events: Events, error_event: Callable[[ApiError], bytes])
 
 
 class EventResponse(StreamingResponse):
-    """Each event is sent as it comes; the events are closed when the client leaves."""
+    """Each event is sent as it comes; the events are closed, whatever ends the response."""
 
     def __init__(
         self, first: bytes, events: Events, error_event: Callable[[ApiError], bytes]
@@ -49,9 +49,10 @@ class EventResponse(StreamingResponse):
         )
         self._events = events
 
-    async def stream_response(self, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whoever called cancels it when the client leaves: the exchange does."""
         try:
-            await super().stream_response(send)
+            await self.stream_response(send)
         finally:
             await self._events.aclose()
 

@@ -46,7 +46,8 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """To the client; ClientGone where it does not read."""
         try:
-            await asyncio.wait_for(self._send(message), self._stall_seconds)
+            async with asyncio.timeout(self._stall_seconds):
+                await self._send(message)
         except (TimeoutError, OSError):
             raise ClientGone from None
         if message["type"] == "http.response.start":

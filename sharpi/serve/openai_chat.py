@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage, answer
-from sharpi.serve.answer_stream import merged
+from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage
+from sharpi.serve.answer_stream import answers
 from sharpi.serve.collected_answer import CollectedAnswer, collect, new_id, total_usage
 from sharpi.serve.event_stream import DONE, PING, Events, data_event
 from sharpi.serve.model_host import ModelHost
@@ -38,11 +38,11 @@ async def chat_completion(
     host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """The whole body, a choice for each question."""
-    answers = await collect(host, questions)
-    usage = total_usage([each.end.usage for each in answers if each.end], len(questions))
+    collected = await collect(host, questions)
+    usage = total_usage([each.end.usage for each in collected if each.end], len(questions))
     return {
         **_head(host, "chat.completion"),
-        "choices": [_choice(number, each, tokenizer) for number, each in enumerate(answers)],
+        "choices": [_choice(number, each, tokenizer) for number, each in enumerate(collected)],
         "usage": usage_body(usage),
     }
 
@@ -56,15 +56,16 @@ async def chat_chunks(
         head["usage"] = None
     usages = [Usage()] * len(questions)
     chunks = [_ChoiceChunks(number, tokenizer) for number in range(len(questions))]
-    async for numbered in merged([answer(host, question) for question in questions]):
-        if numbered is None:
-            yield PING
-            continue
-        number, item = numbered
-        if isinstance(item, AnswerEnd):
-            usages[number] = item.usage
-        for choice in chunks[number].of(item):
-            yield data_event(head | {"choices": [choice]})
+    async with answers(host, questions) as items:
+        async for numbered in items:
+            if numbered is None:
+                yield PING
+                continue
+            number, item = numbered
+            if isinstance(item, AnswerEnd):
+                usages[number] = item.usage
+            for choice in chunks[number].of(item):
+                yield data_event(head | {"choices": [choice]})
     if includes_usage:
         usage = usage_body(total_usage(usages, len(questions)))
         yield data_event(head | {"choices": [], "usage": usage})

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import Text
-from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage, answer
-from sharpi.serve.answer_stream import merged
+from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage
+from sharpi.serve.answer_stream import answers
 from sharpi.serve.collected_answer import collect, new_id, total_usage
 from sharpi.serve.event_stream import DONE, PING, Events, data_event
 from sharpi.serve.model_host import ModelHost
@@ -23,12 +23,12 @@ async def completion(
     host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """The whole body: for each prompt its answers."""
-    answers = await collect(host, questions)
-    ends = [each.end for each in answers if each.end]
+    collected = await collect(host, questions)
+    ends = [each.end for each in collected if each.end]
     choices = []
-    for number, (collected, end) in enumerate(zip(answers, ends, strict=True)):
+    for number, (each, end) in enumerate(zip(collected, ends, strict=True)):
         choice = _Choice(number, asked, tokenizer)
-        whole = AnswerPart(Text(collected.text), tuple(collected.tokens))
+        whole = AnswerPart(Text(each.text), tuple(each.tokens))
         choices.append(choice.chunk(whole) | {"finish_reason": _FINISH.get(end.reason, _CUT)})
     usage = total_usage([end.usage for end in ends], asked.num_answers)
     return {**_head(host), "choices": choices, "usage": usage_body(usage)}
@@ -41,15 +41,16 @@ async def completion_chunks(
     head = _head(host)
     usages = [Usage()] * len(questions)
     choices = [_Choice(number, asked, tokenizer) for number in range(len(questions))]
-    async for numbered in merged([answer(host, question) for question in questions]):
-        if numbered is None:
-            yield PING
-            continue
-        number, item = numbered
-        if isinstance(item, AnswerEnd):
-            usages[number] = item.usage
-        for chunk in choices[number].of(item):
-            yield data_event(head | {"choices": [chunk]})
+    async with answers(host, questions) as items:
+        async for numbered in items:
+            if numbered is None:
+                yield PING
+                continue
+            number, item = numbered
+            if isinstance(item, AnswerEnd):
+                usages[number] = item.usage
+            for chunk in choices[number].of(item):
+                yield data_event(head | {"choices": [chunk]})
     if asked.includes_usage:
         usage = usage_body(total_usage(usages, asked.num_answers))
         yield data_event(head | {"choices": [], "usage": usage})

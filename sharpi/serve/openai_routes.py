@@ -16,6 +16,8 @@ from sharpi.serve.openai_chat_request import read_chat
 from sharpi.serve.openai_completions import completion, completion_chunks
 from sharpi.serve.openai_completions_request import read_completions
 from sharpi.serve.openai_models import Models
+from sharpi.serve.openai_response_stream import ResponseEvents
+from sharpi.serve.openai_responses_request import read_responses
 
 
 def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
@@ -26,6 +28,7 @@ def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
         Route("/v1/models/{name:path}", models.one, methods=["GET"]),
         Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
         Route("/v1/completions", api.completions, methods=["POST"]),
+        Route("/v1/responses", api.responses, methods=["POST"]),
     ]
 
 
@@ -44,6 +47,16 @@ class OpenaiRoutes:
             chunks = chat_chunks(self._host, questions, model.tokenizer, asked.includes_usage)
             return await event_stream(chunks, error_event)
         return JSONResponse(await chat_completion(self._host, questions, model.tokenizer))
+
+    async def responses(self, request: Request) -> Response:
+        """A chat's next turn, as items."""
+        body, model = await json_body(request), await self._chats.get()
+        asked = read_responses(body, self._host)
+        [question] = await asyncio.to_thread(model.questions, asked.call)
+        events = ResponseEvents(self._host, asked, model.tokenizer)
+        if asked.is_stream:
+            return await event_stream(events.stream(self._host, question), events.error_event)
+        return JSONResponse(await events.whole(self._host, question))
 
     async def completions(self, request: Request) -> Response:
         """Text that goes on from prompts."""

@@ -1,0 +1,35 @@
+"""An application on a port of its own, served by a thread of the test."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_PATIENCE_SECONDS = 10.0
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[str]:
+    """The URL it answers at, while the context lasts."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        _wait_until(lambda: server.started)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(_PATIENCE_SECONDS)
+        listener.close()
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)

@@ -1,0 +1,64 @@
+"""Fixtures of the APIs' tests: a server with a scripted model, and the real clients of it."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import anthropic
+import httpx
+import openai
+import pytest
+from api_server import served
+from scripted_host import ScriptedHost
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sharpi.serve.access import Access
+from sharpi.serve.api_routes import routes
+from sharpi.serve.errors import error_response
+from sharpi.serve.gate import Gate, GateLimits
+
+
+def _fail(request: Request, error: Exception) -> Response:
+    return error_response(request.url.path, error)
+
+
+@pytest.fixture(scope="session")
+def scripted_server() -> Iterator[tuple[ScriptedHost, str]]:
+    """The host and its server's URL."""
+    host = ScriptedHost()
+    app = Starlette(routes=routes(cast(Any, host)), exception_handlers={Exception: _fail})
+    gate = Gate(app, Access(), GateLimits(), lambda scope, status, seconds: None, print)
+    with served(gate) as url:
+        yield host, url
+
+
+@pytest.fixture
+def host(scripted_server: tuple[ScriptedHost, str]) -> ScriptedHost:
+    scripted_server[0].reset()
+    return scripted_server[0]
+
+
+@pytest.fixture
+def url(scripted_server: tuple[ScriptedHost, str]) -> str:
+    return scripted_server[1]
+
+
+@pytest.fixture(scope="session")
+def client(scripted_server: tuple[ScriptedHost, str]) -> Iterator[openai.OpenAI]:
+    url = f"{scripted_server[1]}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def claude(scripted_server: tuple[ScriptedHost, str]) -> Iterator[anthropic.Anthropic]:
+    url = scripted_server[1]
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def http(scripted_server: tuple[ScriptedHost, str]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=scripted_server[1]) as made:
+        yield made

@@ -1,0 +1,140 @@
+"""A host that says what a test tells it to, with a real tokenizer and a real chat template."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from gguf import TokenType
+
+from sharpi.config import GenerationRequest
+from sharpi.engine.constraint import Constraint
+from sharpi.engine.piece import Ending, Piece, TokenChoice
+from sharpi.engine.timings import Timings
+from sharpi.serve.errors import unknown_model
+from sharpi.serve.model_host import HostSettings
+from sharpi.tokenizer.byte_level import byte_of_letter
+from sharpi.tokenizer.chat_template import ChatFormat, chat_format
+from sharpi.tokenizer.tokenizer import Tokenizer
+from sharpi.tokenizer.vocabulary import Vocabulary
+
+MODEL = "scripted"
+SPECIAL = ["<|im_start|>", "<|im_end|>"]
+PLAIN_MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+{{ tools | map("tojson") | join("\\n") }}
+For each call: <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{% if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}
+{{- message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>{"name": "{{ call.function.name }}", \
+"arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and not enable_thinking %}<think>
+
+</think>
+
+{% endif %}{% endif %}"""
+
+
+def scripted_tokenizer(template: str | None = TEMPLATE) -> Tokenizer:
+    """The 256 bytes and ChatML's marks; those of reasoning and calls are tokens, too."""
+    letters = sorted(byte_of_letter(), key=byte_of_letter().__getitem__)
+    tokens = [*letters, *SPECIAL, *PLAIN_MARKS]
+    kinds = [TokenType.NORMAL] * 256 + [TokenType.CONTROL] * 2 + [TokenType.USER_DEFINED] * 4
+    vocabulary = Vocabulary(
+        "gpt2",
+        tokens=tokens,
+        kinds=[int(kind) for kind in kinds],
+        pre_tokenizer="gpt-2",
+        special_ids={"eos": 257},
+        chat_template=template,
+    )
+    return Tokenizer(vocabulary)
+
+
+@dataclass
+class Asked:
+    """What the APIs asked the host."""
+
+    prompt: str
+    request: GenerationRequest
+    constraint: Constraint | None
+
+
+@dataclass
+class ScriptedHost:
+    """`scripts`: the texts of the next answers in turn, the last for good; Exceptions are raised.
+
+    `ending`: how they end. `num_cached`: tokens it says it found in the KV cache.
+    """
+
+    scripts: Sequence[Sequence[str | Exception] | str] = ("Hello there.",)
+    ending: Ending = field(default_factory=lambda: Ending("stop"))
+    num_cached: int = 0
+    template: str | None = TEMPLATE
+    settings: HostSettings = field(default_factory=lambda: HostSettings(MODEL, ("alias",)))
+    model_id = MODEL
+    created = 1_700_000_000
+
+    def __post_init__(self) -> None:
+        self.reset()
+        self.tokenizer = scripted_tokenizer(self.template)
+        self.chat_format: ChatFormat = chat_format(self.tokenizer)
+
+    def reset(self) -> None:
+        """Forgets what was asked, and says hello again."""
+        self.asked: list[Asked] = []
+        self.num_open = 0
+        self.scripts, self.ending, self.num_cached = ("Hello there.",), Ending("stop"), 0
+
+    def wait_until_nothing_is_open(self) -> None:
+        """Fails where answers go on for five seconds."""
+        deadline = time.monotonic() + 5
+        while self.num_open:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def require_model(self, name: str) -> None:
+        if name not in (MODEL, "alias"):
+            raise unknown_model(name, MODEL)
+
+    async def ready(self) -> Any:
+        return SimpleNamespace(engine=self)
+
+    async def answer(
+        self,
+        prompt_ids: list[int],
+        request: GenerationRequest,
+        constraint: Constraint | None = None,
+    ) -> AsyncGenerator[Piece | Ending, None]:
+        number = min(len(self.asked), len(self.scripts) - 1)
+        prompt = self.tokenizer.decode(prompt_ids, show_special=True)
+        self.asked.append(Asked(prompt, request, constraint))
+        self.num_open += 1
+        try:
+            count = 0
+            script = self.scripts[number]
+            for text in [script] if isinstance(script, str) else script:
+                if isinstance(text, Exception):
+                    raise text
+                ids = self.tokenizer.encode(text, add_bos=False, parse_special=True)
+                count += len(ids)
+                await asyncio.sleep(0)
+                yield Piece(text, tuple(self._choice(each, request) for each in ids))
+            timings = Timings(num_cached_tokens=self.num_cached, num_generated_tokens=count)
+            ending = self.ending
+            yield Ending(ending.reason, timings, ending.end_token, ending.stop, ending.error)
+        finally:
+            self.num_open -= 1
+
+    def _choice(self, token_id: int, request: GenerationRequest) -> TokenChoice:
+        if request.num_logprobs is None:
+            return TokenChoice(token_id)
+        best = tuple((each, -0.5 - each) for each in range(request.num_logprobs))
+        return TokenChoice(token_id, -0.25, best)
