@@ -12,7 +12,8 @@ const DIM = 0.08; // less is not seen
 export class ExpertActivity {
   layers = [];
   numExperts = 0;
-  states = new Uint8Array(); // (layers, experts): what is drawn
+  states = new Uint8Array(); // (layers, experts): DISK or RESIDENT
+  glows = new Uint8Array(); // HIT or LOADED where heat is not 0
   heat = new Float32Array(); // 0 to 1: how lately and how much it was used
   hitRate = null; // since the start
   bytesPerSecond = null;
@@ -25,58 +26,50 @@ export class ExpertActivity {
     this.layers = live.layers;
     this.numExperts = live.num_experts;
     if (isNew) this.#begin();
-    const before = this.#continues(live) ? this.#before : null;
+    const before = this.#before;
     live.layers.forEach((layer, row) => this.#takeLayer(layer, before?.layers[row], row));
     this.#rates(live, before);
     this.#count();
     this.#before = live;
   }
 
-  // The counts of a model that was loaded again begin anew.
-  #continues(live) {
-    const before = this.#before;
-    if (!before || before.layers.length !== live.layers.length) return false;
-    return before.seconds <= live.seconds;
-  }
-
   #begin() {
     const cells = this.layers.length * this.numExperts;
     this.states = new Uint8Array(cells);
+    this.glows = new Uint8Array(cells);
     this.heat = new Float32Array(cells);
     this.#isFresh = new Uint8Array(cells);
     this.#before = null;
   }
 
   #takeLayer(layer, before, row) {
-    const used = layer.uses.map((uses, i) => Math.max(0, uses - (before ? before.uses[i] : uses)));
+    const used = layer.uses.map((uses, i) => grown(uses, before ? before.uses[i] : uses));
     const most = Math.max(1, ...used);
     used.forEach((count, i) => {
       const cell = row * this.numExperts + i;
-      const isResident = layer.resident[i] === "1";
-      const wasResident = before?.resident[i] === "1";
+      this.states[cell] = layer.resident[i] === "1" ? RESIDENT : DISK;
       this.#isFresh[cell] = Number(count > 0);
-      if (count > 0) this.#use(cell, wasResident ? HIT : LOADED, 0.5 + (0.5 * count) / most);
-      else this.#cool(cell, isResident);
+      if (count > 0) this.#use(cell, before.resident[i] === "1" ? HIT : LOADED, count / most);
+      else this.#cool(cell);
     });
   }
 
-  #use(cell, state, heat) {
-    this.states[cell] = state;
-    this.heat[cell] = heat;
+  // `share`: of the uses of the layer's most used expert.
+  #use(cell, glow, share) {
+    this.glows[cell] = glow;
+    this.heat[cell] = (1 + share) / 2;
   }
 
-  #cool(cell, isResident) {
-    this.heat[cell] *= FADE;
-    if (this.heat[cell] > DIM) return;
-    this.heat[cell] = 0;
-    this.states[cell] = isResident ? RESIDENT : DISK;
+  #cool(cell) {
+    const heat = this.heat[cell] * FADE;
+    this.heat[cell] = heat > DIM ? heat : 0;
   }
 
   #rates(live, before) {
     const seconds = before ? live.seconds - before.seconds : 0;
     const read = sum(live.layers, "bytes_read");
     if (seconds > 0) {
-      const bytes = before ? read - sum(before.layers, "bytes_read") : 0;
+      const bytes = grown(read, sum(before.layers, "bytes_read"));
       this.bytesPerSecond = live.kind === "streamed" ? smoothed(this.bytesPerSecond, bytes / seconds) : null;
     }
     const accesses = sum(live.layers, "accesses");
@@ -84,10 +77,10 @@ export class ExpertActivity {
   }
 
   #count() {
-    const { layers, states } = this;
+    const { layers, glows } = this;
     const cells = layers.length * this.numExperts;
     const resident = layers.reduce((all, layer) => all + layer.resident.replaceAll("0", "").length, 0);
-    const fresh = (wanted) => states.filter((state, cell) => state === wanted && this.#isFresh[cell]).length;
+    const fresh = (wanted) => glows.filter((glow, cell) => glow === wanted && this.#isFresh[cell]).length;
     this.totals = { disk: cells - resident, resident, hit: fresh(HIT), loaded: fresh(LOADED) };
   }
 
@@ -105,6 +98,11 @@ export class ExpertActivity {
       `${disk} on disk; just now ${hit} hit and ${loaded} loaded.`
     );
   }
+}
+
+// The counts of a model that was loaded again begin anew.
+function grown(now, before) {
+  return Math.max(0, now - before);
 }
 
 // Two looks a second see a few loads each: their rate jumps.

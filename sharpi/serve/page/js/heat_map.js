@@ -7,7 +7,8 @@ const MIN_HEIGHT = 10; // CSS pixels of a row, as long as all rows have MAX_TOTA
 const MAX_HEIGHT = 26;
 const MAX_TOTAL_HEIGHT = 560;
 
-const NAMES = { [DISK]: "on disk", [RESIDENT]: "resident", [HIT]: "hit just now", [LOADED]: "loaded just now" };
+const STATES = { [DISK]: "on disk", [RESIDENT]: "resident" };
+const GLOWS = { [HIT]: ", hit just now", [LOADED]: ", loaded just now" };
 
 export class HeatMap {
   #canvas;
@@ -72,21 +73,21 @@ export class HeatMap {
     const end = Math.min(first + together, (row + 1) * numExperts);
     let best = first;
     for (let cell = first + 1; cell < end; cell++) {
-      if (states[cell] > states[best] || heat[cell] > heat[best]) best = cell;
+      const isHotter = heat[cell] > heat[best];
+      if (isHotter || (heat[cell] === heat[best] && states[cell] > states[best])) best = cell;
     }
     return best;
   }
 
   // What it was used for shines over what it is.
   #cell(context, colours, cell, rectangle) {
-    const { states, heat } = this.#activity;
-    const state = states[cell];
+    const { states, glows, heat } = this.#activity;
     context.globalAlpha = 1;
-    context.fillStyle = colours[state === DISK ? DISK : RESIDENT];
+    context.fillStyle = colours[states[cell]];
     context.fillRect(...rectangle);
-    if (state < HIT) return;
-    context.globalAlpha = 0.25 + 0.75 * heat[cell];
-    context.fillStyle = colours[state];
+    if (heat[cell] === 0) return;
+    context.globalAlpha = heat[cell];
+    context.fillStyle = colours[glows[cell]];
     context.fillRect(...rectangle);
   }
 
@@ -100,12 +101,13 @@ export class HeatMap {
   }
 
   #wordsAt({ x, y }) {
-    const { layers, numExperts, states } = this.#activity;
+    const { layers, numExperts, states, glows, heat } = this.#activity;
     const row = within((y / this.#canvas.clientHeight) * layers.length, layers.length);
     const expert = within((x / this.#canvas.clientWidth) * numExperts, numExperts);
     const { layer, uses } = layers[row];
-    const state = NAMES[states[row * numExperts + expert]];
-    return `layer ${layer}, expert ${expert}: ${state}, used ${uses[expert]}×`;
+    const cell = row * numExperts + expert;
+    const glow = heat[cell] > 0 ? GLOWS[glows[cell]] : "";
+    return `layer ${layer}, expert ${expert}: ${STATES[states[cell]]}${glow}, used ${uses[expert]}×`;
   }
 }
 
