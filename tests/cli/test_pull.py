@@ -90,7 +90,8 @@ def test_ctrl_c_and_the_same_command_again(hub: StandIn, environment: dict[str, 
     process = start(environment, "pull", REPO, stderr=subprocess.PIPE)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("fetching")
-    while not any(path.stat().st_size for path in Path(environment["HF_HOME"]).rglob("*.gguf")):
+    home = Path(environment["HF_HOME"])
+    while process.poll() is None and not any(each.stat().st_size for each in home.rglob("*.gguf")):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)  # while it waits before it tries again
     _, err = process.communicate(timeout=30)

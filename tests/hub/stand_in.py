@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -185,7 +186,8 @@ class StandIn:
                 if body and self.path.startswith("/content/") and hub.break_after:
                     body = body[: hub.break_after.pop(0)]
                     self.close_connection = True
-                self.wfile.write(body)
+                with suppress(ConnectionError):  # a client that was stopped
+                    self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 """Tests print nothing."""

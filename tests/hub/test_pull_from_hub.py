@@ -218,7 +218,9 @@ class TestBrokenDownloads:
         threads = [threading.Thread(target=work, args=(each,)) for each in listeners]
         for thread in threads:
             thread.start()
-        while not any(each.notes for each in listeners):
+        while all(each.is_alive() for each in threads) and not any(
+            each.notes for each in listeners
+        ):
             threads[0].join(0.01)
         hub.gate.set()
         for thread in threads:
