@@ -10,14 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from sharpi.engine.answer import Ticket
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending
+from sharpi.engine.scheduler import Scheduler
 from sharpi.serve.answer import Answer
 from sharpi.serve.errors import stopping
 from sharpi.serve.loaded import Loaded
 from sharpi.serve.released_memory import release_memory
-from sharpi.serve.serial_scheduler import SerialScheduler as Scheduler
-from sharpi.serve.serial_scheduler import Ticket
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharpi.engine.engine import Engine
-from sharpi.serve.serial_scheduler import SerialScheduler as Scheduler
+from sharpi.engine.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True, eq=False)
