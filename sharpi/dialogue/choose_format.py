@@ -4,7 +4,9 @@ from sharpi.dialogue.deepseek import CALLS_BEGIN, DeepSeek
 from sharpi.dialogue.glm import Glm
 from sharpi.dialogue.harmony import Harmony
 from sharpi.dialogue.hermes import Hermes
+from sharpi.dialogue.kimi import SECTION_BEGIN, Kimi
 from sharpi.dialogue.llama3 import Llama3
+from sharpi.dialogue.minimax import OPENING, MiniMax
 from sharpi.dialogue.mistral import Mistral
 from sharpi.dialogue.qwen_coder import QwenCoder
 from sharpi.dialogue.tool_format import ToolFormat
@@ -23,6 +25,10 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
         return Harmony()
     if CALLS_BEGIN in template:
         return DeepSeek(has_blocks="```json" in template)
+    if SECTION_BEGIN in template:
+        return Kimi()
+    if OPENING in template:
+        return MiniMax()
     if "<tool_call>" in template or "<function=" in template:
         return _in_tags(template)
     if "[TOOL_CALLS]" in template:

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value
-from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
@@ -19,13 +19,15 @@ _BLOCK, _BLOCK_END = "```json", "```"
 _NAME = re.compile(r"[^\s<>{}`]+")
 
 
-class DeepSeek(MarkedAnswer):
+class DeepSeek(BracketedCalls):
     """Both are read; `has_blocks`: what is written is V3's.
 
     V3: `function`, separator, name, line end, JSON as a code block. V3.1: name, separator, JSON.
     """
 
     openings: ClassVar = (CALLS_BEGIN, _BEGIN)
+    section: ClassVar = (CALLS_BEGIN, _CALLS_END)
+    beginning: ClassVar = _BEGIN
     marks = (CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
 
     def __init__(self, *, has_blocks: bool) -> None:
@@ -33,22 +35,24 @@ class DeepSeek(MarkedAnswer):
         self._end = f"\n{_BLOCK_END}{_END}" if has_blocks else _END
         self._between = "\n" if has_blocks else ""
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
-        if opening == CALLS_BEGIN:
-            yield from source.skip_blanks()
-            if not (yield from source.accept(_BEGIN)):
-                return False
-        if not (yield from _read_one(source, calls)):
+    def read_one(self, source: Source, calls: Calls) -> Steps[bool]:
+        name, end = yield from source.read_until((_SEPARATOR, _END))
+        if end != _SEPARATOR:
             return False
-        while True:
+        yield from source.skip_blanks()
+        is_block = (yield from source.next()) != "{"
+        if is_block:
+            name, _ = yield from source.read_until(("\n", _END))
             yield from source.skip_blanks()
-            start = source.at
-            if not (yield from source.accept(_BEGIN)):
-                break
-            if not (yield from _read_one(source, calls)):
-                source.at = start
-                break
-        yield from source.accept_mark(_CALLS_END)
+            yield from source.accept_any((_BLOCK, _BLOCK_END))
+            yield from source.skip_blanks()
+        if not _NAME.fullmatch(name.strip()) or (yield from source.next()) != "{":
+            return False
+        yield calls.begin(name.strip())
+        yield from pass_value(source, calls.arguments)
+        if is_block:
+            yield from source.accept_mark(_BLOCK_END)
+        yield from source.accept_mark(_END)
         return True
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
@@ -71,25 +75,3 @@ class DeepSeek(MarkedAnswer):
     def _written(self, call: WrittenCall) -> str:
         name, arguments = call
         return f"{self._begun(name)}{json.dumps(arguments, ensure_ascii=False)}{self._end}"
-
-
-def _read_one(source: Source, calls: Calls) -> Steps[bool]:
-    """A call after its begin marker."""
-    name, end = yield from source.read_until((_SEPARATOR, _END))
-    if end != _SEPARATOR:
-        return False
-    yield from source.skip_blanks()
-    is_block = (yield from source.next()) != "{"
-    if is_block:
-        name, _ = yield from source.read_until(("\n", _END))
-        yield from source.skip_blanks()
-        yield from source.accept_any((_BLOCK, _BLOCK_END))
-        yield from source.skip_blanks()
-    if not _NAME.fullmatch(name.strip()) or (yield from source.next()) != "{":
-        return False
-    yield calls.begin(name.strip())
-    yield from pass_value(source, calls.arguments)
-    if is_block:
-        yield from source.accept_mark(_BLOCK_END)
-    yield from source.accept_mark(_END)
-    return True

@@ -8,7 +8,6 @@ from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.choose_format import choose_format
-from sharpi.dialogue.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.history import prepare
 from sharpi.dialogue.source import Source
 from sharpi.dialogue.template_habits import TemplateHabits, observe
@@ -37,9 +36,7 @@ class DialogueFormat:
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
         self._tokenizer, self._chat_format, self.form = tokenizer, chat_format, form
         self.shows_special = any(self._is_control(mark) for mark in form.marks)
-        self.reasoning: ReasoningMarkers | None = (
-            ANALYSIS if isinstance(form, Harmony) else find_markers(tokenizer)
-        )
+        self.reasoning: ReasoningMarkers | None = form.reasoning or find_markers(tokenizer)
 
     def render(
         self,
@@ -89,7 +86,7 @@ class DialogueFormat:
             return None
         grammar = CallGrammar(self._tokenizer, self.form.marks)
         expression = self.form.expression(grammar, named, choice.parallel)
-        blank = "" if self.reasoning in (None, ANALYSIS) else f"{_BLANK_LINE} "
+        blank = f"{_BLANK_LINE} " if self.reasoning and not self.form.reasoning else ""
         return grammar.text(f"{blank}{expression}")
 
     def _instruction(self, tools: Sequence[Tool]) -> str:

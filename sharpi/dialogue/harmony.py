@@ -28,6 +28,7 @@ class Harmony:
     A message to `functions.name` is a call, that of the analysis channel reasoning, others text.
     """
 
+    reasoning = ANALYSIS
     marks = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
 
     def read_answer(

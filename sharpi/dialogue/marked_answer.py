@@ -13,6 +13,7 @@ class MarkedAnswer(ABC):
     """Reasoning comes before text; `openings`: markers in the text that may begin a call."""
 
     openings: ClassVar[tuple[str, ...]]
+    reasoning: ClassVar[ReasoningMarkers | None] = None
 
     @abstractmethod
     def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:

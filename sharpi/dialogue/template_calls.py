@@ -15,8 +15,11 @@ _NUM_DIGITS = 9
 
 def formed(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
     """Messages with results named and arguments parsed; split where a call needs its own."""
+    ids: dict[Any, str] = {}
     for message in _split(_named(messages)) if habits.one_each else _named(messages):
-        yield _formed(message, habits)
+        for call in message.get("tool_calls", ()):
+            ids[call.get("id")] = _styled(call, len(ids), habits)
+        yield _formed(message, ids, habits)
 
 
 def _named(messages: Iterable[Message]) -> Iterator[Message]:
@@ -50,27 +53,35 @@ def _due(message: Message, waiting: list[Message]) -> list[Message]:
     return [call for call in waiting if call["tool_calls"][0].get("id") == answered]
 
 
-def _formed(message: Message, habits: CallHabits) -> Message:
-    if message.get("role") == "tool" and habits.short_ids:
-        return {**message, "tool_call_id": _short(message.get("tool_call_id"))}
+def _formed(message: Message, ids: Mapping[Any, str], habits: CallHabits) -> Message:
+    if message.get("role") == "tool":
+        call_id = message.get("tool_call_id")
+        orphan = {"id": call_id, "function": {"name": message["name"]}}
+        return {**message, "tool_call_id": ids.get(call_id) or _styled(orphan, len(ids), habits)}
     if not message.get("tool_calls"):
         return message
-    calls = [_formed_call(call, habits) for call in message["tool_calls"]]
+    calls = [_formed_call(call, ids, habits) for call in message["tool_calls"]]
     content = message["content"] or habits.empty_content
     return {**message, "content": content, "tool_calls": calls}
 
 
-def _formed_call(call: Mapping[str, Any], habits: CallHabits) -> Message:
+def _formed_call(call: Mapping[str, Any], ids: Mapping[Any, str], habits: CallHabits) -> Message:
     arguments: Any = arguments_of(call)
     if habits.as_text:
         arguments = json.dumps(arguments, ensure_ascii=False)
     function = {"name": name_of(call), "arguments": arguments}
-    call_id = call.get("id", "")
-    return {
-        "id": _short(call_id) if habits.short_ids else call_id,
-        "type": "function",
-        "function": function,
-    }
+    return {"id": ids[call.get("id")], "type": "function", "function": function}
+
+
+def _styled(call: Mapping[str, Any], number: int, habits: CallHabits) -> str:
+    """A call's id as the template wants it."""
+    call_id = str(call.get("id", ""))
+    match habits.ids:
+        case "short":
+            return _short(call_id)
+        case "named":
+            return f"functions.{name_of(call)}:{number}"
+    return call_id
 
 
 def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -90,9 +101,8 @@ def name_of(call: Mapping[str, Any]) -> str:
     return str(call.get("function", {}).get("name", ""))
 
 
-def _short(call_id: Any) -> str:
+def _short(text: str) -> str:
     """Nine letters and digits; the same for the same id."""
-    text = str(call_id)
     if len(text) == _NUM_DIGITS and text.isalnum():
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -6,15 +6,20 @@ once with small conversations, and looked at for what has become of their words.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat
 
+IdStyle: TypeAlias = Literal["any", "short", "named"]
 _TOOL, _KEY, _VALUE = "probe_tool", "probe_key", "probe_value"
 _SYSTEM, _RESULT, _SECOND = "probe system", "probe result", "probe_second"
-_LONG_ID, _SHORT_ID = "call_0123456789abcdef", "abcdef123"
+_IDS: dict[IdStyle, str] = {
+    "any": "call_0123456789abcde{number}",
+    "short": "abcdef12{number}",
+    "named": "functions.{name}:{number}",
+}
 _USER = {"role": "user", "content": "probe user"}
 _TOOLS = [
     {
@@ -33,13 +38,14 @@ class CallHabits:
     """How calls are handed to a template that shows them.
 
     `as_text`: arguments as JSON text rather than an object. `empty_content`: the content of a
-    message that only calls. `short_ids`: ids have nine letters and digits. `one_each`: of several
-    calls in a message only one is shown, or none.
+    message that only calls. `ids`: they are as they come, have nine letters and digits, or are what
+    names the tool, as `functions.name:0`. `one_each`: of several calls in a message only one is
+    shown, or none.
     """
 
+    ids: IdStyle
     as_text: bool
     empty_content: str | None
-    short_ids: bool
     one_each: bool
 
 
@@ -72,13 +78,13 @@ def observe(chat_format: ChatFormat) -> TemplateHabits:
 
 def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
     """The first way of handing calls over that shows name, argument and result."""
-    for short_ids, as_text, empty in itertools.product((False, True), (False, True), (None, "")):
-        habits = CallHabits(as_text, empty, short_ids, one_each=False)
+    for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
+        habits = CallHabits(ids, as_text, empty, one_each=False)
         text = _render(chat_format, _conversation(habits, [_TOOL]))
         if all(word in text for word in (_TOOL, _KEY, _VALUE, _RESULT)) and not _is_odd(text):
             several = _render(chat_format, _conversation(habits, [_TOOL, _SECOND]))
             shown = _TOOL in several and _SECOND in several
-            return CallHabits(as_text, empty, short_ids, one_each=not shown)
+            return replace(habits, one_each=not shown)
     return None
 
 
@@ -88,7 +94,8 @@ def _is_odd(text: str) -> bool:
 
 
 def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, Any]]:
-    ids = [(_SHORT_ID if habits.short_ids else _LONG_ID)[:-1] + str(n) for n in range(len(names))]
+    form = _IDS[habits.ids]
+    ids = [form.format(name=name, number=number) for number, name in enumerate(names)]
     arguments: Any = f'{{"{_KEY}": "{_VALUE}"}}' if habits.as_text else {_KEY: _VALUE}
     calls = [
         {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

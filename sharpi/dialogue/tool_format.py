@@ -16,8 +16,12 @@ WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 class ToolFormat(Protocol):
     """One format, without state.
 
-    `marks`: the markers it is recognised by, of which some may be control tokens.
+    `marks`: the markers it is recognised by, of which some may be control tokens. `reasoning`: what
+    stands around reasoning, where that belongs to the format.
     """
+
+    @property
+    def reasoning(self) -> ReasoningMarkers | None: ...
 
     @property
     def marks(self) -> tuple[str, ...]: ...

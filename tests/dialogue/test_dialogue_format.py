@@ -12,7 +12,9 @@ from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
 from sharpi.dialogue.glm import Glm
 from sharpi.dialogue.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.hermes import Hermes
+from sharpi.dialogue.kimi import Kimi
 from sharpi.dialogue.llama3 import Llama3
+from sharpi.dialogue.minimax import MiniMax
 from sharpi.dialogue.mistral import Mistral
 from sharpi.dialogue.qwen_coder import QwenCoder
 from sharpi.dialogue.tools import ToolChoice
@@ -73,6 +75,13 @@ GEMMA = (
     " (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no such role here') }}"
     "{% endif %}<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
 )
+KIMI = (
+    "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'tool' %}"
+    "## Return of {{ m.tool_call_id }}\n{% endif %}{{ m.content }}"
+    "{% if m.tool_calls %}<|tool_calls_section_begin|>{% for c in m.tool_calls %}"
+    "<|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}"
+    "<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>{% endif %}{% endfor %}"
+)
 GPT_OSS = (
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
     "{% if m.tool_calls %}{% set message = m %}"
@@ -114,6 +123,8 @@ def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
         (MISTRAL, Mistral),
         (DEEPSEEK, DeepSeek),
         (GPT_OSS, Harmony),
+        (KIMI, Kimi),
+        ("<minimax:tool_call>", MiniMax),
         (None, Hermes),
         ("<tool_call><function=a><parameter=b>", QwenCoder),
         ("<tool_call>{name}\n<arg_key>", Glm),
@@ -214,8 +225,15 @@ def test_ids_of_nine_characters() -> None:
     first, second = re.findall(r"\}([0-9a-z]{9})(?=[{\]])", ours)
     assert f"[TOOL_RESULTS]sunny {first}[TOOL_RESULTS]noon {second}" in ours
     assert first != second
+    assert "sunny" in dialogue(MISTRAL).render([USER, RESULTS[0]])  # its call was dropped
     kept = {**ASKED, "tool_calls": [call("abcDEF123", "get_time", {})]}
     assert "abcDEF123" in dialogue(MISTRAL).render([USER, kept])
+
+
+def test_ids_that_name_the_tool() -> None:
+    prompt = dialogue(KIMI).render([USER, ASKED, *RESULTS])
+    assert 'functions.get_weather:0<|tool_call_argument_begin|>{"city": "Łódź"}' in prompt
+    assert "## Return of functions.get_time:1\nnoon" in prompt
 
 
 def test_demands_of_a_strict_template_are_reported() -> None:

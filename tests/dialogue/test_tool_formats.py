@@ -13,7 +13,9 @@ from sharpi.dialogue.deepseek import DeepSeek
 from sharpi.dialogue.glm import Glm
 from sharpi.dialogue.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.hermes import Hermes
+from sharpi.dialogue.kimi import Kimi
 from sharpi.dialogue.llama3 import Llama3
+from sharpi.dialogue.minimax import MiniMax
 from sharpi.dialogue.mistral import Mistral
 from sharpi.dialogue.qwen_coder import QwenCoder
 from sharpi.dialogue.tool_format import ToolFormat
@@ -39,6 +41,8 @@ CASES = {
     "mistral with ids": Case(Mistral(is_newer=True, has_ids=True), is_control=True),
     "deepseek v3": Case(DeepSeek(has_blocks=True)),
     "deepseek v3.1": Case(DeepSeek(has_blocks=False)),
+    "kimi": Case(Kimi(), is_control=True),
+    "minimax": Case(MiniMax()),
     "harmony": Case(Harmony(), is_single=True, is_bare=True),
 }
 ONE = [("get_weather", {"city": 'Łódź\n"x"', "days": 3, "unit": "C"})]

@@ -1,0 +1,40 @@
+"""BracketedCalls: calls between two markers, each begun by one of its own."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.source import Source, Steps
+
+
+class BracketedCalls(MarkedAnswer):
+    """The markers of a section of calls, and of one call, which models write without a section too.
+
+    `section`: what begins and ends it. `beginning`: of a call.
+    """
+
+    section: ClassVar[tuple[str, str]]
+    beginning: ClassVar[str]
+
+    @abstractmethod
+    def read_one(self, source: Source, calls: Calls) -> Steps[bool]:
+        """Reads a call after its beginning, and its end; False: it is none."""
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        if opening == self.section[0]:
+            yield from source.skip_blanks()
+            if not (yield from source.accept(self.beginning)):
+                return False
+        if not (yield from self.read_one(source, calls)):
+            return False
+        while True:
+            yield from source.skip_blanks()
+            start = source.at
+            if not (yield from source.accept(self.beginning)):
+                break
+            if not (yield from self.read_one(source, calls)):
+                source.at = start
+                break
+        yield from source.accept_mark(self.section[1])
+        return True
