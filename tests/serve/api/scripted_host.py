@@ -78,6 +78,7 @@ class ScriptedHost:
     ending: Ending = field(default_factory=lambda: Ending("stop"))
     num_cached: int = 0
     template: str | None = TEMPLATE
+    companions: dict[type, Any] = field(default_factory=dict)
     settings: HostSettings = field(default_factory=lambda: HostSettings(MODEL, ("alias",)))
     model_id = MODEL
     created = 1_700_000_000
@@ -105,7 +106,7 @@ class ScriptedHost:
             raise unknown_model(name, MODEL)
 
     async def ready(self) -> Any:
-        return SimpleNamespace(engine=self)
+        return SimpleNamespace(engine=self, companions=self.companions)
 
     async def answer(
         self,
