@@ -13,7 +13,7 @@ const MARKER = /^( *)([-*+]|\d{1,9}[.)])( {1,4}|$)/;
 
 export function parseBlocks(lines, depth = 0) {
   const blocks = [];
-  for (let at = 0; at < lines.length; ) {
+  for (let at = 0; at < lines.length;) {
     if (!lines[at].trim()) {
       at++;
       continue;
@@ -53,7 +53,8 @@ function fenceAt(lines, at) {
   let end = at + 1;
   while (end < lines.length && !closes(lines[end], open.fence)) end++;
   const body = lines.slice(at + 1, end).map((line) => line.slice(Math.min(open.indent, indentOf(line))));
-  return { kind: "code", language: open.language, text: body.join("\n"), end: Math.min(end + 1, lines.length) };
+  const { language } = open;
+  return { kind: "code", language, text: body.join("\n"), end: Math.min(end + 1, lines.length) };
 }
 
 function closes(line, fence) {
@@ -135,7 +136,8 @@ function itemLines(lines, at, end, marker) {
 function paragraphAt(lines, at) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() && !interrupts(lines, end)) end++;
-  return { kind: "paragraph", text: lines.slice(at, end).map((line) => line.trim()).join("\n"), end };
+  const trimmed = lines.slice(at, end).map((line) => line.trim());
+  return { kind: "paragraph", text: trimmed.join("\n"), end };
 }
 
 function interrupts(lines, at) {

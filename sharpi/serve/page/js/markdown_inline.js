@@ -25,7 +25,7 @@ class Inline {
 
   nodes() {
     const { text } = this;
-    for (let at = 0; at < text.length; ) {
+    for (let at = 0; at < text.length;) {
       SPECIAL.lastIndex = at;
       const next = SPECIAL.exec(text)?.index ?? text.length;
       this.#plain += text.slice(at, next);
@@ -35,19 +35,32 @@ class Inline {
     return this.#nodes;
   }
 
-  // Takes what begins with a special character; returns where it ends.
+  // Takes what begins with a special character, or that alone as text; returns where it ends.
   #special(at) {
     const { text } = this;
-    const end =
-      text[at] === "\\" ? this.#escape(at)
-      : text[at] === "`" ? this.#code(at)
-      : text[at] === "\n" ? this.#add(make("br"), at + 1)
-      : "*_~".includes(text[at]) ? this.#emphasis(at)
-      : this.#link(at);
+    const end = this.#markup(at);
     if (end > at) return end;
     const run = "`*_~".includes(text[at]) ? runAt(text, at) : 1;
     this.#plain += text.slice(at, at + run);
     return at + run;
+  }
+
+  // Returns `at` where no markup begins.
+  #markup(at) {
+    switch (this.text[at]) {
+      case "\\":
+        return this.#escape(at);
+      case "`":
+        return this.#code(at);
+      case "\n":
+        return this.#add(make("br"), at + 1);
+      case "*":
+      case "_":
+      case "~":
+        return this.#emphasis(at);
+      default:
+        return this.#link(at);
+    }
   }
 
   #escape(at) {
@@ -71,7 +84,7 @@ class Inline {
     const { text } = this;
     const run = runAt(text, at);
     if (this.#missing.has(`\`${run}`)) return -1;
-    for (let next = text.indexOf("`", at + run); next >= 0; ) {
+    for (let next = text.indexOf("`", at + run); next >= 0;) {
       const length = runAt(text, next);
       if (length === run) return next + run;
       next = text.indexOf("`", next + length);
@@ -96,7 +109,7 @@ class Inline {
   #endOfEmphasis(from, mark, run) {
     const { text } = this;
     if (this.#missing.has(mark + run)) return -1;
-    for (let at = from; at < text.length; ) {
+    for (let at = from; at < text.length;) {
       if (text[at] === "\\") {
         at += 2;
       } else if (text[at] === "`") {

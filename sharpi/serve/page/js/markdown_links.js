@@ -43,7 +43,8 @@ export function linkAt(text, at) {
   if (close < 0 || text[close + 1] !== "(") return null;
   const end = bracketEnd(text, close + 1, "(", ")", MAX_URL);
   if (end < 0) return null;
-  const [href = ""] = text.slice(close + 2, end).trim().split(/\s/);
+  const target = text.slice(close + 2, end).trim();
+  const [href] = target.split(/\s/);
   return { label: text.slice(open + 1, close), href: href.replace(/^<|>$/g, ""), end: end + 1 };
 }
 

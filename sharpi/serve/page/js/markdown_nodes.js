@@ -19,7 +19,12 @@ export function blockNode(block) {
 }
 
 function codeNode({ text, language }) {
-  const head = make("div", { className: "code-head" }, make("span", {}, language || "text"), copyButton(() => text));
+  const head = make(
+    "div",
+    { className: "code-head" },
+    make("span", {}, language || "text"),
+    copyButton(() => text),
+  );
   const body = make("pre", { tabIndex: 0 }, make("code", {}, text));
   return make("div", { className: "code" }, head, body);
 }

@@ -18,7 +18,7 @@ export function isDelimiterRow(line) {
 // A bar after a backslash is text.
 function cellsOf(line) {
   const cells = line.trim().replace(/^\|/, "").split("|");
-  for (let i = 0; i < cells.length - 1; ) {
+  for (let i = 0; i < cells.length - 1;) {
     if (cells[i].endsWith("\\")) cells.splice(i, 2, `${cells[i].slice(0, -1)}|${cells[i + 1]}`);
     else i++;
   }
