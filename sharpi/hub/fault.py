@@ -8,6 +8,7 @@ from huggingface_hub import constants
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -42,6 +43,8 @@ def hub_faults(repository: str) -> Iterator[None]:
         raise UnreachableError("HF_HUB_OFFLINE is set") from error
     except HfHubHTTPError as error:
         raise http_fault(error, repository) from error
+    except LocalEntryNotFoundError as error:  # what the library makes of a HEAD without answer
+        raise UnreachableError(f"the hub fell silent about {repository}; try again") from error
     except (_TRANSPORT_ERROR, ConnectionError) as error:
         raise unreachable(error) from error
 

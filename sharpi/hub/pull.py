@@ -47,6 +47,7 @@ class Puller:
 
     def pull(self, name: ModelName) -> Pulled:
         """Fetch what of the model is missing; raises HubError, OSError where the disk is full."""
+        self._received = 0
         try:
             remote = ask(self._api, name)
         except UnreachableError as error:
@@ -58,11 +59,7 @@ class Puller:
         files = [remote.files[path] for path in variant.paths]
         blobs = Blobs(self._cache, name.repository, self._watcher)
         blobs.require_space(name, files)
-        for file in files:
-            with blobs.locked(file):
-                if not blobs.has(file):
-                    self._download(blobs, remote.commit, file)
-        starts = [self._link(name.repository, remote.commit, file) for file in files]
+        starts = [self._fetch(blobs, remote.commit, file) for file in files]
         self._cache.remember(name.repository, name.revision or MAIN, remote.commit)
         named = ModelName(name.repository, variant.label, name.revision)
         return Pulled(named, starts[0], self._received)
@@ -76,6 +73,13 @@ class Puller:
         if note is not None:
             self._watcher.note(note)
         return Pulled(model.name, model.start, 0)
+
+    def _fetch(self, blobs: Blobs, commit: str, file: RemoteFile) -> Path:
+        """Each is linked as soon as it is there, so that `rm` finds what a broken pull leaves."""
+        with blobs.locked(file):
+            if not blobs.has(file):
+                self._download(blobs, commit, file)
+        return self._link(blobs.repository, commit, file)
 
     def _download(self, blobs: Blobs, commit: str, file: RemoteFile) -> None:
         url = hf_hub_url(blobs.repository, file.path, revision=commit, endpoint=self._endpoint)

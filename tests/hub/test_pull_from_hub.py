@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from listener import Listener
@@ -142,6 +143,32 @@ class TestBrokenDownloads:
         assert 0 < partial(cache, DATA, "tiny.gguf").stat().st_size <= 400_000
         assert pull(puller, REPO).start.read_bytes() == DATA
         assert hub.content_requests()[-1].range != f"bytes=0-{len(DATA) - 1}"
+
+    def test_the_parts_that_came_before_a_break_are_listed_and_kept(
+        self, hub: StandIn, puller: Puller, cache: Cache
+    ) -> None:
+        parts = {f"t-Q8_0-0000{i}-of-00002.gguf": b"%d" % i * 70_000 for i in (1, 2)}
+        hub.add(REPO, parts)
+        hub.break_after = [70_000, 0, 0, 0]
+        with pytest.raises(HubError):
+            pull(puller, REPO)
+        [model] = cache.all_models()
+        assert (str(model.name), model.size, model.is_complete) == (f"{REPO}:Q8_0", 70_000, False)
+        assert pull(puller, REPO).received_bytes == 70_000
+        assert cache.all_models()[0].is_complete
+
+    def test_the_hub_goes_away_before_the_end(
+        self, hub: StandIn, puller: Puller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        def link(*_: object, **__: object) -> NoReturn:
+            raise LocalEntryNotFoundError("what the library says after 20 seconds")
+
+        hub.add(REPO, {"tiny.gguf": DATA})
+        monkeypatch.setattr("sharpi.hub.pull.hf_hub_download", link)
+        with pytest.raises(HubError, match="fell silent"):
+            pull(puller, REPO)
 
     def test_a_server_without_ranges_begins_again(
         self, hub: StandIn, cache: Cache, listener: Listener
