@@ -19,17 +19,18 @@ pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo" / "stories-moe.gguf"
 DENSE = ROOT / "tests" / "references" / "qwen3.gguf"
-NUM_LAYERS, NUM_EXPERTS = 6, 16
+NUM_LAYERS, NUM_EXPERTS, NUM_PARALLEL = 6, 16, 2
 
 
 @pytest.fixture
 def config(request: pytest.FixtureRequest) -> RunConfig:
-    return RunConfig(**({"model": DEMO, "context_size": 128} | getattr(request, "param", {})))
+    fields = {"model": DEMO, "context_size": 128, "num_parallel": NUM_PARALLEL}
+    return RunConfig(**(fields | getattr(request, "param", {})))
 
 
 @pytest.fixture
 def host(config: RunConfig) -> Iterator[ModelHost]:
-    host = ModelHost(lambda: load_engine(config), HostSettings(model_id="demo"))
+    host = ModelHost(lambda: load_engine(config), HostSettings("demo", max_parallel=NUM_PARALLEL))
     host.start()
     yield host
     host.close()
@@ -89,7 +90,10 @@ def test_a_dense_model(client: TestClient) -> None:
 
 
 def test_a_look_loads_nothing(config: RunConfig) -> None:
-    host = ModelHost(lambda: load_engine(config), HostSettings("demo", idle_seconds=0.05))
+    host = ModelHost(
+        lambda: load_engine(config),
+        HostSettings("demo", max_parallel=NUM_PARALLEL, idle_seconds=0.05),
+    )
     host.start()
     client = TestClient(Starlette(routes=[live_experts_route(host)]))
     try:
