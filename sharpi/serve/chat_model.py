@@ -90,15 +90,15 @@ class ChatModels:
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
-        self._model: ChatModel | None = None
 
     async def get(self) -> ChatModel:
         """That of the model, which is loaded again if it was given back."""
-        engine = (await self._host.ready()).engine
-        model = self._model
-        if model is None or model.tokenizer is not engine.tokenizer:
+        loaded = await self._host.ready()
+        model: ChatModel | None = loaded.companions.get(ChatModel)
+        if model is None:
+            engine = loaded.engine
             model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format)
-            self._model = model
+            loaded.companions[ChatModel] = model
         return model
 
 
