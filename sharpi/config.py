@@ -12,6 +12,7 @@ Device = Literal["auto", "cpu", "cuda"]
 KvType = Literal["f16", "q8_0"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
+Miss = Literal["auto", "cpu", "stream", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class ExpertConfig:
     is derived from the policy's default. `warm_pin` experts of each layer are pinned after
     `warm_pin_after` accesses; None lets sharpi decide, 0 is off. `resident` names a fixed set for
     the static policy, `resident_ids` its ids for "ids"; "frequency" counts `warmup_tokens` first.
+    `miss` says what is done about experts that a card has not: "cpu" computes them beside it, "stream"
+    reads them where they are, "load" copies them first, "auto" takes what is quickest.
     `stats`, `trace` and `profile` are files written when the engine closes; `trace_routes` prints
     every token's routes.
     """
@@ -55,6 +58,7 @@ class ExpertConfig:
     resident: Resident | None = None
     resident_ids: str | None = None
     warmup_tokens: int = 4096
+    miss: Miss = "auto"
     stats: Path | None = None
     trace: Path | None = None
     profile: Path | None = None

@@ -86,6 +86,11 @@ SHARPI_API int64_t sharpi_program_seal(void* program) {
   return int64_t(static_cast<Program*>(program)->scratch_bytes());
 }
 
+// The same without memory of its own; -1 where the other program has too little.
+SHARPI_API int sharpi_program_seal_within(void* program, void* other) {
+  return static_cast<Program*>(program)->seal_within(*static_cast<Program*>(other)) ? 0 : -1;
+}
+
 // Runs the program once; 0, or -1 when memory is short.
 SHARPI_API int sharpi_program_run(void* program, void* pool, const Step* step, int num_threads) {
   try {

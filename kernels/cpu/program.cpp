@@ -41,6 +41,16 @@ void Program::seal() {
   }
 }
 
+bool Program::seal_within(Program& other) {
+  if (other.max_tokens < max_tokens || other.max_outputs < max_outputs) return false;
+  for (int i = 0; i < int(Scratch::kCount); i++) {
+    if (sizes_[i] > other.sizes_[i]) return false;
+    addresses_[i] = other.addresses_[i];
+  }
+  owner_ = other.owner_;
+  return true;
+}
+
 size_t Program::scratch_bytes() const {
   size_t sum = 0;
   for (size_t bytes : sizes_) sum += bytes;
@@ -48,9 +58,13 @@ size_t Program::scratch_bytes() const {
 }
 
 void Program::run(Pool& pool, const Step& step, int num_threads) {
+  pool.run(stages_, step, num_threads, owner_->workers(pool.size()));
+}
+
+std::vector<Worker>& Program::workers(int count) {
   const size_t rows = 2 * size_t(std::max(max_tokens, max_outputs));
   const size_t tile_bytes = round_up(sizeof(float) * kTileRows * rows, kLine);
-  while (int(workers_.size()) < pool.size()) {
+  while (int(workers_.size()) < count) {
     memory_.push_back(std::make_unique<Memory>(tile_bytes * kMaxTileBuffers + rows * sizeof(void*)));
     uint8_t* own = memory_.back()->data();
     Worker worker{int(workers_.size()), {}, reinterpret_cast<const void**>(own + tile_bytes * kMaxTileBuffers)};
@@ -58,7 +72,7 @@ void Program::run(Pool& pool, const Step& step, int num_threads) {
       worker.tiles[i] = reinterpret_cast<float*>(own + i * tile_bytes);
     workers_.push_back(worker);
   }
-  pool.run(stages_, step, num_threads, workers_);
+  return workers_;
 }
 
 }  // namespace sharpi

@@ -38,6 +38,8 @@ class Program {
   // Asks for scratch; the address is known once the program is sealed, so stages keep the returned reference.
   uint8_t* const* request(Scratch kind, size_t bytes);
   void seal();
+  // The same in the memory of another program, which has to be at least as large and to live on; they never run at once.
+  bool seal_within(Program& other);
   void run(Pool& pool, const Step& step, int num_threads);
   size_t scratch_bytes() const;
 
@@ -48,11 +50,14 @@ class Program {
   }
 
  private:
+  std::vector<Worker>& workers(int count);
+
   Stages stages_;
   size_t sizes_[int(Scratch::kCount)] = {};
   uint8_t* addresses_[int(Scratch::kCount)] = {};
   std::vector<std::unique_ptr<Memory>> memory_;
   std::vector<Worker> workers_;
+  Program* owner_ = this;  // of the memory
 };
 
 }  // namespace sharpi

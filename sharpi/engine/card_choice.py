@@ -73,8 +73,8 @@ class CardChoice:
         hardware = replace(hardware, free_vram=device.free_bytes)
         placement = Placement(self._config, file, model, settings, hardware)
         plan, warning = running_plan(placement, self._config)
-        if plan is None or not plan.is_mapped:
-            raise DeviceError("RAM is too small for the experts that VRAM does not hold")
+        if plan is None:
+            raise DeviceError("RAM is too small for what VRAM does not hold")
         if plan.first_card_layer == len(plan.layers):
             raise DeviceError(f"{device.name} has no room for a single layer")
         return placement, plan, warning

@@ -1,8 +1,12 @@
 """A model's layers on a card: the last ones, and the output."""
 
+import time
+
 import numpy as np
 
 from sharpi.device.device import Device
+from sharpi.engine.card_slots import CardSlots
+from sharpi.engine.card_tier import CardTier
 from sharpi.engine.kept_routes import KeptRoutes
 from sharpi.engine.model_part import Segment, StepOfPart, Values
 from sharpi.engine.recorded_part import RecordedPart
@@ -10,7 +14,7 @@ from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cuda.card_banks import CardBanks, NumResident
+from sharpi.ops.cuda.card_banks import CardBanks, HostSettings
 from sharpi.ops.cuda.card_states import CardStates
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.kv_cache import CardKvCache
@@ -20,6 +24,7 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import Value
+from sharpi.ops.interface import ExpertSource
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import IntArray, ProgramLimits
 from sharpi.ops.state_layout import num_states
@@ -28,7 +33,8 @@ from sharpi.ops.state_layout import num_states
 class CardPart(RecordedPart[CardProgram]):
     """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
 
-    `num_resident`: how many experts of a layer are in VRAM, None for all.
+    `slots`: for layers of which not all experts are on the card; `source` brings the CPU those of
+    them that are not in memory, None where all are.
     """
 
     def __init__(
@@ -40,7 +46,8 @@ class CardPart(RecordedPart[CardProgram]):
         *,
         first_layer: int = 0,
         embeds: bool = True,
-        num_resident: NumResident | None = None,
+        slots: CardSlots | None = None,
+        source: ExpertSource | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
         super().__init__(settings.num_parallel)
@@ -49,7 +56,12 @@ class CardPart(RecordedPart[CardProgram]):
         self._first_layer, self._embeds = first_layer, embeds
         self._keeps_router_logits = keeps_router_logits
         self._card_weights = CardWeights(device)
-        self._banks = CardBanks(device, self._card_weights, num_resident)
+        host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
+        wanted = None if slots is None else slots.settings
+        self._banks = CardBanks(device, self._card_weights, wanted, host)
+        self.card_tier: CardTier | None = None
+        if slots is not None and self._banks.partial is not None:
+            self.card_tier = CardTier(slots, self._banks.partial)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         self._cache = CardKvCache(device, shapes, settings.num_pages, settings.kv_type)
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
@@ -62,16 +74,32 @@ class CardPart(RecordedPart[CardProgram]):
         program = self._latest = self._program(max_outputs)
         if len(step.segments) == 1:
             self._kept = None
-            return _run(program, step.segments[0], step.incoming, largest=step.wants_largest)
+            return self._run(program, step.segments[0], step.incoming, step.wants_largest)
         self._kept = KeptRoutes(trims=self._trims)
         logits, first = [], 0
         for segment in step.segments:
             end = first + len(segment.ids)
             incoming = None if step.incoming is None else step.incoming[first:end]
-            logits.append(_run(program, segment, incoming, largest=False))
+            logits.append(self._run(program, segment, incoming))
             self._kept.add(segment, program)
             first = end
         return np.concatenate(logits)
+
+    def _run(
+        self, program: CardProgram, segment: Segment, incoming: Values | None, largest: bool = False
+    ) -> Values:
+        """One sequence's tokens; with slots, their misses are served in the way that is next."""
+        start = time.perf_counter()
+        if self.card_tier is not None:
+            self.card_tier.begin_step(segment.position)
+        values = program.run(
+            segment.ids, segment.position, segment.outputs, segment.pages, incoming,
+            state=segment.state or 0, largest=largest,
+            misses="stream" if self.card_tier is None else self.card_tier.mode,
+        )  # fmt: skip
+        if self.card_tier is not None:
+            self.card_tier.end_step(len(segment.ids), time.perf_counter() - start)
+        return values
 
     @property
     def routes(self) -> list[IntArray]:
@@ -149,17 +177,4 @@ class CardPart(RecordedPart[CardProgram]):
 
     def close(self) -> None:
         self._programs.clear()
-
-
-def _run(
-    program: CardProgram, segment: Segment, incoming: Values | None, *, largest: bool
-) -> Values:
-    return program.run(
-        segment.ids,
-        segment.position,
-        segment.outputs,
-        segment.pages,
-        incoming,
-        state=segment.state or 0,
-        largest=largest,
-    )
+        self._banks.close()

@@ -28,6 +28,8 @@ from sharpi.ops.state_memory import StateMemory
 class CpuPart(RecordedPart[Program]):
     """The first `num_layers` layers, all of them with the output; embeds."""
 
+    card_tier = None
+
     def __init__(
         self,
         config: ModelConfig,
@@ -66,7 +68,7 @@ class CpuPart(RecordedPart[Program]):
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._step.num_tokens, self._step.num_outputs = num_tokens, num_outputs
-        self._run(program, step.segments, num_tokens)
+        self._run(program, step.segments)
         return program.logits[: num_outputs if self._is_whole else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
@@ -85,19 +87,18 @@ class CpuPart(RecordedPart[Program]):
     def _is_whole(self) -> bool:
         return self._num_layers == self._config.num_layers
 
-    def _run(self, program: Program, segments: tuple[Segment, ...], count: int) -> None:
+    def _run(self, program: Program, segments: tuple[Segment, ...]) -> None:
+        count, is_decode = self._step.num_tokens, self._step.num_tokens == len(segments)
+        s = self._settings
+        threads = s.num_threads if is_decode else s.num_batch_threads
         if self._tier is None:
-            program.run(self._step, self._pool, self._threads(count))
+            program.run(self._step, self._pool, threads)
             return
         guesses = self._tier.begin_step(segments, count)
         self._step.num_guessed = int(guesses and count == 1)
         start = time.perf_counter()
-        program.run(self._step, self._pool, self._threads(count))
+        program.run(self._step, self._pool, threads)
         self._tier.end_step(count, time.perf_counter() - start)
-
-    def _threads(self, num_tokens: int) -> int:
-        s = self._settings
-        return s.num_threads if num_tokens == 1 else s.num_batch_threads
 
     def largest(self) -> int:
         assert self._latest is not None

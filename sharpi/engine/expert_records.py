@@ -7,6 +7,7 @@ is a warning and costs nothing else.
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from sharpi.experts.expert_view import ExpertView, view_of_mapped, view_of_store
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.program import IntArray
+
+if TYPE_CHECKING:
+    from sharpi.engine.card_tier import CardTier
 
 _WATCHED_SECONDS = 5.0  # after a look at the experts, uses are counted for the next one
 
@@ -47,8 +51,13 @@ class ExpertRecords:
         self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
         self._counts_uses = bool(asked.stats or asked.profile)
         self._watched_until = 0.0
+        self._card: CardTier | None = None
         trace = asked.trace if moe_layers else None
         self._log = RouteLog(trace, model, expert_bytes) if trace else None
+
+    def watch(self, card: "CardTier | None") -> None:
+        """Counts are those of a card's slots, where it has some."""
+        self._card = card
 
     @property
     def keeps_router_logits(self) -> bool:
@@ -104,6 +113,8 @@ class ExpertRecords:
         """What is known now; None for a model without experts, or where nothing was counted."""
         if not self._moe_layers:
             return None
+        if self._card is not None:
+            return self._card.stats(self._name, self._num_tokens)
         if self._tier is not None:
             return self._tier.stats(self._name, self._num_tokens)
         if not self._counts_uses:

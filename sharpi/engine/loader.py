@@ -1,6 +1,7 @@
 """Loads a model: the one place that connects file, tokenizer, weights and engine."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sharpi.config import RunConfig
 from sharpi.device.card import open_card
@@ -8,7 +9,7 @@ from sharpi.engine.card_choice import CardChoice, OpenCard
 from sharpi.engine.engine import Engine
 from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.expert_tier import ExpertTier
-from sharpi.engine.parts import make_parts
+from sharpi.engine.parts import card_tier_of, make_parts
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
 from sharpi.errors import UsageError
@@ -25,6 +26,9 @@ from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from sharpi.engine.card_slots import CardSlots
 
 Progress = Callable[[str, float], None]
 
@@ -70,9 +74,13 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
+    slots = None
+    if card.device is not None and plan is not None:
+        slots = _card_slots(config, model_config, plan, profile)
     parts = make_parts(
-        card.device, plan, model_config, weights, settings, tier, keeps_router_logits=keeps
+        card.device, plan, model_config, weights, settings, tier, slots, keeps_router_logits=keeps
     )
+    records.watch(card_tier_of(parts))
     has_states = bool(model_config.states)
     runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
     report("ready", 1.0)
@@ -94,6 +102,15 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         tier=tier,
         records=records,
     )
+
+
+def _card_slots(
+    config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
+) -> "CardSlots | None":
+    """What belongs to a card is imported here, where there is one."""
+    from sharpi.engine.card_slots import card_slots
+
+    return card_slots(config.experts, model, plan, profile, is_reached=plan.is_mapped)
 
 
 def _copied(

@@ -1,11 +1,14 @@
 """Some of a model's layers on one processor; a step goes through the parts in turn."""
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.ops.program import IntArray
+
+if TYPE_CHECKING:
+    from sharpi.engine.card_tier import CardTier
 
 Values = npt.NDArray[np.float32]
 
@@ -65,6 +68,10 @@ class ModelPart(StepRoutes, Protocol):
 
     What `run` returns may be a view that the next call overwrites.
     """
+
+    @property
+    def card_tier(self) -> "CardTier | None":
+        """Who decides about slots for experts, where this is a card that has some."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         """One pass; `max_outputs` of them are wanted at most in passes of this kind."""

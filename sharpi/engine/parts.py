@@ -1,5 +1,8 @@
 """The parts that run a model where its plan says: layers on the CPU first, then those on a card."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from sharpi.device.device import Device
 from sharpi.engine.cpu_part import CpuPart
 from sharpi.engine.expert_tier import ExpertTier
@@ -9,6 +12,10 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import TierPlan
 
+if TYPE_CHECKING:
+    from sharpi.engine.card_slots import CardSlots
+    from sharpi.engine.card_tier import CardTier
+
 
 def make_parts(
     device: Device | None,
@@ -17,10 +24,14 @@ def make_parts(
     weights: ModelWeights,
     settings: EngineSettings,
     tier: ExpertTier | None,
+    slots: "CardSlots | None",
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """One part or two; the embedding is looked up on the card where it is the output matrix too."""
+    """One part or two; the embedding is looked up on the card where it is the output matrix too.
+
+    `slots`: for a card that has not all experts of its layers.
+    """
     first = config.num_layers
     if device is not None and plan is not None:
         first = plan.first_card_layer
@@ -30,12 +41,13 @@ def make_parts(
                 config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
             )
         ]  # fmt: skip
-    return _with_card(device, plan, first, config, weights, settings, keeps_router_logits)
+    return _with_card(device, slots, tier, first, config, weights, settings, keeps_router_logits)
 
 
 def _with_card(
     device: Device,
-    plan: TierPlan,
+    slots: "CardSlots | None",
+    tier: ExpertTier | None,
     first: int,
     config: ModelConfig,
     weights: ModelWeights,
@@ -48,11 +60,18 @@ def _with_card(
     embeds = first == 0 and weights.embedding is weights.output
     card = CardPart(
         device, config, weights, settings, first_layer=first, embeds=embeds,
-        num_resident=plan.vram_slots.__getitem__, keeps_router_logits=keeps_router_logits,
+        slots=slots, source=None if tier is None else tier.feed,
+        keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     if embeds:
         return [card]
     host = CpuPart(
-        config, weights, settings, num_layers=first, keeps_router_logits=keeps_router_logits
+        config, weights, settings, num_layers=first, tier=tier,
+        keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     return [host, card]
+
+
+def card_tier_of(parts: Iterable[ModelPart]) -> "CardTier | None":
+    """Who decides about the slots of a card, where one has them."""
+    return next((part.card_tier for part in parts if part.card_tier is not None), None)

@@ -32,6 +32,7 @@ def load_library() -> ctypes.CDLL:
         "sharpi_program_destroy": (None, [c_void_p]),
         "sharpi_program_add": (c_int, [c_void_p, c_int, c_void_p, c_size_t]),
         "sharpi_program_seal": (c_int64, [c_void_p]),
+        "sharpi_program_seal_within": (c_int, [c_void_p, c_void_p]),
         "sharpi_program_run": (c_int, [c_void_p, c_void_p, POINTER(abi.Step), c_int]),
     }
     for name, (result, arguments) in signatures.items():

@@ -4,6 +4,7 @@ Python touches it once a step: the data of the step goes in, logits and routes a
 """
 
 import ctypes
+from collections.abc import Iterable
 from ctypes import Structure, c_int32
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -90,8 +91,16 @@ class Program:
         self.routes = [self._view(place).view(np.int32) for place in routes]
         self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
 
-    def seal_scratch(self) -> None:
-        """The same for a program whose results are in memory of others."""
+    def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
+        """The same for a program whose results are in memory of others.
+
+        It takes the scratch of one of the programs `within` that has enough, and is not run beside
+        it then.
+        """
+        if any(
+            self._library.sharpi_program_seal_within(self._handle, p.handle) == 0 for p in within
+        ):
+            return
         self._scratch_bytes = self._library.sharpi_program_seal(self._handle)
         if self._scratch_bytes < 0:
             raise SharpiError(

@@ -7,20 +7,24 @@ from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_sizing import grant_slots
-from sharpi.tiers.staging import staging_bytes, staging_reason
+from sharpi.tiers.staging import NO_STAGING, CardStaging, card_staging, card_staging_bytes
 
 RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, allocator granularity
 
 
 @dataclass(frozen=True, slots=True)
 class CardPlan:
-    """`layers`: indices of those on the card; `slots`: experts of each that have room there."""
+    """`layers`: indices of those on the card; `slots`: experts of each that have room there.
+
+    `staging`: room for others, where not all have.
+    """
 
     layers: frozenset[int]
     slots: dict[int, int]
     has_output: bool
     ledger: Ledger
     notes: tuple[str, ...] = ()
+    staging: CardStaging = NO_STAGING
 
     def takes_experts(self, index: int) -> bool:
         """Whether the layer's experts may have slots on the card."""
@@ -46,7 +50,6 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     beside = kv
     if _goes_whole(request):
         beside = [kv[i] + _experts_bytes(model, request, i) for i in range(len(model.layers))]
-        room -= staging_bytes(model, model.layers)
     fitting = _fitting_layers(model, beside, wanted, room)
     if fitting is None:
         return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
@@ -57,9 +60,9 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     kv_bytes = sum(kv[i] for i in fitting)
     ledger.take(Purpose.KV, kv_bytes, f"{request.context_size} positions beside their layers")
     has_slots = len(fitting) == wanted or _goes_whole(request)
-    slots = _take_slots(model, request, fitting if has_slots else [], ledger)
+    slots, staging = _take_slots(model, request, fitting if has_slots else [], ledger)
     notes = _left_out_notes(wanted, len(fitting))
-    return CardPlan(frozenset(fitting), slots, True, ledger, notes)
+    return CardPlan(frozenset(fitting), slots, True, ledger, notes, staging)
 
 
 def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
@@ -103,16 +106,23 @@ def _experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
 
 def _take_slots(
     model: ModelFacts, request: TierRequest, layers: list[int], ledger: Ledger
-) -> dict[int, int]:
+) -> tuple[dict[int, int], CardStaging]:
+    """Slots by layer; where they are fewer than experts, there is staging beside them."""
     first = len(model.layers) if request.cpu_moe else request.num_cpu_moe
     moe = {i: model.layers[i] for i in layers if i >= first and model.layers[i].num_experts}
-    staging = staging_bytes(model, moe.values())
-    slots = grant_slots(moe, ledger.left - staging, request.moe_slots)
+    slots, staging = grant_slots(moe, ledger.left, request.moe_slots), NO_STAGING
+    if any(count < moe[i].num_experts for i, count in slots.items()):
+        staging = card_staging(model, moe.values(), ledger.left)
+        room = ledger.left - card_staging_bytes(staging, moe.values())
+        slots = grant_slots(moe, room, request.moe_slots)
     num_bytes = sum(moe[i].slot_bytes * count for i, count in slots.items())
-    if num_bytes:
-        ledger.take(Purpose.STAGING, staging, staging_reason(model))
-        ledger.take(Purpose.SLOTS, num_bytes, "what trunk and KV cache leave, shared by the layers")
-    return slots
+    if not num_bytes:
+        return slots, NO_STAGING
+    if staging.num_experts:
+        size = card_staging_bytes(staging, moe.values())
+        ledger.take(Purpose.STAGING, size, staging.reason)
+    ledger.take(Purpose.SLOTS, num_bytes, "what trunk and KV cache leave, shared by the layers")
+    return slots, staging
 
 
 def _left_out_notes(wanted: int, on_card: int) -> tuple[str, ...]:

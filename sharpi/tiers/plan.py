@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from sharpi.errors import UsageError
+from sharpi.tiers.staging import NO_STAGING, CardStaging
 from sharpi.units import format_bytes
 
 
@@ -98,7 +99,8 @@ class TierPlan:
     """The whole decision; pure data. Budgets and sizes in bytes.
 
     `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
-    buffers of the largest expert that reads land in, 0 without slots in RAM.
+    buffers of the largest expert that reads land in, 0 without slots in RAM. `card_staging`: the
+    same of a card whose slots are fewer than its layers' experts.
     """
 
     context_size: int
@@ -111,6 +113,7 @@ class TierPlan:
     layers: tuple[LayerPlan, ...]
     speed: Speed
     notes: tuple[str, ...]
+    card_staging: CardStaging = NO_STAGING
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Bytes of one tier, of one purpose or of all."""

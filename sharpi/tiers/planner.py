@@ -40,6 +40,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         layers=layers,
         speed=expected_speed(model, layers, card.has_output, hardware.rates),
         notes=(*card.notes, *plan_notes(model, hardware, request, host, layers)),
+        card_staging=card.staging,
     )
 
 

@@ -1,10 +1,13 @@
-"""Staging: buffers that reads land in, so that a load never overwrites an expert in use."""
+"""Staging: buffers that experts without a slot land in, so that a load never overwrites another."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
 TOKENS = 2  # whose experts of a layer find room: those in use, and those read meanwhile
+_STREAMED_SHARE = 4  # of a layer's experts, one part in so many is in each of a card's two buffers
+_BUDGET_SHARE = 8  # of a card's memory for experts, these two buffers take one part in so many
 
 
 def num_staging(model: ModelFacts) -> int:
@@ -14,10 +17,58 @@ def num_staging(model: ModelFacts) -> int:
 
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
     """Bytes of the staging buffers of these layers; 0 without experts."""
-    return num_staging(model) * max((layer.slot_bytes for layer in layers), default=0)
+    return num_staging(model) * _largest(layers)
 
 
 def staging_reason(model: ModelFacts) -> str:
     """Why there are so many."""
     used = model.num_experts_per_token
     return f"{used} experts in use without a slot, and {used} read in the meantime"
+
+
+@dataclass(frozen=True, slots=True)
+class CardStaging:
+    """Room on a card for experts that have no slot, in experts of the largest layer.
+
+    `num_missed` of a token, `num_early` of each of two layers that were guessed, `num_streamed` in
+    each of the two buffers that a prompt's experts pass through.
+    """
+
+    num_missed: int = 0
+    num_early: int = 0
+    num_streamed: int = 0
+
+    @property
+    def num_experts(self) -> int:
+        """All of them."""
+        return self.num_missed + 2 * self.num_early + 2 * self.num_streamed
+
+    @property
+    def reason(self) -> str:
+        """Why there are so many."""
+        return (
+            f"{self.num_missed} missed experts of a token, {2 * self.num_early} that were guessed,"
+            f" {2 * self.num_streamed} that a prompt passes by"
+        )
+
+
+NO_STAGING = CardStaging()
+
+
+def card_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) -> CardStaging:
+    """What is worth its room, where not all experts have slots; `budget`: bytes for all of it."""
+    if not layers:
+        return NO_STAGING
+    used, most = model.num_experts_per_token, max(layer.num_experts for layer in layers)
+    wanted = max(used, -(-most // _STREAMED_SHARE))
+    fitting = max(0, budget) // _BUDGET_SHARE // (2 * max(1, _largest(layers)))
+    return CardStaging(used, -(-used // 2), min(wanted, fitting))
+
+
+def card_staging_bytes(staging: CardStaging, layers: Iterable[LayerFacts]) -> int:
+    """Bytes of it, for these layers."""
+    return staging.num_experts * _largest(layers)
+
+
+def _largest(layers: Iterable[LayerFacts]) -> int:
+    return max((layer.slot_bytes for layer in layers), default=0)

@@ -1,97 +1,133 @@
-"""Where each expert is, as the kernels look it up: in the card's memory or in the host's."""
+"""Where each expert is, as the kernels look it up: all of a layer on the card, or some in slots."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from sharpi.device.device import Device, HostArray
+from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import row_bytes
+from sharpi.ops.abi import Rows
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.experts import BankPart
+from sharpi.ops.cuda.host_experts import HostExperts
+from sharpi.ops.cuda.host_misses import HostMisses
+from sharpi.ops.cuda.mailbox import Mailbox
+from sharpi.ops.cuda.partial_layers import PartialLayers, SlotSettings
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.interface import Bank
+from sharpi.ops.cuda.values import Extent
+from sharpi.ops.interface import Activation, Bank, ExpertBanks, ExpertSource
+from sharpi.ops.program import ProgramLimits
 
-NumResident = Callable[[int], int]
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """How the CPU computes experts that the card has not.
+
+    `source` brings those that are not in memory; None stands for the mapped file.
+    """
+
+    num_threads: int
+    instruction_set: str | None = None
+    source: ExpertSource | None = None
 
 
 class CardBanks:
-    """Banks of experts of which the first so many are on the card.
+    """Banks of experts; without `slots` all of them are on the card as a whole.
 
-    The others are read in place, over the bus, from page-locked memory of the host.
-    `num_resident` gives that number for a layer; None stands for all of every layer.
+    `host`: how misses are computed where a step says so.
     """
 
     def __init__(
-        self, device: Device, weights: CardWeights, num_resident: NumResident | None = None
+        self,
+        device: Device,
+        weights: CardWeights,
+        slots: SlotSettings | None = None,
+        host: HostSettings | None = None,
     ) -> None:
-        self._device, self._weights = device, weights
-        self._num_resident = num_resident
-        self._data: dict[int, _ExpertData] = {}
+        self._device, self._weights, self._host_settings = device, weights, host
+        self.partial = None if slots is None else PartialLayers(device, weights, slots)
+        self._on_host: dict[int, tuple[ExpertBanks, Activation]] = {}
+        self._limits: ProgramLimits | None = None
         self._parts: dict[int, BankPart] = {}
 
-    def want(self, bank: Bank, layer: int | None) -> Callable[[], BankPart]:
-        """Remembers a bank; the function gives the loaded one."""
+    def is_partial(self, banks: ExpertBanks) -> bool:
+        """Whether a layer's experts have slots, or are not on the card at all."""
+        return self.partial is not None and self.partial.has(banks)
+
+    def want_partial(
+        self, banks: ExpertBanks, activation: Activation, rows: Rows, limits: ProgramLimits
+    ) -> int:
+        """Remembers a layer with slots; returns its number."""
+        assert self.partial is not None
+        check_types(banks)
+        number = self.partial.want(banks, rows)
+        self._on_host.setdefault(number, (banks, activation))
+        if self._limits is None or limits.max_tokens > self._limits.max_tokens:
+            self._limits = limits
+        return number
+
+    def begin(self, extent: Extent) -> None:
+        """Announces a batch, before its calls are made."""
+        if self.partial is not None:
+            self.partial.begin(extent)
+
+    @cached_property
+    def host(self) -> HostMisses:
+        """Who computes what the card has not; made when a step first needs it."""
+        s, limits = self._host_settings, self._limits
+        assert s is not None
+        assert limits is not None
+        used = self._used
+        most = max(limits.max_tokens, limits.max_outputs) * used
+        all_banks = [banks for banks, _ in self._on_host.values()]
+        columns = max(banks.up.columns for banks in all_banks)
+        rows = max(banks.down.rows for banks in all_banks)
+        mailbox = Mailbox(self._device, most, columns, rows)
+        of_items = ProgramLimits(most, 1, 1, limits.precision, s.instruction_set)
+        experts = HostExperts(mailbox.host, of_items, s.num_threads, s.source)
+        for banks, activation in self._on_host.values():
+            experts.add(banks, activation)
+        return HostMisses(mailbox, experts)
+
+    @property
+    def _used(self) -> int:
+        assert self.partial is not None
+        return self.partial.rules.experts_per_token
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if "host" in self.__dict__:
+            self.host.experts.close()
+
+    def want(self, bank: Bank) -> Callable[[], BankPart]:
+        """Remembers a bank that is on the card as a whole; the function gives the loaded one."""
         check_type(bank.quant_type)
         for array in (bank.bias, bank.scales):
             if array is not None:
                 self._weights.want(array)
-        data = self._data_of(bank, layer)
-        return lambda: self._part(bank, data)
+        self._weights.want(bank.data)
+        return lambda: self._part(bank)
 
-    def _data_of(self, bank: Bank, layer: int | None) -> "_ExpertData":
-        """The bank's memory, which gate and up may share."""
-        key = id(bank.data)
-        if key not in self._data:
-            count = bank.num_experts
-            if layer is not None and self._num_resident is not None:
-                count = min(count, self._num_resident(layer))
-            self._data[key] = _ExpertData(bank, count, self._weights)
-        return self._data[key]
-
-    def _part(self, bank: Bank, data: "_ExpertData") -> BankPart:
+    def _part(self, bank: Bank) -> BankPart:
         key = id(bank)
         if key not in self._parts:
+            data = self._weights.span(bank.data)
             first = bank.first_row * row_bytes(bank.quant_type, bank.columns)
-            table = data.addresses(self._device) + np.uint64(first)
+            stride = bank.data.nbytes // bank.num_experts
+            steps = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
+            table = np.uint64(data.address + first) + steps
             addresses = Span(self._device.allocate(table.nbytes), 0, table.nbytes)
             self._device.upload(addresses, table)
             bias, factors = map(self._weights.optional, (bank.bias, bank.scales))
-            self._parts[key] = BankPart(addresses, bias, data.pieces(self._device), factors)
+            self._parts[key] = BankPart(addresses, bias, (data,), factors)
         return self._parts[key]
 
 
-class _ExpertData:
-    """What a tensor has of all experts, in two pieces at most."""
-
-    def __init__(self, bank: Bank, num_resident: int, weights: CardWeights) -> None:
-        self._weights = weights
-        self._stride = bank.data.nbytes // bank.num_experts
-        data = bank.data.reshape(-1)
-        self._on_card = data[: num_resident * self._stride]
-        self._on_host = data[num_resident * self._stride :]
-        weights.want(self._on_card)
-        self._pieces: tuple[Span, ...] = ()
-
-    def pieces(self, device: Device) -> tuple[Span, ...]:
-        """Where they are; made at the first call after the weights were loaded."""
-        if not self._pieces:
-            self._pieces = (self._weights.span(self._on_card), *self._mapped(device))
-        return self._pieces
-
-    def _mapped(self, device: Device) -> tuple[Span, ...]:
-        size = self._on_host.nbytes
-        if not size:
-            return ()
-        memory, host = device.mapped(size)
-        host[:] = self._on_host
-        return (Span(memory, 0, size),)
-
-    def addresses(self, device: Device) -> HostArray:
-        """Where each expert's rows begin, (experts,) uint64."""
-        starts = [
-            np.uint64(piece.address)
-            + np.arange(piece.num_bytes // self._stride, dtype=np.uint64) * np.uint64(self._stride)
-            for piece in self.pieces(device)
-        ]
-        return np.concatenate(starts)
+def check_types(banks: ExpertBanks) -> None:
+    """Raises UnsupportedModelError for weights that no kernel reads."""
+    for bank in (banks.gate, banks.up, banks.down):
+        if bank is not None:
+            check_type(bank.quant_type)

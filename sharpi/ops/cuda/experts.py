@@ -33,6 +33,23 @@ class BankPart:
     reach: tuple[Span, ...]
     factors: Span | None = None
 
+    def some(self, first: int, count: int, num_experts: int) -> "BankPart":
+        """`count` of the matrices, from the first on."""
+        if count == num_experts:
+            return self
+        spans = (self.addresses, self.bias, self.factors)
+        addresses, bias, factors = (_share(span, first, count, num_experts) for span in spans)
+        assert addresses is not None
+        return BankPart(addresses, bias, self.reach, factors)
+
+
+def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
+    """What belongs to some of the experts of an array with an equal share for each."""
+    if span is None:
+        return None
+    share = span.num_bytes // whole
+    return span.part(first * share, count * share)
+
 
 def gate_up(
     x: Span,

@@ -45,18 +45,22 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`pair`: products of the first half apart. `parts`: what items give, before their sum."""
+    """`pair`: products of the first half apart. `parts`: what items give, before their sum.
+
+    `places`: which of the host's values is an item's.
+    """
 
     hidden: Buffer
     pair: tuple[Buffer, ...]
     offsets: Buffer
     items: Buffer
     parts: Buffer
+    places: Buffer
     halves: HalfProducts | None
 
 
-def make_scratch(recording: Recording, x: Value, what: FeedForward) -> Scratch:
-    """Room for the most rows that x may have."""
+def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partial: bool) -> Scratch:
+    """Room for the most rows that x may have; `is_partial`: not all experts are on the card."""
     up, down, most = what.banks.up, what.banks.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
     halves = None
@@ -66,12 +70,14 @@ def make_scratch(recording: Recording, x: Value, what: FeedForward) -> Scratch:
     floats = items * up.rows * FLOAT_BYTES
     in_pairs = halves is not None or not what.is_fused
     rounded = items * activation_bytes(down.columns, hidden_planes(recording, what))
+    has_parts = most >= GROUPED_TOKENS or is_partial
     return Scratch(
         hidden=recording.buffer(max(floats, rounded)),
         pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
-        parts=recording.buffer(items * down.rows * FLOAT_BYTES if most >= GROUPED_TOKENS else 0),
+        parts=recording.buffer(items * down.rows * FLOAT_BYTES if has_parts else 0),
+        places=recording.buffer(items * _INT_BYTES if is_partial else 0),
         halves=halves,
     )
 

@@ -30,7 +30,7 @@ def head_linear(recording: Recording, banks: CardBanks, x: Value, bank: Bank) ->
         recording,
         x,
         bank,
-        banks.want(bank, None),
+        banks.want(bank),
         recording.value(bank.num_experts * bank.rows, x.rows),
         recording.weights.constant("heads", items, bank.num_experts, make=_heads),
         recording.buffer(items * activation_bytes(bank.columns, planes)),

@@ -60,7 +60,7 @@ class HostExperts:
             lease = abi.LeaseParams(self._source.handle, experts, banks.layer, 1, Rows.TOKENS)
             program.append(OpKind.LEASE, lease)
         program.append(OpKind.EXPERTS, self._params(banks, activation, program))
-        program.seal_scratch()
+        program.seal_scratch(within=self._programs)
         self._programs.append(program)
         if self._library.sharpi_misses_add(self._handle, program.handle):
             raise SharpiError("not enough memory for the CPU's part of the experts")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Launch
+from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import Rows4, StepOutputs
@@ -20,6 +21,7 @@ from sharpi.ops.cuda.values import (
     Calls,
     Copy,
     Extent,
+    MissMode,
     Value,
     WriteWord,
 )
@@ -42,13 +44,14 @@ class CardProgram:
         outputs: StepOutputs,
         logits: Value,
         router_logits: Sequence[Value],
+        banks: CardBanks,
     ) -> None:
         self._device, self._limits = recording.device, recording.limits
-        self._operations = operations
+        self._operations, self._banks = operations, banks
         self._inputs, self._outputs = inputs, outputs
         self._logits = Rows4(recording.of(logits), logits.width)
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
-        self._graphs: dict[Extent, Work] = {}
+        self._graphs: dict[Extent, tuple[Work, int]] = {}
         self._seen: set[Extent] = set()
         self._marks: dict[Hashable, Mark] = {}
 
@@ -62,18 +65,20 @@ class CardProgram:
         *,
         state: int = 0,
         largest: bool = False,
+        misses: MissMode = "stream",
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host.
 
         `incoming` (tokens, hidden): what the layers before these left, where there are some.
         `state`: which of the recurrent layers' states is gone on with. With `largest` none are
-        copied, see the method of that name.
+        copied, see the method of that name. `misses`: what is done about experts that the card has
+        not.
         """
         self._inputs.write(ids, position, outputs, pages, state)
         if incoming is not None:
             self._inputs.write_incoming(incoming)
         extent = self._extent(len(ids), len(outputs), position)
-        self.replay(extent._replace(largest=largest))
+        self.replay(extent._replace(largest=largest, misses=misses))
         return self._outputs.read(self._logits, 0 if largest else len(outputs))
 
     def largest(self) -> int:
@@ -89,17 +94,36 @@ class CardProgram:
         return Extent(tokens, outputs, min(bound, self._limits.max_positions), end)
 
     def replay(self, extent: Extent) -> None:
-        """Starts the step's work."""
+        """Starts the step's work, and does the host's part of it."""
+        if extent.tokens > 1:
+            self._banks.begin(extent)
         if extent in self._graphs:
-            self._graphs[extent]()
-        elif extent.tokens == 1 and extent in self._seen:
-            self._graphs[extent] = self._device.record(self._work(extent))
-            self._graphs[extent]()
-        else:
-            if extent.tokens == 1:
-                self._seen.add(extent)
-            for work in self._work(extent):
-                work()
+            self._start(*self._graphs[extent])
+            return
+        calls = self.calls(extent)
+        work, num_requests = [self._bound(call) for call in calls], _count_requests(calls)
+        if extent.tokens == 1 and extent in self._seen:
+            self._graphs[extent] = self._device.record(work), num_requests
+            self._start(*self._graphs[extent])
+            return
+        if extent.tokens == 1:
+            self._seen.add(extent)
+        self._start(lambda: _do_all(work), num_requests)
+
+    def _start(self, work: Work, num_requests: int) -> None:
+        """`num_requests`: so often the card asks the host for experts on the way."""
+        if not num_requests:
+            work()
+            return
+        host = self._banks.host.experts
+        host.begin(num_requests)
+        work()
+        host.serve_rest()
+
+    def forget_graphs(self) -> None:
+        """What was captured knows addresses that are no longer right."""
+        self._graphs.clear()
+        self._seen.clear()
 
     def calls(self, extent: Extent) -> list[Call]:
         """What a step of these sizes starts, in order."""
@@ -109,9 +133,6 @@ class CardProgram:
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
         """How many a step of these sizes starts."""
         return len(self.calls(self._extent(tokens, outputs, position)))
-
-    def _work(self, extent: Extent) -> list[Work]:
-        return [self._bound(call) for call in self.calls(extent)]
 
     def _bound(self, call: Call) -> Work:
         device = self._device
@@ -147,3 +168,13 @@ class CardProgram:
     def router_logits(self) -> list[npt.NDArray[np.float32]]:
         """The last step's logits of each router, (tokens, experts)."""
         return [self._outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
+
+
+def _do_all(work: Sequence[Work]) -> None:
+    for each in work:
+        each()
+
+
+def _count_requests(calls: Sequence[Call]) -> int:
+    """How often the host is waited for."""
+    return sum(isinstance(call, AwaitWord) for call in calls)

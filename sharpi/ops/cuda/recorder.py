@@ -195,4 +195,5 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
             self._outputs,
             logits,
             self._router_logits,
+            self._banks,
         )

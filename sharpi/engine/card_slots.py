@@ -1,0 +1,106 @@
+"""CardSlots: how experts use a card that has not room for all of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sharpi.config import ExpertConfig
+from sharpi.experts.policy_choice import ExpertShape, choose_policy
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.profile import ExpertProfile
+from sharpi.model.config import ModelConfig
+from sharpi.ops.cuda.partial_layers import SlotSettings
+from sharpi.ops.cuda.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
+from sharpi.ops.cuda.slot_state import FirstSlots
+from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.cuda.values import MissMode
+from sharpi.tiers.plan import TierPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CardSlots:
+    """`modes`: how misses may be served, of which the quickest is found.
+
+    `expert_bytes`: of an expert, by layer. `notes` say what was decided otherwise than asked.
+    """
+
+    settings: SlotSettings
+    policy: PolicySettings
+    modes: tuple[MissMode, ...]
+    expert_bytes: Mapping[int, int]
+    notes: tuple[str, ...] = ()
+
+
+def card_slots(
+    asked: ExpertConfig,
+    model: ModelConfig,
+    plan: TierPlan,
+    profile: ExpertProfile | None,
+    *,
+    is_reached: bool,
+) -> CardSlots | None:
+    """None where the card has all experts of its layers.
+
+    Raises UsageError, and UnsupportedModelError for more experts than a card's slots can have.
+    `is_reached`: whether the card can read experts that it has not from RAM.
+    """
+    partial = _partial_layers(plan)
+    if not partial:
+        return None
+    if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
+        refuse(f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token")
+    slots = tuple(layer.vram_slots if layer.index in partial else 0 for layer in plan.layers)
+    policy = choose_policy(asked, _shape(model, slots), profile)
+    if not is_reached:
+        policy = _fixed(policy)
+    kind, notes = policy.kind, tuple[str, ...]()
+    if kind.loads_later:
+        kind = PolicyKind.LEARNED_KEEP
+        notes = ("on a card the learned policies load what was missed: learned-keep decides",)
+    rules = PolicyRules(
+        kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
+    )
+    settings = SlotSettings(
+        rules=rules,
+        first={index: _first(policy, index, slots[index]) for index in partial},
+        num_staging=plan.card_staging.num_missed,
+        num_early=plan.card_staging.num_early,
+        num_streamed=plan.card_staging.num_streamed,
+        is_reached=is_reached,
+    )
+    sizes = {index: plan.layers[index].expert_bytes or 0 for index in partial}
+    return CardSlots(settings, policy, _modes(asked, is_reached=is_reached), sizes, notes)
+
+
+def _partial_layers(plan: TierPlan) -> tuple[int, ...]:
+    """Indices of the card's layers of which some experts are elsewhere."""
+    first = plan.first_card_layer
+    return tuple(
+        layer.index
+        for layer in plan.layers[first:]
+        if layer.num_experts and layer.vram_slots < layer.num_experts
+    )
+
+
+def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
+    return ExpertShape(model.num_experts, model.num_experts_per_token, slots)
+
+
+def _fixed(policy: PolicySettings) -> PolicySettings:
+    """Where nothing can be loaded during a run: what the profile says, else the first experts."""
+    all_experts = (tuple(range(policy.num_experts)),) * policy.num_layers
+    pinned = policy.pinned or policy.warm or all_experts
+    return replace(policy, kind=PolicyKind.STATIC, pinned=pinned, warm=(), warm_pin=0)
+
+
+def _first(policy: PolicySettings, layer: int, num_slots: int) -> FirstSlots:
+    warm = policy.warm[layer] if policy.warm else ()
+    return FirstSlots(num_slots, policy.pins(layer), warm)
+
+
+def _modes(asked: ExpertConfig, *, is_reached: bool) -> tuple[MissMode, ...]:
+    """Those to choose from; a fixed set is read in place, as nothing else would load it."""
+    if not is_reached:
+        return ("cpu",)
+    if asked.miss != "auto":
+        return (asked.miss,)
+    return ("stream", "load", "cpu")

@@ -1,0 +1,57 @@
+"""ExpertHomes: where the experts of a tensor are when they have no slot, as the card sees it."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.device import Device, HostArray
+from sharpi.device.launch import Memory, Span
+
+Addresses = npt.NDArray[np.uint64]
+
+
+class ExpertHomes:
+    """The tensor `data` of `num_experts`, page-locked where it is mapped, else a copy that is.
+
+    Without `is_reached` the card reads none of it, and every address is 0.
+    """
+
+    def __init__(
+        self, device: Device, data: HostArray, num_experts: int, *, is_reached: bool = True
+    ) -> None:
+        self.num_experts, self.stride = num_experts, data.nbytes // num_experts
+        self._data = data.reshape(num_experts, -1).view(np.uint8)
+        self._memory = _page_locked(device, data) if is_reached else None
+
+    @property
+    def reach(self) -> tuple[Span, ...]:
+        """The memory that the addresses are in."""
+        if self._memory is None:
+            return ()
+        return (Span(self._memory, 0, self._memory.num_bytes),)
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where each expert begins, (experts,)."""
+        if self._memory is None:
+            return np.zeros(self.num_experts, np.uint64)
+        steps = np.arange(self.num_experts, dtype=np.uint64) * np.uint64(self.stride)
+        return np.uint64(self._memory.address) + steps
+
+    def span(self, first: int, count: int) -> Span:
+        """Some neighbouring experts; not of a tensor that the card does not reach."""
+        assert self._memory is not None
+        return Span(self._memory, first * self.stride, count * self.stride)
+
+    def bytes_of(self, expert: int) -> HostArray:
+        """One expert as the host has it."""
+        data: HostArray = self._data[expert]
+        return data
+
+
+def _page_locked(device: Device, data: HostArray) -> Memory:
+    adopted = device.adopt(data)
+    if adopted is not None:
+        return adopted
+    memory, host = device.mapped(data.nbytes)
+    host[:] = data.reshape(-1).view(np.uint8)
+    return memory
