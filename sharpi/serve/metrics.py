@@ -47,7 +47,8 @@ class Metrics:
             for name, text in (
                 ("answers_waiting", "Answers that wait for their turn."),
                 ("answers_running", "Answers that share steps now."),
-                ("kv_pages_in_use", "Pages of the KV cache that hold something."),
+                ("kv_pages_in_use", "Pages of the KV cache that running answers have."),
+                ("kv_pages_kept", "Pages of the KV cache that are kept for prompts to come."),
                 ("kv_pages", "Pages of the KV cache in all."),
                 ("model_loaded", "1 while the model is in memory."),
             )

@@ -17,6 +17,7 @@ class ModelSnapshot:
     answers_waiting: int = 0
     answers_running: int = 0
     kv_pages_in_use: int = 0
+    kv_pages_kept: int = 0
     kv_pages: int = 0
     experts: ExpertCounts | None = None
 
@@ -29,6 +30,7 @@ def take_snapshot(loaded: Loaded) -> ModelSnapshot:
         answers_waiting=scheduler.num_waiting,
         answers_running=scheduler.num_running,
         kv_pages_in_use=scheduler.pages_in_use,
+        kv_pages_kept=scheduler.pages_kept,
         kv_pages=scheduler.num_pages,
         experts=None if stats is None else _counts(stats),
     )

@@ -68,6 +68,7 @@ class Status:
             "answers_waiting": now.answers_waiting,
             "kv_pages": now.kv_pages,
             "kv_pages_in_use": now.kv_pages_in_use,
+            "kv_pages_kept": now.kv_pages_kept,
             "tokens_per_second": round(host.metrics.tokens.per_second(), 1),
             "resident_bytes": resident_bytes(),
         }

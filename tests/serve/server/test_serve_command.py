@@ -154,11 +154,12 @@ class TestPs:
 def test_idle_models_are_unloaded_and_come_again(sharpi: Sharpi) -> None:
     server = sharpi("serve", "--port", "0", "--idle-unload", "0.005")
     url, maps = server.url(), Path(f"/proc/{server.process.pid}/maps")
+    body = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 3}
+    assert httpx.post(url + "/v1/chat/completions", json=body).status_code == 200
     deadline = time.monotonic() + 10
     while "stories-moe.gguf" in maps.read_text("utf-8"):
         assert time.monotonic() < deadline, "the file is still mapped"
         time.sleep(0.05)
     assert httpx.get(url + "/health").json()["model"] == "idle"
-    response = httpx.post(url + "/v1/completions", json={"prompt": "Once", "max_tokens": 3})
-    assert response.status_code == 200
+    assert httpx.post(url + "/v1/chat/completions", json=body).status_code == 200
     assert "idle" in server.end(signal.SIGTERM)[2]
