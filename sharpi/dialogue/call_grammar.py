@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sharpi.dialogue.tools import Tool
@@ -23,6 +23,7 @@ class CallGrammar:
     def __init__(self, tokenizer: Tokenizer, marks: Iterable[str]) -> None:
         tokens = {mark: tokenizer.id_of(mark) for mark in marks}
         self._tokens = {mark: token for mark, token in tokens.items() if token is not None}
+        self._control = {m for m, token in self._tokens.items() if tokenizer.is_hidden(token)}
         self._rules: list[str] = []
 
     def literal(self, text: str) -> str:
@@ -33,6 +34,8 @@ class CallGrammar:
 
     def text_until(self, closing: str) -> str:
         """Any text that ends with the closing, which occurs only there."""
+        if any(closing.startswith(mark) for mark in self._control):
+            return f"/(?s:.*)/ {self.literal(closing)}"
         return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")
 
     def json(self, schema: Mapping[str, Any]) -> str:
@@ -43,6 +46,20 @@ class CallGrammar:
     def arguments(self, tool: Tool) -> str:
         """The JSON object of a tool's arguments: properties by their schema, and no others."""
         return self.json(arguments_schema(tool.parameters))
+
+    def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
+        """Items in order, each with whether it is required, and the separator between them."""
+        after = self.literal(separator)
+        tails = [f"{after} {item}" if needed else f"({after} {item})?" for item, needed in items]
+        first = next((n for n, (_, needed) in enumerate(items) if needed), len(items) - 1)
+        starts = [
+            " ".join([item, *tails[number + 1 :]])
+            for number, (item, _) in enumerate(items[: first + 1])
+        ]
+        if not starts:
+            return ""
+        may_be_empty = "" if any(needed for _, needed in items) else "?"
+        return f"({' | '.join(starts)}){may_be_empty}"
 
     def rule(self, body: str, options: str = "") -> str:
         """A rule of its own; its name."""

@@ -1,10 +1,12 @@
 """Which tool format a model was trained on, by its chat template and vocabulary."""
 
 from sharpi.dialogue.deepseek import CALLS_BEGIN, DeepSeek
+from sharpi.dialogue.gemma4 import CALL_BEGIN, Gemma4
 from sharpi.dialogue.glm import Glm
 from sharpi.dialogue.harmony import Harmony
 from sharpi.dialogue.hermes import Hermes
 from sharpi.dialogue.kimi import SECTION_BEGIN, Kimi
+from sharpi.dialogue.lfm2 import LIST_BEGIN, Lfm2
 from sharpi.dialogue.llama3 import Llama3
 from sharpi.dialogue.minimax import OPENING, MiniMax
 from sharpi.dialogue.mistral import Mistral
@@ -27,6 +29,10 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
         return DeepSeek(has_blocks="```json" in template)
     if SECTION_BEGIN in template:
         return Kimi()
+    if LIST_BEGIN in template:
+        return Lfm2()
+    if CALL_BEGIN in template:
+        return Gemma4()
     if OPENING in template:
         return MiniMax()
     if "<tool_call>" in template or "<function=" in template:

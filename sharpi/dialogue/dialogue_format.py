@@ -29,8 +29,8 @@ def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueF
 class DialogueFormat:
     """One model's; holds no state of a conversation and may be shared by threads.
 
-    `shows_special`: where there are tools, a GenerationRequest must show control tokens, or calls
-    are not seen. `reasoning`: what stands around reasoning.
+    `shows_special`: a GenerationRequest must show control tokens, or calls are not seen, with some
+    models reasoning neither. `reasoning`: what stands around reasoning.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:

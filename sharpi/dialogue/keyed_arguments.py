@@ -2,13 +2,10 @@
 
 import json
 from collections.abc import Collection, Iterator
-from typing import Any
 
-from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, CallArguments
 from sharpi.dialogue.source import Source, Steps
-from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import is_text, json_text, property_schema
 
 
@@ -42,26 +39,3 @@ class KeyedArguments:
 
     def _escaped(self, text: str) -> CallArguments:
         return self._calls.arguments(json.dumps(text, ensure_ascii=False)[1:-1])
-
-
-def keyed_expression(grammar: CallGrammar, tool: Tool, opening: str, closing: str) -> str:
-    """A tool's arguments in the order of its schema; `opening` has a `{}` for the key.
-
-    A string is any text up to the closing; what the schema does not require may be missing.
-    """
-    schema = arguments_schema(tool.parameters)
-    shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-    parts = []
-    for key in schema.get("properties", {}):
-        value = property_schema(tool, key)
-        values = value.get("enum", [])
-        if is_text(value) and values:
-            choices = " | ".join(map(grammar.literal, values))
-            content = f"({choices}) {grammar.literal(closing)}"
-        elif is_text(value):
-            content = grammar.text_until(closing)
-        else:
-            content = f"{grammar.json({**shared, **value})} {grammar.literal(closing)}"
-        part = f"{grammar.literal(opening.replace('{}', key))} {content}"
-        parts.append(part if key in schema.get("required", ()) else f"({part})?")
-    return " ".join(parts)

@@ -1,7 +1,7 @@
 """Llama 3.1 to 3.3: the answer is a JSON object with name and parameters, without any marker.
 
-`<|python_tag|>` may stand before it; a list of calls as Python writes them, as Llama 4 and some
-fine-tuned models have it, is read as well.
+`<|python_tag|>` may stand before it; a list of calls as Python writes them, as Llama 4 has it
+between markers, is read as well.
 """
 
 import json
@@ -18,16 +18,20 @@ from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
 _PYTHON = "<|python_tag|>"
+_PYTHON_BEGIN, _PYTHON_END = "<|python_start|>", "<|python_end|>"
 
 
 class Llama3(MarkedAnswer):
     """`{"name": ..., "parameters": {...}}` of a tool that was given; any other object is text."""
 
-    openings: ClassVar = (_PYTHON,)
-    marks = (_PYTHON,)
+    openings: ClassVar = (_PYTHON, _PYTHON_BEGIN)
+    marks = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
 
     def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
-        return (yield from self.read_bare_call(source, calls))
+        is_call = yield from self.read_bare_call(source, calls)
+        if is_call and opening == _PYTHON_BEGIN:
+            yield from source.accept_mark(_PYTHON_END)
+        return is_call
 
     def read_bare_call(self, source: Source, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()

@@ -7,7 +7,8 @@ from typing import ClassVar
 from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
-from sharpi.dialogue.keyed_arguments import KeyedArguments, keyed_expression
+from sharpi.dialogue.keyed_arguments import KeyedArguments
+from sharpi.dialogue.keyed_grammar import keyed_expression
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall, value_text
 from sharpi.dialogue.tools import Tool

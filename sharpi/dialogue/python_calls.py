@@ -7,6 +7,7 @@ from typing import Any
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.source import Source, Steps
 
+_JSON_WORDS = {"true": True, "false": False, "null": None}
 _MAX_LENGTH = 1 << 16  # Python's own parser is not made for huge texts
 
 
@@ -50,10 +51,17 @@ def _read_list(source: Source, calls: Calls) -> Steps[str | None]:
     return None if depth else text
 
 
+class _JsonWords(ast.NodeTransformer):
+    """Puts the values in for JSON's names of them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_JSON_WORDS[node.id]) if node.id in _JSON_WORDS else node
+
+
 def _calls_of(text: str) -> list[tuple[str, str]] | None:
     """Names and arguments as JSON; None for what is no list of calls with literals."""
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = _JsonWords().visit(ast.parse(text, mode="eval")).body
         if not isinstance(tree, ast.List):
             return None
         return [_call_of(element) for element in tree.elts]

@@ -7,7 +7,8 @@ from typing import ClassVar
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_call import read_call
-from sharpi.dialogue.keyed_arguments import KeyedArguments, keyed_expression
+from sharpi.dialogue.keyed_arguments import KeyedArguments
+from sharpi.dialogue.keyed_grammar import keyed_expression
 from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall, value_text

@@ -26,6 +26,12 @@ def is_text(schema: Mapping[str, Any]) -> bool:
     return _types(schema) == {"string"}
 
 
+def may_be_text(schema: Mapping[str, Any]) -> bool:
+    """Whether some value is a string."""
+    types = _types(schema)
+    return not types or "string" in types
+
+
 def json_text(text: str, schema: Mapping[str, Any]) -> str:
     """The JSON of a bare value; a string where it is no other value that the schema allows."""
     types = _types(schema)

@@ -9,10 +9,12 @@ from answers import CLOCK, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
 
 from sharpi.dialogue.deepseek import DeepSeek
 from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
+from sharpi.dialogue.gemma4 import Gemma4
 from sharpi.dialogue.glm import Glm
 from sharpi.dialogue.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.hermes import Hermes
 from sharpi.dialogue.kimi import Kimi
+from sharpi.dialogue.lfm2 import Lfm2
 from sharpi.dialogue.llama3 import Llama3
 from sharpi.dialogue.minimax import MiniMax
 from sharpi.dialogue.mistral import Mistral
@@ -124,6 +126,8 @@ def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
         (DEEPSEEK, DeepSeek),
         (GPT_OSS, Harmony),
         (KIMI, Kimi),
+        ("<|tool_call_start|>", Lfm2),
+        ("<|tool_call>call:", Gemma4),
         ("<minimax:tool_call>", MiniMax),
         (None, Hermes),
         ("<tool_call><function=a><parameter=b>", QwenCoder),

@@ -7,6 +7,7 @@ from answers import TOOLS, is_accepted, read, small_tokenizer
 
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.glm import Glm
+from sharpi.dialogue.minimax import MiniMax
 from sharpi.dialogue.qwen_coder import QwenCoder
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import json_text
@@ -123,6 +124,29 @@ def test_references_in_a_schema() -> None:
     lark = grammar.text(Glm().expression(grammar, [REFERRING], False))
     assert is_accepted(tokenizer, lark, Glm().write([("plan", {"step": {"to": "x"}})]))
     assert not is_accepted(tokenizer, lark, Glm().write([("plan", {"step": "x"})]))
+
+
+def test_what_may_be_a_string_needs_no_quotes() -> None:
+    schema = {"type": "object", "properties": {"note": {"type": ["string", "null"]}}}
+    tool = Tool("keep", "", schema)
+    for form in (QwenCoder(), Glm(), MiniMax()):
+        tokenizer = small_tokenizer()
+        grammar = CallGrammar(tokenizer, form.marks)
+        lark = grammar.text(form.expression(grammar, [tool], False))
+        for text, value in (("so", "so"), ("null", None), ('"so"', '"so"')):
+            written = form.write([("keep", {"note": text})])
+            assert is_accepted(tokenizer, lark, written)
+            assert json.loads(read(form, written, tools=[tool])[0][2]) == {"note": value}
+
+
+def test_minimax() -> None:
+    text = (
+        '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">New\nYork'
+        '</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
+        '<invoke name="get_time">\n</invoke>\n</minimax:tool_call>'
+    )
+    assert read(MiniMax(), text) == [EVENT, ("call", "get_time", "{}")]
+    assert read(MiniMax(), text.replace("get_weather", "two words"))[0][0] == "text"
 
 
 def test_grammar_keeps_strings_free() -> None:

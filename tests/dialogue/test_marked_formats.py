@@ -4,6 +4,9 @@ import pytest
 from answers import read
 
 from sharpi.dialogue.deepseek import DeepSeek
+from sharpi.dialogue.gemma4 import THOUGHT, Gemma4
+from sharpi.dialogue.kimi import Kimi
+from sharpi.dialogue.lfm2 import Lfm2
 from sharpi.dialogue.mistral import Mistral
 
 OSLO = ("call", "get_weather", '{"city": "Oslo"}')
@@ -57,3 +60,51 @@ def test_deepseek(form: DeepSeek, pattern: str, begin: str, between: str, end: s
 def test_deepseek_text() -> None:
     for text in (BEGIN, f"{BEGIN}x", V31.format("two words", "{}"), V31.format("f", "x")):
         assert read(DeepSeek(has_blocks=True), text) == [("text", text)]
+
+
+@pytest.mark.parametrize("first", ["functions.get_weather:0", "get_weather", "get_weather:12"])
+def test_kimi(first: str) -> None:
+    call = "<|tool_call_begin|>{}<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    calls = call.replace("{}", first, 1).replace("{}", ' {"city": "Oslo"}', 1)
+    calls += call.replace("{}", "functions.get_time:1", 1)
+    text = f"So.<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+    assert read(Kimi(), text) == [("text", "So."), OSLO, TIME]
+
+
+def test_lfm2() -> None:
+    text = "<|tool_call_start|>[get_weather(city='Oslo'), get_time()]<|tool_call_end|>Done."
+    assert read(Lfm2(), text) == [OSLO, TIME, ("text", "Done.")]
+    words = "<|tool_call_start|>[get_time(a=true, b=None, c=[1, {'d': null}])]<|tool_call_end|>"
+    assert read(Lfm2(), words) == [
+        ("call", "get_time", '{"a": true, "b": null, "c": [1, {"d": null}]}')
+    ]
+    other = "<|tool_call_start|>[guess()]<|tool_call_end|>"
+    assert read(Lfm2(), other) == [("text", other)]
+
+
+def gemma(arguments: str) -> str:
+    events = read(Gemma4(), f"<|tool_call>call:f{arguments}<tool_call|>", markers=THOUGHT)
+    assert [event[:2] for event in events] == [("call", "f")]
+    return str(events[0][2])
+
+
+def test_gemma4() -> None:
+    assert gemma("{}") == "{}"
+    assert gemma('{a:<|"|>x, "y"\n<|"|>,b:-3.5,c:true}') == (
+        '{"a": "x, \\"y\\"\\n", "b": -3.5, "c": true}'
+    )
+    nested = '{a:{b:[<|"|>]<|"|>,{c:null}],<|"|>d e<|"|>:[]}}'
+    assert gemma(nested) == '{"a": {"b": ["]", {"c": null}], "d e": []}}'
+    assert gemma('{"a": {"b": "x,y"}, "c": [1, 2]}') == '{"a": {"b": "x,y"}, "c": [1, 2]}'
+    assert gemma("{a:word}") == '{"a": "word"}'
+
+
+def test_gemma4_thoughts_and_text() -> None:
+    thought = "<|channel>thought\nHm.\n<channel|>"
+    call = "<|tool_call>call:get_time{}<tool_call|>"
+    assert read(Gemma4(), thought + call, markers=THOUGHT) == [("reasoning", "Hm."), TIME]
+    assert read(Gemma4(), f"{thought}It rains.", markers=THOUGHT)[1] == ("text", "It rains.")
+    for text in ("<|tool_call>", "<|tool_call>get_time", "<|tool_call>call:two words{}"):
+        assert read(Gemma4(), text, markers=THOUGHT) == [("text", text)]
+    deep = "[" * 5000
+    assert read(Gemma4(), f"<|tool_call>call:f{{a:{deep}", markers=THOUGHT)[0][0] == "call"

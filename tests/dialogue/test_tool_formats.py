@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.deepseek import DeepSeek
+from sharpi.dialogue.gemma4 import Gemma4
 from sharpi.dialogue.glm import Glm
 from sharpi.dialogue.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.hermes import Hermes
 from sharpi.dialogue.kimi import Kimi
+from sharpi.dialogue.lfm2 import Lfm2
 from sharpi.dialogue.llama3 import Llama3
 from sharpi.dialogue.minimax import MiniMax
 from sharpi.dialogue.mistral import Mistral
@@ -43,6 +45,9 @@ CASES = {
     "deepseek v3.1": Case(DeepSeek(has_blocks=False)),
     "kimi": Case(Kimi(), is_control=True),
     "minimax": Case(MiniMax()),
+    "lfm2": Case(Lfm2(), is_control=True),
+    "gemma 4": Case(Gemma4(), is_control=True),
+    "gemma 4 with markers as text": Case(Gemma4()),
     "harmony": Case(Harmony(), is_single=True, is_bare=True),
 }
 ONE = [("get_weather", {"city": 'Łódź\n"x"', "days": 3, "unit": "C"})]

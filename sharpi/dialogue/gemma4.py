@@ -1,0 +1,70 @@
+"""Gemma 4: `call:` with name and arguments in a notation of its own, between markers."""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.gemma_values import QUOTE, pass_object, written_object
+from sharpi.dialogue.keyed_grammar import Value, values_in_order
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
+from sharpi.dialogue.typed_value import may_be_text
+from sharpi.tokenizer.reasoning import ReasoningMarkers
+
+CALL_BEGIN, _CALL_END = "<|tool_call>", "<tool_call|>"
+THOUGHT = ReasoningMarkers("<|channel>thought\n", "<channel|>")
+_NAME = re.compile(r"[^\s<>{}]+")
+
+
+class Gemma4(MarkedAnswer):
+    """`<|tool_call>call:name{key:<|"|>text<|"|>,key:3}<tool_call|>`, thoughts in a channel."""
+
+    openings: ClassVar = (CALL_BEGIN,)
+    reasoning: ClassVar = THOUGHT
+    marks = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        if not (yield from source.accept("call:")):
+            return False
+        name, mark = yield from source.read_until(("{", _CALL_END))
+        if mark != "{" or not _NAME.fullmatch(name.strip()):
+            return False
+        source.at -= 1
+        yield calls.begin(name.strip())
+        yield from pass_object(source, calls)
+        yield from source.accept_mark(_CALL_END)
+        return True
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        return "".join(
+            f"{CALL_BEGIN}call:{name}{written_object(dict(arguments))}{_CALL_END}"
+            for name, arguments in calls
+        )
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        choices = []
+        for tool in tools:
+            values = [
+                (_value_expression(grammar, value), value.is_required)
+                for value in sorted(values_in_order(tool), key=lambda value: value.key)
+            ]
+            begun = grammar.literal(f"{CALL_BEGIN}call:{tool.name}{{")
+            choices.append(f"{begun} {grammar.listed(values, ',')}")
+        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(f'}}{_CALL_END}')}")
+        return f"{call}+" if parallel else call
+
+
+def _value_expression(grammar: CallGrammar, value: Value) -> str:
+    """Key and value; lists and objects by their schema as JSON, which is read as well."""
+    key = f"{value.key}:"
+    if value.words:
+        words = " | ".join(grammar.literal(f"{QUOTE}{word}{QUOTE}") for word in value.words)
+        return f"{grammar.literal(key)} ({words})"
+    if may_be_text(value.schema):
+        return f"{grammar.literal(key + QUOTE)} {grammar.text_until(QUOTE)}"
+    return f"{grammar.literal(key)} {grammar.json(value.schema)}"

@@ -1,0 +1,94 @@
+"""Gemma 4's notation of values, passed on as JSON: bare keys, strings in a marker of their own.
+
+JSON itself, which models fall back on, is read too.
+"""
+
+import json
+
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.events import CallArguments
+from sharpi.dialogue.json_object import pass_value
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.typed_value import json_text
+
+QUOTE = '<|"|>'
+_MAX_DEPTH = 64
+_ENDS = (",", "}", "]")
+
+
+def pass_object(source: Source, calls: Calls, depth: int = 0) -> Steps[bool]:
+    """Passes on `{key:value,...}`; False where the answer ends inside or is none."""
+    return (yield from _pass_items(source, calls, depth, "{", "}"))
+
+
+def _pass_items(source: Source, calls: Calls, depth: int, opening: str, end: str) -> Steps[bool]:
+    if depth > _MAX_DEPTH or not (yield from source.accept(opening)):
+        return False
+    yield calls.arguments(opening)
+    between = ""
+    while not (yield from source.accept_mark(end)):
+        if between and not (yield from source.accept(",")):
+            return False
+        yield from source.skip_blanks()
+        if not (yield from source.next()):
+            return False
+        yield calls.arguments(between)
+        between = ", "
+        if end == "}" and not (yield from _pass_key(source, calls)):
+            return False
+        if not (yield from _pass_value(source, calls, depth + 1)):
+            return False
+    yield calls.arguments(end)
+    return True
+
+
+def _pass_key(source: Source, calls: Calls) -> Steps[bool]:
+    key, mark = yield from source.read_until((":",))
+    key = key.strip().removeprefix(QUOTE).removesuffix(QUOTE).strip('"')
+    yield calls.arguments(f"{json.dumps(key, ensure_ascii=False)}: ")
+    return mark is not None
+
+
+def _pass_value(source: Source, calls: Calls, depth: int) -> Steps[bool]:
+    yield from source.skip_blanks()
+    if (yield from source.accept(QUOTE)):
+        return (yield from _pass_string(source, calls))
+    character = yield from source.next()
+    if character == '"':
+        return (yield from pass_value(source, calls.arguments))
+    if character == "{":
+        return (yield from pass_object(source, calls, depth))
+    if character == "[":
+        return (yield from _pass_items(source, calls, depth, "[", "]"))
+    word, mark = yield from source.read_until(_ENDS)
+    yield calls.arguments(json_text(word.strip(), {}))
+    if mark is not None:
+        source.at -= len(mark)
+    return mark is not None
+
+
+def _pass_string(source: Source, calls: Calls) -> Steps[bool]:
+    def escaped(text: str) -> CallArguments:
+        return calls.arguments(json.dumps(text, ensure_ascii=False)[1:-1])
+
+    yield calls.arguments('"')
+    if (yield from source.pass_until((QUOTE,), escaped)) is None:
+        return False
+    yield calls.arguments('"')
+    return True
+
+
+def written_value(value: object) -> str:
+    """A value as the model writes it."""
+    if isinstance(value, str):
+        return f"{QUOTE}{value}{QUOTE}"
+    if isinstance(value, dict):
+        return written_object(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(written_value, value))}]"
+    return json.dumps(value)
+
+
+def written_object(values: dict[str, object]) -> str:
+    """An object as the model writes it, keys in alphabetical order."""
+    return "{" + ",".join(f"{key}:{written_value(values[key])}" for key in sorted(values)) + "}"

@@ -1,0 +1,54 @@
+"""Grammar of arguments that come one by one, as keys and values in a tool's own order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
+from sharpi.dialogue.tools import Tool
+from sharpi.dialogue.typed_value import may_be_text, property_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One argument: its schema stands for itself."""
+
+    key: str
+    schema: Mapping[str, Any]
+    is_required: bool
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The only strings that it may be; empty where there is no such choice."""
+        choices = self.schema.get("enum", ())
+        return tuple(choices) if all(isinstance(choice, str) for choice in choices) else ()
+
+
+def values_in_order(tool: Tool) -> list[Value]:
+    """The arguments of a tool in the order of its schema."""
+    schema = arguments_schema(tool.parameters)
+    shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    required = schema.get("required", ())
+    return [
+        Value(key, {**shared, **property_schema(tool, key)}, key in required)
+        for key in schema.get("properties", {})
+    ]
+
+
+def keyed_expression(grammar: CallGrammar, tool: Tool, opening: str, closing: str) -> str:
+    """A tool's arguments; `opening` has a `{}` for the key.
+
+    What may be a string is any text up to the closing; what is not required may be missing.
+    """
+    parts = []
+    for value in values_in_order(tool):
+        if value.words:
+            choices = " | ".join(map(grammar.literal, value.words))
+            content = f"({choices}) {grammar.literal(closing)}"
+        elif may_be_text(value.schema):
+            content = grammar.text_until(closing)
+        else:
+            content = f"{grammar.json(value.schema)} {grammar.literal(closing)}"
+        part = f"{grammar.literal(opening.replace('{}', value.key))} {content}"
+        parts.append(part if value.is_required else f"({part})?")
+    return " ".join(parts)

@@ -1,0 +1,55 @@
+"""LFM2: calls written as Python, in a list between two markers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.keyed_grammar import values_in_order
+from sharpi.dialogue.marked_answer import MarkedAnswer
+from sharpi.dialogue.python_calls import read_python_calls
+from sharpi.dialogue.source import Source, Steps
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
+
+LIST_BEGIN, _LIST_END = "<|tool_call_start|>", "<|tool_call_end|>"
+
+
+class Lfm2(MarkedAnswer):
+    """`<|tool_call_start|>[name(key=value), ...]<|tool_call_end|>`, values as in Python or JSON."""
+
+    openings: ClassVar = (LIST_BEGIN,)
+    marks = (LIST_BEGIN, _LIST_END)
+
+    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        if not (yield from read_python_calls(source, calls)):
+            return False
+        yield from source.accept_mark(_LIST_END)
+        return True
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        written = (f"{name}({_keywords(arguments)})" for name, arguments in calls)
+        return f"{LIST_BEGIN}[{', '.join(written)}]{_LIST_END}"
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        choices = []
+        for tool in tools:
+            values = [
+                (
+                    f"{grammar.literal(f'{value.key}=')} {grammar.json(value.schema)}",
+                    value.is_required,
+                )
+                for value in values_in_order(tool)
+            ]
+            choices.append(f'{grammar.literal(f"{tool.name}(")} {grammar.listed(values, ", ")} ")"')
+        call = grammar.rule(" | ".join(choices))
+        several = f'{call} (", " {call})*' if parallel else call
+        return f"{grammar.literal(f'{LIST_BEGIN}[')} {several} {grammar.literal(f']{_LIST_END}')}"
+
+
+def _keywords(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items()
+    )
