@@ -35,6 +35,7 @@ __device__ __forceinline__ void score_experts(const LearnedMap& map, const int* 
   if (t < kInputs) map.inputs[t] = inputs[t];
   if (t < kRanks) routes[layer * kRanks + t] = t < min(used, ranks) ? ids[t] : -1;
   if (t == 0) map.is_scored() = 1;
+  __syncthreads();
 }
 
 // The token begins: what was fetched early or guessed for it is counted.
@@ -171,7 +172,6 @@ KERNEL __launch_bounds__(256)
   if (learned)
     score_experts(LearnedMap(learned, experts), route, used, routes, layer, num_layers, ranks, rate,
                   before, fresh);
-  __syncthreads();
   if (threadIdx.x < kWarp) {
     Policy policy = {Slots(words, experts),
                      {experts, num_slots, num_early, num_staging},

@@ -90,6 +90,12 @@ class SlotWorld:
         self.run(launches)
         return self.loads(launches)
 
+    def decide(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
+        """A token's use without its copies; returns the loads."""
+        launches = self.tables.use(layer, upload(self.device, np.array(ids, np.int32)))
+        self.run(launches[:1])
+        return self.loads(launches)
+
     def use_batch(self, layer: int, routes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """A batch's use; returns the loads."""
         launches = self.tables.use_batch(layer, upload(self.device, routes), len(routes))

@@ -41,8 +41,8 @@ BUGS = [
     Bug(
         "no barrier after the state is copied",
         "slot_policy",
-        "before, fresh);\n  __syncthreads();",
-        "before, fresh);",
+        "route[threadIdx.x] = ids[threadIdx.x];\n  __syncthreads();",
+        "route[threadIdx.x] = ids[threadIdx.x];",
         "race|before it is written",
     ),
     Bug(

@@ -119,23 +119,25 @@ def slot_policy(
     overflow: Span,
     *,
     layer: int,
-    used: int,
+    miss: MissMode,
     routes: Span | None = None,
 ) -> Launch:
-    """A token's experts `ids` (used,), distinct, best first: looked up, placed, listed to load.
+    """A token's experts are looked up and placed; what is to be copied is listed.
 
-    `loads`: int32 (4 + 4 * used); `outcomes` (used,) int32 `Outcome`; `overflow`: an int32 that is
-    set to 1 where staging was too small. `routes`: of `Learning`.
+    `ids` (experts per token,), distinct, best first. `loads`: int32 (4 + 4 * experts per token);
+    `outcomes` (experts per token,) int32 `Outcome`; `overflow`: an int32 that is set to 1 where
+    staging was too small. `routes`: of `Learning`.
     """
+    used = np.int32(rules.experts_per_token)
     return Launch(
         Kernel("slot_policy", "slot_policy"),
         grid=(1, 1, 1),
         block=_BLOCK,
         arguments=(
             *(state.words, ids, loads, outcomes, overflow, *state.table_arguments()),
-            *(state.learned, routes, np.int32(rules.num_experts), np.int32(used), *state.sizes()),
-            *(np.int32(rules.kind), np.int32(rules.admission), np.int32(rules.miss)),
-            *(np.int32(rules.experts_per_token), np.int32(layer), np.int32(rules.num_layers)),
+            *(state.learned, routes, np.int32(rules.num_experts), used, *state.sizes()),
+            *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss)),
+            *(used, np.int32(layer), np.int32(rules.num_layers)),
             *(np.int32(rules.num_ranks), rules.rate),
         ),
         writes=frozenset({0, 2, 3, 4, 5, 7, 9, 11, 12}),

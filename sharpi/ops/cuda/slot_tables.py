@@ -101,7 +101,7 @@ class SlotTables:
             memory.outcomes,
             self.overflow,
             layer=layer,
-            used=rules.experts_per_token,
+            miss=rules.miss if miss is None else miss,
             routes=None if self._learning is None else self._learning.routes,
         )
         return decide, self._gather(memory, memory.loads, rules.experts_per_token)
