@@ -1,4 +1,4 @@
-"""The README's table of flags against the options of `run`."""
+"""The README's tables of flags against the options of `run`, and those that only `serve` has."""
 
 import inspect
 from pathlib import Path
@@ -10,13 +10,24 @@ from typer.main import get_command
 from sharpi.cli.main import app
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8").splitlines()
-COMMAND = next(each.callback for each in app.registered_commands if each.callback.__name__ == "run")
-PARAMETERS = inspect.signature(COMMAND).parameters
-OPTIONS = [
-    each
-    for each in get_command(app).commands["run"].params  # type: ignore[attr-defined]
-    if each.param_type_name == "option"
-]
+
+
+def options_of(command: str) -> dict[str, Any]:
+    """By name; each bears the type that the command's function gives it."""
+    function = next(each.callback for each in app.registered_commands if _name(each) == command)
+    parameters = inspect.signature(function).parameters
+    parsed = get_command(app).commands[command].params  # type: ignore[attr-defined]
+    options = {each.name: each for each in parsed if each.param_type_name == "option"}
+    for name, option in options.items():
+        option.hint = get_args(parameters[name].annotation)[0]
+    return options
+
+
+def _name(command: Any) -> str:
+    return command.name or command.callback.__name__
+
+
+OPTIONS = list((options_of("serve") | options_of("run")).values())
 
 
 def row(option: Any) -> str:
@@ -26,8 +37,7 @@ def row(option: Any) -> str:
 
 
 def _values(option: Any) -> str:
-    hint = get_args(PARAMETERS[option.name].annotation)[0]
-    choices = [each for each in (hint, *get_args(hint)) if get_origin(each) is Literal]
+    choices = [each for each in (option.hint, *get_args(option.hint)) if get_origin(each) is Literal]
     if choices:
         return " " + ", ".join(get_args(choices[0]))
     return f" {option.metavar}" if option.metavar else ""
