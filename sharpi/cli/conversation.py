@@ -139,7 +139,17 @@ class Conversation:
     def _render(self) -> str:
         if self._is_plain:
             return _one_text(self.messages)
-        return self._engine.chat_format.render(self.messages, enable_thinking=self._think)
+        messages = [_without_channels(message) for message in self.messages]
+        return self._engine.chat_format.render(messages, enable_thinking=self._think)
+
+
+def _without_channels(message: Message) -> Message:
+    """An earlier answer as gpt-oss's template wants it, which refuses the markers of channels."""
+    from sharpi.dialogue.channel_splitter import without_channels
+
+    if message["role"] != "assistant":
+        return message
+    return {**message, "content": without_channels(message["content"])}
 
 
 def _one_text(messages: Iterable[Message]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
-from sharpi.dialogue.harmony import ANALYSIS, START, Harmony
+from sharpi.dialogue.harmony import ANALYSIS, CHANNEL, START, Harmony
 from sharpi.dialogue.source import Source
 from sharpi.tokenizer.reasoning import Piece
 
@@ -13,6 +13,15 @@ from sharpi.tokenizer.reasoning import Piece
 def opens_channels(prompt: str) -> bool:
     """Whether a rendered prompt lets the model choose a channel next."""
     return prompt.endswith(f"{START}assistant")
+
+
+def without_channels(text: str) -> str:
+    """What an answer says to the person; itself where it has no channels."""
+    if CHANNEL not in text:
+        return text
+    splitter = ChannelSplitter()
+    pieces = [*splitter.feed(text), *splitter.flush()]
+    return "".join(text for kind, text in pieces if kind == "answer").strip()
 
 
 class ChannelSplitter:

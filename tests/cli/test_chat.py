@@ -39,6 +39,14 @@ class TestTurns:
         # the fake template writes [assistant] before each answer, as real ones do
         assert second[: len(shared)] == shared
 
+    def test_channels_of_gpt_oss_are_no_part_of_earlier_answers(
+        self, sharpi: CommandLine, engine: FakeEngine
+    ) -> None:
+        answer = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final"
+        engine.scripts = [[answer, "<|message|>Hello!"], ["Fine."]]
+        talk(sharpi, "Hi", "How are you?")
+        assert engine.prompt_text() == "[user]Hi[assistant]Hello![user]How are you?[assistant]"
+
     def test_plain_model_continues_one_text(self, sharpi: CommandLine, engine: FakeEngine) -> None:
         engine.chat_format.kind = "plain"
         engine.scripts = [[" there was a cat."], [" too."]]
