@@ -1,14 +1,14 @@
-"""What a call allows an answer to be: its form, a forced call, a budget of reasoning."""
+"""What a call allows an answer to be: calls and text by their grammars, a budget of reasoning."""
 
 from typing import TYPE_CHECKING
 
-from sharpi.constraints.after_reasoning import AfterReasoning
 from sharpi.constraints.answer_part import within_answer
 from sharpi.constraints.both import Both
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
+from sharpi.serve.call_constraint import call_constraint
 from sharpi.serve.chat_call import AnswerShape, ChatCall
 from sharpi.serve.errors import invalid_request
 
@@ -16,17 +16,9 @@ if TYPE_CHECKING:
     from sharpi.serve.chat_model import ChatModel
 
 
-def shape_constraint(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:
-    """The form of a text from its beginning; raises ApiError that names the parameter."""
-    try:
-        return _of_shape(model, shape)
-    except GrammarError as error:
-        raise invalid_request(str(error), param=shape.param) from None
-
-
 def answer_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
     """All that holds for the answer to `prompt`; raises ApiError that names the parameter."""
-    answer = _forced_call(model, call, prompt)
+    answer = call_constraint(model, call, prompt)
     if answer is None:
         shape = shape_constraint(model, call.shape)
         answer = None if shape is None else within_answer(shape, model.tokenizer, prompt)
@@ -36,20 +28,12 @@ def answer_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constr
     return Both(answer, budget)
 
 
-def _forced_call(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
-    """A call, after what reasoning there may be."""
-    grammar = model.dialogue.call_grammar(call.tools, call.choice)
-    if grammar is None:
-        return None
+def shape_constraint(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:
+    """The form of a text from its beginning; raises ApiError that names the parameter."""
     try:
-        constraint = model.grammars.lark(grammar)
+        return _of_shape(model, shape)
     except GrammarError as error:
-        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
-    markers = model.dialogue.reasoning
-    if markers is None:
-        return constraint
-    starts_inside = model.dialogue.starts_inside(prompt)
-    return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
+        raise invalid_request(str(error), param=shape.param) from None
 
 
 def _budget(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:

@@ -8,6 +8,7 @@ from sharpi.serve.anthropic_tools import read_choice, read_tools
 from sharpi.serve.chat_call import AnswerShape, ChatCall, Message
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_fields import read_model, shape_of
+from sharpi.serve.openai_tools import wants_strict_calls
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.sampling_fields import read_logit_bias, read_sampling
 from sharpi.serve.thinking_fields import Thinking, read_thinking
@@ -78,6 +79,7 @@ def _read_call(fields: RequestFields, host: ModelHost) -> tuple[ChatCall, bool]:
         thinking.budget,
         thinking.template_values,
         prefill,
+        has_strict_calls=wants_strict_calls(fields),
     )
     return call, shows_thinking
 

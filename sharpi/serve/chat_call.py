@@ -29,6 +29,7 @@ class ChatCall:
     `prefill`: the answer's beginning, which the model goes on from. `thinking_budget`: tokens of
     reasoning at most. `template_values`: further variables for the chat template. `num_answers`
     are independent of each other; with a seed, each has its own that follows from it.
+    `has_strict_calls`: also calls that nobody forces follow the schemas of their tools.
     """
 
     messages: tuple[Message, ...]
@@ -41,3 +42,4 @@ class ChatCall:
     template_values: Mapping[str, Any] = field(default_factory=dict)
     prefill: str = ""
     num_answers: int = 1
+    has_strict_calls: bool = False

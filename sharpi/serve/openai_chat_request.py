@@ -15,7 +15,7 @@ from sharpi.serve.openai_fields import (
     read_shape,
 )
 from sharpi.serve.openai_messages import read_messages
-from sharpi.serve.openai_tools import read_choice, read_tools
+from sharpi.serve.openai_tools import read_choice, read_tools, wants_strict_calls
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.thinking_fields import read_thinking
 
@@ -49,6 +49,7 @@ def read_chat(body: object, host: ModelHost) -> ChatRequest:
         thinking.template_values,
         prefill,
         fields.integer("n", 1, MAX_ANSWERS) or 1,
+        wants_strict_calls(fields),
     )
     is_stream, includes_usage = fields.flag("stream") or False, read_include_usage(fields)
     fields.close()

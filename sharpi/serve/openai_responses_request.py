@@ -15,7 +15,7 @@ from sharpi.serve.openai_fields import (
     shape_of,
 )
 from sharpi.serve.openai_response_items import read_input
-from sharpi.serve.openai_tools import read_choice, read_tools
+from sharpi.serve.openai_tools import read_choice, read_tools, wants_strict_calls
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.thinking_fields import read_thinking
 
@@ -66,6 +66,7 @@ def read_responses(body: object, host: ModelHost) -> ResponsesRequest:
         thinking.is_enabled,
         thinking.budget,
         thinking.template_values,
+        has_strict_calls=wants_strict_calls(fields),
     )
     is_stream = fields.flag("stream") or False
     echoed = {name: _said(fields.raw(name), otherwise) for name, otherwise in _ECHOED.items()}

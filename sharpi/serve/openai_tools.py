@@ -23,6 +23,12 @@ def read_tools(fields: RequestFields, *, nested: bool) -> tuple[Tool, ...]:
     return unambiguous(fields, tuple(_tool(each, nested) for each in tools))
 
 
+def wants_strict_calls(fields: RequestFields) -> bool:
+    """Whether a tool of a request, of any API, is to be called by its schema alone."""
+    tools = [tool.get("function", tool) for tool in fields.items("tools") or ()]
+    return any(isinstance(tool, dict) and tool.get("strict") is True for tool in tools)
+
+
 def unambiguous(fields: RequestFields, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """The tools, if no two share a name."""
     if len({tool.name for tool in tools}) < len(tools):

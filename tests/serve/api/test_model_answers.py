@@ -87,7 +87,7 @@ def test_several_answers_share_their_prompt(gpt: openai.OpenAI) -> None:
 
 def test_json_by_its_schema(gpt: openai.OpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "trip", "schema": PLACES}}
-    trip = json.loads(content(gpt, response_format=form, temperature=1))
+    trip = json.loads(content(gpt, response_format=form))
     assert trip["city"] in ("Bonn", "Kiel", "Ulm")
     assert 1 <= trip["days"] <= 9
 
@@ -210,3 +210,18 @@ def test_a_prompt_that_is_too_long(gpt: openai.OpenAI, sonnet: anthropic.Anthrop
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(anthropic.BadRequestError, match="context"):
         sonnet.messages.create(model=STORIES, max_tokens=9, messages=long)
+
+
+def test_json_or_a_call(gpt: openai.OpenAI) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "trip", "schema": PLACES}}
+    asked = {**BRIEF, "tools": [TOOL], "response_format": form, "max_tokens": 150}
+    asked |= {"temperature": 2, "reasoning_effort": "none"}
+    for seed in range(4):
+        [choice] = gpt.chat.completions.create(**asked, seed=seed).choices
+        if choice.message.tool_calls:
+            [call, *_] = choice.message.tool_calls
+            assert call.type == "function"
+            trip = json.loads(call.function.arguments)
+        else:
+            trip = json.loads(choice.message.content or "")
+        assert trip["days"] in range(1, 10)

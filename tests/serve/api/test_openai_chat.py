@@ -173,6 +173,28 @@ def test_without_parallel_calls_the_first_is_the_last(
     assert host.num_open == 0
 
 
+def test_strict_calls_follow_their_schema(client: openai.OpenAI, host: ScriptedHost) -> None:
+    ask(client, tools=[{**WEATHER, "function": {**WEATHER["function"], "strict": True}}])
+    constraint = host.asked[0].constraint
+    assert constraint is not None
+
+    def accept(text: str) -> list[bool]:
+        """Whether each token of a text was allowed, as it came."""
+        ids = host.tokenizer.encode(text, add_bos=False, parse_special=True)
+        allowed = []
+        for token_id in ids:
+            mask = constraint.allowed()
+            allowed.append(mask is None or bool(mask[token_id // 32] >> (token_id % 32) & 1))
+            if allowed[-1]:
+                constraint.accept(token_id)
+        return allowed
+
+    assert all(accept("Sure, look:\n<tool_call>\n"))
+    assert not any(accept("xyz"))
+    assert all(accept('{"name": "weather", "arguments": {"city": "Bonn"'))
+    assert not any(accept(', "zip'[:1]))
+
+
 def test_no_tools_are_shown_where_none_may_be_called(
     client: openai.OpenAI, host: ScriptedHost
 ) -> None:

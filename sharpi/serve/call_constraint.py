@@ -1,0 +1,84 @@
+"""What tools ask of an answer: a call that must be, one that may be, or one instead of a form."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sharpi.constraints.after_reasoning import AfterReasoning
+from sharpi.constraints.after_trigger import AfterTrigger
+from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.engine.constraint import Constraint
+from sharpi.errors import GrammarError
+from sharpi.serve.chat_call import ChatCall
+from sharpi.serve.errors import invalid_request
+
+if TYPE_CHECKING:
+    from sharpi.serve.chat_model import ChatModel
+
+_START = "start: "
+
+
+def call_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+    """From where reasoning has closed; None where the tools ask nothing. Raises ApiError."""
+    constraint = _of_answer(model, call)
+    markers = model.dialogue.reasoning
+    if constraint is None or markers is None:
+        return constraint
+    starts_inside = model.dialogue.starts_inside(prompt)
+    return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
+
+
+def _of_answer(model: "ChatModel", call: ChatCall) -> Constraint | None:
+    if not call.tools or call.choice.mode == "none":
+        return None
+    if call.choice.mode == "required":
+        return _compiled(model, _grammar(model, call, call.choice.parallel))
+    if call.shape.kind != "text":
+        return _compiled(model, _call_or_shape(model, call))
+    return _strict(model, call) if call.has_strict_calls else None
+
+
+def _grammar(model: "ChatModel", call: ChatCall, parallel: bool) -> str:
+    """That of an answer that is a call, or with `parallel` several."""
+    choice = replace(call.choice, mode="required", parallel=parallel)
+    return model.dialogue.call_grammar(call.tools, choice) or ""
+
+
+def _call_or_shape(model: "ChatModel", call: ChatCall) -> str:
+    """Calls, or else JSON; raises ApiError where the two cannot be told apart."""
+    if call.shape.kind == "grammar" or model.dialogue.form.reasoning is not None:
+        raise invalid_request(
+            "an answer cannot be of a form and may call tools, too, with this model or grammar",
+            param=call.shape.param,
+        )
+    calls, _, rules = _grammar(model, call, call.choice.parallel).partition("\n")
+    schema = json.dumps(call.shape.value or {"type": "object"}, ensure_ascii=False)
+    return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
+
+
+def _strict(model: "ChatModel", call: ChatCall) -> Constraint | None:
+    """Text is free, and calls follow their schemas from the marker on that begins one.
+
+    Formats without such a marker are left alone.
+    """
+    form = model.dialogue.form
+    written = form.write([(call.tools[0].name, {})])
+    marker = next((mark for mark in form.marks if written.startswith(mark)), None)
+    if marker is None:
+        return None
+    grammar = _grammar(model, call, parallel=False)
+    ready = [_compiled(model, grammar)]
+    return AfterTrigger(
+        lambda: ready.pop() if ready else model.grammars.lark(grammar),
+        model.tokenizer,
+        marker,
+        includes_trigger=True,
+        repeats=call.choice.parallel,
+    )
+
+
+def _compiled(model: "ChatModel", grammar: str) -> GrammarConstraint:
+    try:
+        return model.grammars.lark(grammar)
+    except GrammarError as error:
+        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
