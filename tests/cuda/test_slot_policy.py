@@ -156,15 +156,18 @@ def test_counts_are_scaled_back(device: Device) -> None:
 
 @pytest.mark.shared
 @pytest.mark.native
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "admission"), [(kind, False) for kind in KINDS] + [(PolicyKind.SLRU, True)]
+)
 @pytest.mark.parametrize("slots", [4, 8, 16, 24])
-def test_real_routes(kind: PolicyKind, slots: int) -> None:
+def test_real_routes(kind: PolicyKind, admission: bool, slots: int) -> None:
+    """SHARPI_SLOT_TOKENS asks for more of the trace than its first 150 tokens."""
     path = Path(os.environ.get("SHARPI_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
     if not path.exists():
         pytest.skip(f"{path} is not there")
     tokens = int(os.environ.get("SHARPI_SLOT_TOKENS", "150"))
     routes = np.ascontiguousarray(read_trace(path).routes[:tokens, 4:6])
-    chosen = settings(kind, (slots,) * 2, 32, 4)
+    chosen = replace(settings(kind, (slots,) * 2, 32, 4), admission=admission)
     native = NativePolicy(chosen)
     Both(CpuDevice(check=False), chosen, native).run(routes)
     native.close()
