@@ -40,20 +40,18 @@ class Grammars:
 
     def gbnf(self, text: str) -> GrammarConstraint:
         """llama.cpp's form of grammars, from its rule `root`."""
-        _refuse_large(text)
-        return self.lark(lark_of_gbnf(text))
+        return self.lark(lark_of_gbnf(_fit(text)))
 
     def lark(self, text: str) -> GrammarConstraint:
         """Lark in llguidance's dialect, from its rule `start`."""
-        return self._constraint(LLMatcher.grammar_from_lark(text))
+        return self._constraint(LLMatcher.grammar_from_lark(_fit(text)))
 
     def regex(self, text: str) -> GrammarConstraint:
         """What a regular expression matches as a whole; no look-around, no back references."""
-        return self._constraint(LLMatcher.grammar_from_regex(text))
+        return self._constraint(LLMatcher.grammar_from_regex(_fit(text)))
 
     def _constraint(self, grammar: str) -> GrammarConstraint:
-        _refuse_large(grammar)
-        self._trials.check(grammar)
+        self._trials.check(_fit(grammar))
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=limits)
         if matcher.is_error():
@@ -74,8 +72,10 @@ class Grammars:
         )
 
 
-def _refuse_large(text: str) -> None:
+def _fit(text: str) -> str:
+    """The text; raises GrammarError for one that is too long, or no Unicode."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise GrammarError("the grammar is not Unicode text: it has lone surrogates")
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the grammar has {len(text)} characters; at most {MAX_BYTES} are taken")
+    return text

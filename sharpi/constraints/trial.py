@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from hashlib import sha256
+from typing import ClassVar
 
 from sharpi.constraints.fault import worded
 from sharpi.errors import GrammarError
@@ -65,18 +66,34 @@ def _tried(grammar: str) -> str:
         return _TOO_COMPLEX
 
 
+class _Bytes:
+    """The smallest vocabulary there is, as llguidance's `TokenizerWrapper` reads it."""
+
+    eos_token_id = 255
+    bos_token_id = None
+    tokens: ClassVar = [bytes([byte]) for byte in range(255)] + [b"<end>"]
+    special_token_ids: ClassVar = [255]
+
+    def __call__(self, data: bytes) -> list[int]:
+        """Ids of a text."""
+        return list(data)
+
+
 def _child() -> None:
     """Reads a grammar from stdin, compiles it under limits, writes the complaint to stdout."""
-    from llguidance import LLMatcher, LLParserLimits
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    grammar = sys.stdin.buffer.read().decode()
     limits = LLParserLimits(verbose_errors=False)
-    is_fault, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
-    print(json.dumps(messages[0] if is_fault else ""))
+    vocabulary = LLTokenizer(TokenizerWrapper(_Bytes()))
+    grammar = sys.stdin.buffer.read().decode()
+    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits)
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    print(json.dumps(matcher.get_error()))
 
 
 if __name__ == "__main__":

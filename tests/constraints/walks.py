@@ -1,0 +1,54 @@
+"""Answers by constraints, without a model: given texts, and choices at random."""
+
+import random
+
+import numpy as np
+
+from sharpi.constraints.constraint import Constraint, TokenMask
+from sharpi.constraints.mask import allows
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+CLOSERS = b'"}],:'
+
+
+def allowed_ids(mask: TokenMask | None, tokenizer: Tokenizer) -> set[int]:
+    if mask is None:
+        return set(range(tokenizer.vocab_size))
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: tokenizer.vocab_size]
+    return set(np.flatnonzero(bits).tolist())
+
+
+def follows(constraint: Constraint, tokenizer: Tokenizer, text: str) -> bool:
+    """Whether the constraint lets the text come, which it then has."""
+    return all(goes_on(constraint, token) for token in tokenizer.encode_inside(text))
+
+
+def goes_on(constraint: Constraint, token: int) -> bool:
+    """Whether a token may come, which it then has."""
+    mask = constraint.allowed()
+    if mask is not None and not allows(mask, token):
+        return False
+    constraint.accept(token)
+    return True
+
+
+def may_end(constraint: Constraint, tokenizer: Tokenizer) -> bool:
+    ends = allowed_ids(constraint.allowed(), tokenizer) & tokenizer.end_ids
+    assert ends in (set(), tokenizer.end_ids)
+    return bool(ends)
+
+
+def random_answer(
+    constraint: Constraint, tokenizer: Tokenizer, seed: int, max_tokens: int = 2000
+) -> str:
+    """A walk that likes to close what is open, up to an end token."""
+    chance, text = random.Random(seed), b""
+    for _ in range(max_tokens):
+        ids = sorted(allowed_ids(constraint.allowed(), tokenizer))
+        closing = [t for t in ids if tokenizer.token_bytes(t)[:1] in map(bytes, zip(CLOSERS))]
+        token = chance.choice(closing if closing and chance.random() < 0.5 else ids)
+        if token in tokenizer.end_ids:
+            return text.decode()
+        constraint.accept(token)
+        text += tokenizer.token_bytes(token)
+    raise AssertionError(f"no end after {text[-200:]!r}")
