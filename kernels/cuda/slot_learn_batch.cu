@@ -26,7 +26,7 @@ struct Batch {
 }  // namespace sharpi
 
 // learned: the maps of all layers, each `stride` floats behind the one before. Grid (layers).
-KERNEL __launch_bounds__(256)
+KERNEL __launch_bounds__(256, 1)
     slot_learn_batch(float* learned, const int* remembered, const int* has_experts,
                      const int* routes, int64_t stride, int experts, int tokens, int used,
                      int ranks, float rate) {

@@ -155,7 +155,7 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes,
 // state: of the layer; ids (used,) distinct, best first, up to 32; loads: room for `used`;
 // outcomes (used,); overflow: set to 1 where staging was too small. learned, routes: of
 // learned-keep, else null; routes (num_layers, 4). One block of whole warps.
-KERNEL __launch_bounds__(256)
+KERNEL __launch_bounds__(256, 1)
     slot_policy(int* state, const int* ids, int* loads, int* outcomes, int* overflow,
                 uint64_t* first, const uint64_t* where_first, uint64_t* second,
                 const uint64_t* where_second, uint64_t* third, const uint64_t* where_third,
