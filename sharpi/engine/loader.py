@@ -1,9 +1,10 @@
 """Loads a model: the one place that connects file, tokenizer, weights and engine."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sharpi.config import RunConfig
+from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.card import open_card
 from sharpi.engine.card_choice import CardChoice, OpenCard
 from sharpi.engine.engine import Engine
@@ -70,7 +71,8 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         file = _with_trunk_in_memory(file, weights, report)
         weights = load_weights(file, model_config)
         report("making room for experts", 0.7)
-        tier = ExpertTier(file, model_config, plan, config.experts, profile)
+        asked = config.experts if card.device is None else _beside_card(config.experts)
+        tier = ExpertTier(file, model_config, plan, asked, profile)
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
@@ -102,6 +104,11 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         tier=tier,
         records=records,
     )
+
+
+def _beside_card(asked: ExpertConfig) -> ExpertConfig:
+    """Slots in RAM see only what a card's slots miss: too little of a route to learn from it."""
+    return replace(asked, policy="slru", predictor=None, resident=None, resident_ids=None)
 
 
 def _card_slots(

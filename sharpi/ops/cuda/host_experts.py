@@ -40,7 +40,7 @@ class HostExperts:
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
-            *(array.ctypes.data for array in (mailbox.request, mailbox.answer, mailbox.num_items)),
+            *(array.ctypes.data for array in mailbox[:4]),
             num_threads,
             _PATIENCE_MS,
         )
@@ -55,14 +55,11 @@ class HostExperts:
     def add(self, banks: ExpertBanks, activation: Activation) -> None:
         """The next layer that the card will ask for."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])
-        if self._source is not None and banks.layer is not None:
-            experts = self._mailbox.experts.ctypes.data
-            lease = abi.LeaseParams(self._source.handle, experts, banks.layer, 1, Rows.TOKENS)
-            program.append(OpKind.LEASE, lease)
         program.append(OpKind.EXPERTS, self._params(banks, activation, program))
         program.seal_scratch(within=self._programs)
         self._programs.append(program)
-        if self._library.sharpi_misses_add(self._handle, program.handle):
+        feed = None if self._source is None else self._source.handle
+        if self._library.sharpi_misses_add(self._handle, program.handle, feed, banks.layer or 0):
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def _params(
@@ -113,11 +110,11 @@ class HostExperts:
 def _library() -> ctypes.CDLL:
     """The native library with the functions of kernels/cpu/miss_server.cpp typed."""
     library = load_library()
-    words = [c_void_p, c_void_p, c_void_p]
+    words = [c_void_p] * 4
     signatures = {
         "sharpi_misses_create": (c_void_p, [c_void_p, *words, c_int, c_int]),
         "sharpi_misses_destroy": (None, [c_void_p]),
-        "sharpi_misses_add": (c_int, [c_void_p, c_void_p]),
+        "sharpi_misses_add": (c_int, [c_void_p, c_void_p, c_void_p, c_int]),
         "sharpi_misses_serve": (c_int, [c_void_p, c_int, c_int]),
     }
     for name, (result, arguments) in signatures.items():
