@@ -1,7 +1,7 @@
 """Access: who may ask: keys, and which web pages and host names a browser may come from.
 
-A page on the web can make its visitor's browser send requests to this machine; that is why
-foreign origins are refused, and, where no key is needed, host names other than this machine's.
+A page on the web can make its visitor's browser send requests to this machine, but knows no key:
+where none is asked for, foreign origins are refused, and host names other than this machine's.
 """
 
 import hashlib
@@ -37,8 +37,9 @@ class Access:
     def require(self, path: str, headers: Mapping[str, str]) -> None:
         """Raises ApiError 401 or 403; `headers` by their names in lower case."""
         self._require_host(headers.get("host", ""))
-        self._require_origin(headers.get("origin"), headers.get("host", ""))
-        if self._keys and not _is_public(path) and not self._has_key(path, headers):
+        if not self._keys:
+            self._require_origin(headers.get("origin"), headers.get("host", ""))
+        elif not _is_public(path) and not self._has_key(path, headers):
             raise ApiError(
                 401,
                 "a valid API key is needed, as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",

@@ -5,7 +5,7 @@ The engine never waits for a reader: pieces queue up, and there are as many at m
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from sharpi.config import GenerationRequest
@@ -17,7 +17,7 @@ Item: TypeAlias = Piece | Ending
 
 
 class Answer:
-    """Made on the event loop; `put` may be called on any thread, iteration ends with an Ending.
+    """Made on the event loop; `put` may be called on any thread.
 
     `is_closed`: whether nobody wants it any more.
     """
@@ -48,9 +48,6 @@ class Answer:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
 
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        while True:
-            item = await self._items.get()
-            yield item
-            if isinstance(item, Ending):
-                return
+    async def next(self) -> Item:
+        """What comes next, once it is there; nothing comes after the Ending."""
+        return await self._items.get()

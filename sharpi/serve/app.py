@@ -46,8 +46,7 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
     def report(scope: Scope, status: int, seconds: float) -> None:
         host.metrics.request(_route_of(routes, scope), status)
         if settings.logs_requests:
-            line = f"{scope['method']} {scope['path']} {status} {seconds:.3f} s"
-            settings.tell(line.encode("ascii", "backslashreplace").decode())
+            settings.tell(f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s")
 
     gate = Gate(inner, settings.access, settings.limits, report, settings.tell)
     if not settings.origins:

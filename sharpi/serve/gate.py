@@ -70,7 +70,7 @@ class Gate:
         path = exchange.scope["path"]
         fault = as_api_error(error)
         if fault.status == 500:
-            self._tell(f"{exchange.scope['method']} {path} failed: {_one_line(error)}")
+            self._tell(f"{exchange.scope['method']} {path!r} failed: {_one_line(error)}")
         if exchange.status is None:
             try:
                 await error_response(path, fault)(exchange.scope, receive, exchange.send)

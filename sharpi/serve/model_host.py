@@ -138,14 +138,15 @@ class ModelHost:
         """
         answer = Answer(prompt_ids, request, constraint, self.metrics.answer())
         self._admit(answer)
-        has_begun = False
         try:
             self._thread.submit(answer)
-            async for item in answer:
-                if not has_begun and isinstance(item, Ending) and item.error is not None:
-                    raise item.error
-                has_begun = True
+            item = await answer.next()
+            if isinstance(item, Ending) and item.error is not None:
+                raise item.error
+            while not isinstance(item, Ending):
                 yield item
+                item = await answer.next()
+            yield item
         finally:
             answer.is_closed = True
             self._open.discard(answer)

@@ -78,11 +78,10 @@ class Status:
         """Takes a new snapshot, unless the model is busy with a long step."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                snapshot = await self._host.look(take_snapshot)
-                self._facts = await self._host.look(model_facts) or self._facts
+                look = await self._host.look(lambda each: (take_snapshot(each), model_facts(each)))
         except TimeoutError:
             return
-        self._latest = snapshot or ModelSnapshot()
+        self._latest, self._facts = look or (ModelSnapshot(), self._facts)
 
 
 def model_facts(loaded: Loaded) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from sharpi.serve.model_host import ModelHost
 
+_KEEP_ALIVE_SECONDS = 75  # longer than clients keep theirs: they do not write to a closed one
 _CUT_SECONDS = 5.0  # for clients to take the end of what was cut
 
 
@@ -36,6 +37,7 @@ class WebServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=max(1, round(grace_seconds + _CUT_SECONDS)),
             )
         )

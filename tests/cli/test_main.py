@@ -12,8 +12,23 @@ from fake_engine import FakeEngine
 from sharpi import __version__
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("run", "chat", "tokenize", "inspect", "plan", "doctor", "logits", "perplexity", "bench")
-HEAVY = ("torch", "cupy", "numpy", "gguf", "tokenizers", "jinja2", "rich", "huggingface_hub")
+COMMANDS = (
+    "run",
+    "chat",
+    "serve",
+    "ps",
+    "tokenize",
+    "inspect",
+    "plan",
+    "doctor",
+    "logits",
+    "perplexity",
+    "bench",
+)
+HEAVY = (
+    *("torch", "cupy", "numpy", "gguf", "tokenizers", "jinja2", "rich", "huggingface_hub"),
+    *("starlette", "uvicorn", "prometheus_client", "llguidance"),
+)
 
 
 def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -54,7 +69,7 @@ def test_every_command_has_help_with_one_line_summary(sharpi: CommandLine, comma
     assert not row.endswith("...")
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["bench"], ["pull"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], ["run"], ["serve"], ["bench"], ["pull"]], ids=" ".join)
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     code = (
         f"import sys; from sharpi.cli.main import main; code = main({[*command, '--help']!r});"

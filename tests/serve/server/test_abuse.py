@@ -210,6 +210,16 @@ def test_a_reader_that_stopped_is_cut(serve_demo: Serve) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         server.wait_until(lambda: server.num_busy == 0, seconds=20)
         assert server.complete().status_code == 200
+    assert server.lines == []
+
+
+def test_requests_are_logged_on_one_line_each(serve_demo: Serve) -> None:
+    server = serve_demo(app=lambda **given: AppSettings(logs_requests=True, **given))
+    server.client.get("/health")
+    server.client.get("/no%0Aforged line")
+    first, second = server.lines
+    assert first.startswith("GET '/health' 200 ")
+    assert second.startswith("GET '/no\\nforged line' 404 ")
 
 
 class TestFaults:

@@ -79,6 +79,11 @@ class TestOrigins:
         assert refusal(access, origin="https://app.example.evil") == 403
         assert refusal(Access(origins=["*"]), origin="https://evil.example") is None
 
+    def test_who_has_a_key_may_come_from_anywhere(self) -> None:
+        access = Access(keys=["key"])
+        assert refusal(access, x_api_key="key", origin="https://proxy.example") is None
+        assert refusal(access, origin="https://evil.example") == 401
+
 
 class TestHostNames:
     access = Access(host_names=["127.0.0.1"])

@@ -48,7 +48,7 @@ class Program:
         """Exit code, stdout and stderr, after a signal if one is given."""
         if number is not None:
             self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
@@ -81,7 +81,8 @@ def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, num
     server = sharpi("serve", "--port", "0", "--moe-slots", "4", "--expert-stats", str(stats))
     url = server.url()
     assert httpx.get(url + "/health").status_code == 200
-    httpx.post(url + "/v1/completions", json={"prompt": "Once", "max_tokens": 5})
+    body = {"prompt": "Once", "max_tokens": 5}
+    assert httpx.post(url + "/v1/completions", json=body, timeout=60).status_code == 200
     code, out, err = server.end(number)
     assert (code, out) == (0, "")
     assert "warning" not in err
@@ -92,7 +93,7 @@ def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, num
 def test_running_answers_get_a_proper_end(sharpi: Sharpi) -> None:
     server = sharpi("serve", "--port", "0", "--grace", "0", "-c", "4096")
     body = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
-    with httpx.stream("POST", server.url() + "/v1/completions", json=body, timeout=30) as response:
+    with httpx.stream("POST", server.url() + "/v1/completions", json=body, timeout=60) as response:
         lines = response.iter_lines()
         next(lines)
         server.process.send_signal(signal.SIGTERM)
@@ -155,11 +156,11 @@ def test_idle_models_are_unloaded_and_come_again(sharpi: Sharpi) -> None:
     server = sharpi("serve", "--port", "0", "--idle-unload", "0.005")
     url, maps = server.url(), Path(f"/proc/{server.process.pid}/maps")
     body = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 3}
-    assert httpx.post(url + "/v1/chat/completions", json=body).status_code == 200
+    assert httpx.post(url + "/v1/chat/completions", json=body, timeout=60).status_code == 200
     deadline = time.monotonic() + 10
     while "stories-moe.gguf" in maps.read_text("utf-8"):
         assert time.monotonic() < deadline, "the file is still mapped"
         time.sleep(0.05)
     assert httpx.get(url + "/health").json()["model"] == "idle"
-    assert httpx.post(url + "/v1/chat/completions", json=body).status_code == 200
+    assert httpx.post(url + "/v1/chat/completions", json=body, timeout=60).status_code == 200
     assert "idle" in server.end(signal.SIGTERM)[2]
