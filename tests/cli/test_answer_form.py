@@ -46,9 +46,11 @@ class TestAnswers:
         with load_engine(RunConfig(demo_model(), num_threads=1)) as engine:
             formed = FormedAnswers(AnswerForm("json_schema", SCHEMA), engine.tokenizer)
             ids = engine.tokenizer.encode("Once upon a time", add_bos=True, parse_special=True)
+            session = engine.session()
             for seed in range(40):
                 sampling = SamplingParams(seed=seed, temperature=1.5 * (seed % 2))
-                generation = engine.session().generate(
+                session.reset()
+                generation = session.generate(
                     ids, GenerationRequest(sampling=sampling), constraint=formed.constraint("")
                 )
                 check("".join(generation))
