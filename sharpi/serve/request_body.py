@@ -36,7 +36,8 @@ async def read_body(
 
 async def _next_chunk(receive: Receive, patience_seconds: float) -> tuple[bytes, bool]:
     try:
-        event = await asyncio.wait_for(receive(), patience_seconds)
+        async with asyncio.timeout(patience_seconds):
+            event = await receive()
     except TimeoutError:
         message = "the rest of the request did not come"
         raise ApiError(408, message, "timeout", headers=_LAST) from None

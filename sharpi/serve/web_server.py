@@ -1,7 +1,7 @@
 """WebServer: uvicorn on a socket of ours, quiet, and stopped in good order.
 
 The first SIGTERM or Ctrl-C begins no more answers and lets the open ones end for a while, then cuts
-them, each with its API's proper end; the second one does not wait.
+them, each with its API's proper end; the second one cuts at once, the third does not even do that.
 """
 
 import asyncio
@@ -42,6 +42,8 @@ class WebServer(uvicorn.Server):
             )
         )
         self._host, self._grace_seconds = host, grace_seconds
+        self._num_signals = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
         """As SIGTERM; may be called on any thread."""
@@ -50,7 +52,8 @@ class WebServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn once it is to exit."""
         self._host.stop()
-        cut = asyncio.get_running_loop().call_later(self._grace_seconds, self._host.cut)
+        self._loop = asyncio.get_running_loop()
+        cut = self._loop.call_later(self._grace_seconds, self._host.cut)
         try:
             await super().shutdown(sockets)
         finally:
@@ -71,5 +74,10 @@ class WebServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit
+        self._num_signals += 1
         self.should_exit = True
+        if self._num_signals == 2:
+            self._grace_seconds = 0.0
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._host.cut)
+        self.force_exit = self._num_signals > 2

@@ -90,13 +90,16 @@ def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, num
     assert json.loads(stats.read_text("utf-8"))["num_tokens"] > 0
 
 
-def test_running_answers_get_a_proper_end(sharpi: Sharpi) -> None:
-    server = sharpi("serve", "--port", "0", "--grace", "0", "-c", "4096")
-    body = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+@pytest.mark.parametrize(("grace", "num_signals"), [("0", 1), ("600", 2)])
+def test_running_answers_get_a_proper_end(sharpi: Sharpi, grace: str, num_signals: int) -> None:
+    server = sharpi("serve", "--port", "0", "--grace", grace, "-c", "8192")
+    body = {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", server.url() + "/v1/completions", json=body, timeout=60) as response:
         lines = response.iter_lines()
         next(lines)
-        server.process.send_signal(signal.SIGTERM)
+        for _ in range(num_signals):
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     assert server.end()[0] == 0
