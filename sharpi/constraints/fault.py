@@ -5,6 +5,7 @@ import re
 _MAX_LENGTH = 300
 # Appended for developers: the parser's state, the whole grammar, a stack.
 _APPENDIX = re.compile(r"<(?:state|grammar|backtrace|non-verbose)[/>].*", re.DOTALL)
+_UNSUPPORTED = re.compile(r"Unimplemented keys: \[(.*)\]")
 _REASONS = {
     "NoExtensionBias": "no text satisfies the grammar",
     "NoExtension": "no text satisfies the grammar",
@@ -15,4 +16,5 @@ def worded(complaint: str) -> str:
     """The complaint without line breaks and state, at most 300 characters."""
     line = " ".join(_APPENDIX.sub("", complaint).split())
     line = _REASONS.get(line, line) or "the grammar cannot be used"
+    line = _UNSUPPORTED.sub(r"not supported in a JSON schema: \1", line)
     return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 3] + "..."

@@ -1,0 +1,24 @@
+"""llguidance's complaints as one line."""
+
+import pytest
+
+from sharpi.constraints.fault import worded
+
+
+@pytest.mark.parametrize(
+    ("complaint", "line"),
+    [
+        ("two\n  lines", "two lines"),
+        ("short <state>\nTokens: ...\n</state>", "short"),
+        ("panic: range <backtrace>\n 0: <unknown>", "panic: range"),
+        ("NoExtensionBias\n<non-verbose/>", "no text satisfies the grammar"),
+        ("", "the grammar cannot be used"),
+        ('Unimplemented keys: ["not", "if"]', 'not supported in a JSON schema: "not", "if"'),
+    ],
+)
+def test_one_line(complaint: str, line: str) -> None:
+    assert worded(complaint) == line
+
+
+def test_a_long_one_is_cut() -> None:
+    assert len(worded("x" * 1000)) == 300
