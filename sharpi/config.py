@@ -49,9 +49,6 @@ class ExpertConfig:
     so many times tokens * experts per token. `paged_stash` keeps what long prompts carry from layer
     to layer in pages of `stash_page_tokens`: on the card for `stash_gpu_factor` times its tokens,
     then in page-locked RAM for `stash_cpu_factor` times as many.
-    `capacity_factor`: room for a prompt's routed rows on a card, over what an even spread takes;
-    None for the worst case. `paged_stash` keeps activations of long prompts in pages of
-    `stash_page_tokens`; pools on the card and in page-locked RAM are those factors of the need.
     `stats`, `trace` and `profile` are files written when the engine closes; `trace_routes` prints
     every token's routes.
     """
@@ -66,11 +63,6 @@ class ExpertConfig:
     resident_ids: str | None = None
     warmup_tokens: int = 4096
     miss: Miss = "auto"
-    capacity_factor: float | None = None
-    paged_stash: bool = False
-    stash_page_tokens: int = 64
-    stash_gpu_factor: float = 1.1
-    stash_cpu_factor: float = 0.0
     capacity_factor: float | None = None
     paged_stash: bool = False
     stash_page_tokens: int = 64
