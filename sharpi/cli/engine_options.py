@@ -8,6 +8,7 @@ import typer
 from sharpi.cli.expert_options import ExpertOptions
 from sharpi.cli.given import Given
 from sharpi.cli.machine_options import MachineOptions
+from sharpi.cli.miss_options import MissOptions
 from sharpi.cli.record_options import RecordOptions
 from sharpi.cli.tier_options import TierOptions
 from sharpi.config import RunConfig
@@ -20,6 +21,7 @@ class EngineOptions:
     machine: MachineOptions
     tiers: TierOptions
     experts: ExpertOptions
+    misses: MissOptions
     records: RecordOptions
 
     def run_config(
@@ -36,4 +38,5 @@ class EngineOptions:
             model, context_size=context_size, context_shift=context_shift
         )
         experts = self.records.extend(self.experts.config(given), model, given)
-        return replace(self.tiers.extend(config, given), experts=experts)
+        config = replace(self.tiers.extend(config, given), experts=experts)
+        return self.misses.extend(config, given)

@@ -11,6 +11,7 @@ from sharpi.cli.given import Given
 from sharpi.cli.inputs import find_model
 from sharpi.cli.json_option import JsonOption
 from sharpi.cli.machine_options import MachineOptions
+from sharpi.cli.miss_options import MissOptions
 from sharpi.cli.source_options import ModelArgument, ModelOption
 from sharpi.cli.tier_options import TierOptions
 from sharpi.config import RunConfig
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def plan(
     context: typer.Context,
     tiers: TierOptions,
+    misses: MissOptions,
     context_options: ContextOptions,
     machine: MachineOptions,
     model: ModelArgument = None,
@@ -40,7 +42,8 @@ def plan(
 
     path = find_model(context, model)
     config = machine.run_config(path, context_size=context_options.ctx_size)
-    config = tiers.extend(config, Given(context))
+    given = Given(context)
+    config = misses.extend(tiers.extend(config, given), given)
     with open_gguf(path) as file:
         decided = plan_for(config, file)
     if as_json:

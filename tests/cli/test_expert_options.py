@@ -70,6 +70,11 @@ def test_a_fixed_set_needs_the_static_policy(
         ("--moe-predictor", "learned", "--moe-policy", "lru"),
         ("--moe-predictor", "learned", "--moe-resident", "first-n"),
         ("--cpu-moe", "--n-cpu-moe", "2"),
+        ("--cpu-moe", "--moe-miss", "load"),
+        ("--cpu-moe", "--moe-miss", "stream"),
+        ("--no-moe-paged-stash", "--moe-paged-stash-page-size", "32"),
+        ("--no-moe-paged-stash", "--moe-paged-stash-gpu-factor", "1"),
+        ("--no-moe-paged-stash", "--moe-paged-stash-cpu-factor", "1"),
         ("--device", "cpu", "--vram", "1G"),
         ("--device", "cpu", "--gpu-layers", "1"),
         ("--expert-stats", "same", "--moe-trace", "same"),
@@ -112,6 +117,26 @@ def test_a_variable_that_a_flag_beats_contradicts_nothing(
     assert sharpi(*RUN, "--moe-resident", "first-n", "--moe-policy", "static").exit_code == 0
 
 
+@pytest.mark.parametrize("miss", ["cpu", "auto"])
+def test_all_experts_on_the_cpu_leave_one_way(
+    sharpi: CommandLine, engine: FakeEngine, miss: str
+) -> None:
+    assert sharpi(*RUN, "--cpu-moe", "--moe-miss", miss).exit_code == 0
+    assert (engine.config.cpu_moe, engine.config.experts.miss) == (True, miss)
+
+
+def test_sizes_of_a_stash_from_the_environment(
+    sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do nothing without the stash, and are named where it is refused."""
+    monkeypatch.setenv("SHARPI_MOE_PAGED_STASH_PAGE_SIZE", "32")
+    assert sharpi(*RUN).exit_code == 0
+    assert not engine.config.experts.paged_stash
+    result = sharpi(*RUN, "--no-moe-paged-stash")
+    assert result.exit_code == 2
+    assert "--no-moe-paged-stash and SHARPI_MOE_PAGED_STASH_PAGE_SIZE" in result.err
+
+
 @pytest.mark.parametrize("flag", ["--expert-stats", "--moe-trace", "--moe-profile"])
 def test_the_model_is_not_written_over(
     sharpi: CommandLine, engine: FakeEngine, tmp_path: Path, flag: str
@@ -132,8 +157,11 @@ def test_a_bad_path_is_not_the_command_lines_affair(
     assert engine.config.experts.stats == Path(path)
 
 
-@pytest.mark.parametrize("command", ["run", "chat", "bench", "perplexity", "logits"])
+@pytest.mark.parametrize("command", ["run", "chat", "serve", "bench", "perplexity", "logits"])
 def test_every_command_with_an_engine_has_them(sharpi: CommandLine, command: str) -> None:
     text = sharpi(command, "--help").out
-    names = ("--ram", "--moe-slots", "--moe-policy", "--moe-predictor", "--expert-stats")
+    names = (
+        *("--ram", "--moe-slots", "--moe-policy", "--moe-predictor", "--expert-stats"),
+        *("--moe-miss", "--moe-capacity-factor", "--moe-paged-stash"),
+    )
     assert [name for name in names if name not in text] == []

@@ -37,7 +37,9 @@ def row(option: Any) -> str:
 
 
 def _values(option: Any) -> str:
-    choices = [each for each in (option.hint, *get_args(option.hint)) if get_origin(each) is Literal]
+    choices = [
+        each for each in (option.hint, *get_args(option.hint)) if get_origin(each) is Literal
+    ]
     if choices:
         return " " + ", ".join(get_args(choices[0]))
     return f" {option.metavar}" if option.metavar else ""
