@@ -16,5 +16,7 @@ def worded(complaint: str) -> str:
     """The complaint without line breaks and state, at most 300 characters."""
     line = " ".join(_APPENDIX.sub("", complaint).split())
     line = _REASONS.get(line, line) or "the grammar cannot be used"
+    if line.startswith("oneOf constraints are not supported"):
+        return "oneOf is supported only where no answer fits two of its branches; try anyOf"
     line = _UNSUPPORTED.sub(r"not supported in a JSON schema: \1", line)
     return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 3] + "..."

@@ -1,10 +1,16 @@
 """MarkerWatch: where a marker such as `</think>` ends in an answer, whatever tokens spell it."""
 
-from functools import cached_property, lru_cache
+from collections.abc import MutableMapping
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 from sharpi.constraints.constraint import TokenMask
 from sharpi.constraints.mask import all_but
 from sharpi.tokenizer.tokenizer import Tokenizer
+
+# By marker and how much of it a text ends with; a vocabulary that is given back takes its masks.
+_Masks = dict[tuple[bytes, int], TokenMask]
+_masks_of: MutableMapping[Tokenizer, _Masks] = WeakKeyDictionary()
 
 
 class MarkerWatch:
@@ -40,15 +46,22 @@ class MarkerWatch:
         return _exact(self._tokenizer, self._spelling, self._num_seen)
 
 
-@lru_cache(maxsize=256)
 def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
     """Looks through the vocabulary once for each place that a text may have come to."""
-    too_long = []
-    for token in range(tokenizer.vocab_size):
-        text = marker[:num_seen] + tokenizer.token_bytes(token)
-        if marker in text and not text.endswith(marker):
-            too_long.append(token)
-    return all_but(too_long, tokenizer.vocab_size)
+    masks = _masks_of.setdefault(tokenizer, {})
+    mask = masks.get((marker, num_seen))
+    if mask is None:
+        too_long = [
+            token
+            for token in range(tokenizer.vocab_size)
+            if _reaches_beyond(marker[:num_seen] + tokenizer.token_bytes(token), marker)
+        ]
+        mask = masks[marker, num_seen] = all_but(too_long, tokenizer.vocab_size)
+    return mask
+
+
+def _reaches_beyond(text: bytes, marker: bytes) -> bool:
+    return marker in text and not text.endswith(marker)
 
 
 def _overlap(text: bytes, marker: bytes) -> int:

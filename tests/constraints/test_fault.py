@@ -12,6 +12,10 @@ from sharpi.constraints.fault import worded
         ("short <state>\nTokens: ...\n</state>", "short"),
         ("panic: range <backtrace>\n 0: <unknown>", "panic: range"),
         ("NoExtensionBias\n<non-verbose/>", "no text satisfies the grammar"),
+        (
+            "oneOf constraints are not supported. Enable 'coerce_one_of' option",
+            "oneOf is supported only where no answer fits two of its branches; try anyOf",
+        ),
         ("", "the grammar cannot be used"),
         ('Unimplemented keys: ["not", "if"]', 'not supported in a JSON schema: "not", "if"'),
     ],
