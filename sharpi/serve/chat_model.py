@@ -5,13 +5,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.serve.answer_constraint import answer_constraint, shape_constraint
 from sharpi.serve.answer_parts import Question
-from sharpi.serve.chat_call import AnswerShape, ChatCall
+from sharpi.serve.chat_call import AnswerShape, ChatCall, Message
 from sharpi.serve.model_host import ModelHost
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -42,7 +43,7 @@ class ChatModel:
         """All that stands before the answer goes on; raises TemplateError."""
         with self._rendering:
             prompt = self.dialogue.render(
-                call.messages,
+                _one_system(call.messages),
                 tools=call.tools,
                 choice=call.choice,
                 enable_thinking=call.enable_thinking,
@@ -100,6 +101,16 @@ class ChatModels:
             model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format)
             loaded.companions[ChatModel] = model
         return model
+
+
+def _one_system(messages: Sequence[Message]) -> list[Message]:
+    """System messages at the beginning as one: agents send several, templates take one."""
+    leading = list(takewhile(lambda message: message["role"] == "system", messages))
+    rest = list(messages[len(leading) :])
+    if len(leading) < 2:
+        return leading + rest
+    text = "\n\n".join(message["content"] for message in leading)
+    return [{"role": "system", "content": text}, *rest]
 
 
 def numbered(request: GenerationRequest, number: int) -> GenerationRequest:

@@ -11,7 +11,7 @@ from sharpi.serve.collected_answer import new_id
 from sharpi.serve.errors import ApiError
 from sharpi.serve.event_stream import PING, Events, named_event
 from sharpi.serve.model_host import ModelHost
-from sharpi.serve.openai_response_item import CallItem, Item, MessageItem, ReasoningItem
+from sharpi.serve.openai_response_output import CallItem, Item, MessageItem, ReasoningItem
 from sharpi.serve.openai_responses_request import ResponsesRequest
 from sharpi.tokenizer.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ from sharpi.serve.openai_fields import (
     read_shape,
     shape_of,
 )
-from sharpi.serve.openai_response_items import read_input
+from sharpi.serve.openai_response_input import read_input
 from sharpi.serve.openai_tools import read_choice, read_tools, wants_strict_calls
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.thinking_fields import read_thinking

@@ -137,3 +137,9 @@ def test_refusals_name_the_parameter(
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, **values)
     assert caught.value.param == param
+
+
+def test_agents_send_several_system_messages(client: openai.OpenAI, host: ScriptedHost) -> None:
+    turns: Any = [{"role": "developer", "content": text} for text in ("One.", "Two.")]
+    ask(client, instructions="Zero.", input=[*turns, {"role": "user", "content": "Hi"}])
+    assert host.asked[0].prompt.startswith("<|im_start|>system\nZero.\n\nOne.\n\nTwo.<|im_end|>")
