@@ -7,6 +7,7 @@ import numpy as np
 from sharpi.device.device import Device
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.card_tier import CardTier
+from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.kept_routes import KeptRoutes
 from sharpi.engine.model_part import Segment, StepOfPart, Values
 from sharpi.engine.recorded_part import RecordedPart
@@ -24,7 +25,6 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import Value
-from sharpi.ops.interface import ExpertSource
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import IntArray, ProgramLimits
 from sharpi.ops.state_layout import num_states
@@ -33,7 +33,7 @@ from sharpi.ops.state_layout import num_states
 class CardPart(RecordedPart[CardProgram]):
     """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
 
-    `slots`: for layers of which not all experts are on the card; `source` brings the CPU those of
+    `slots`: for layers of which not all experts are on the card; `tier` brings the CPU those of
     them that are not in memory, None where all are.
     """
 
@@ -47,7 +47,7 @@ class CardPart(RecordedPart[CardProgram]):
         first_layer: int = 0,
         embeds: bool = True,
         slots: CardSlots | None = None,
-        source: ExpertSource | None = None,
+        tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
         super().__init__(settings.num_parallel)
@@ -56,6 +56,7 @@ class CardPart(RecordedPart[CardProgram]):
         self._first_layer, self._embeds = first_layer, embeds
         self._keeps_router_logits = keeps_router_logits
         self._card_weights = CardWeights(device)
+        self._tier, source = tier, None if tier is None else tier.feed
         host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings
         self._banks = CardBanks(device, self._card_weights, wanted, host)
@@ -92,14 +93,25 @@ class CardPart(RecordedPart[CardProgram]):
         start = time.perf_counter()
         if self.card_tier is not None:
             self.card_tier.begin_step(segment.position)
+        if self._tier is not None:
+            self._tier.begin_step((segment,), len(segment.ids))
         values = program.run(
             segment.ids, segment.position, segment.outputs, segment.pages, incoming,
             state=segment.state or 0, largest=largest,
             misses="stream" if self.card_tier is None else self.card_tier.mode,
         )  # fmt: skip
+        seconds = time.perf_counter() - start
+        if self._tier is not None:
+            self._tier.end_step(len(segment.ids), seconds)
         if self.card_tier is not None:
-            self.card_tier.end_step(len(segment.ids), time.perf_counter() - start)
+            self.card_tier.end_step(len(segment.ids), seconds)
         return values
+
+    def prepare(self) -> None:
+        """Slots are filled now, too."""
+        super().prepare()
+        if self.card_tier is not None:
+            self.card_tier.prepare()
 
     @property
     def routes(self) -> list[IntArray]:

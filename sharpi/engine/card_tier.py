@@ -22,6 +22,10 @@ class CardTier:
         self._is_pinned = not slots.policy.warm_pin
         self.notes: list[str] = []
 
+    def prepare(self) -> None:
+        """Takes the memory, and fills the slots with what they begin with."""
+        assert self._layers.tables
+
     @property
     def mode(self) -> MissMode:
         """How the next token's misses are served."""
@@ -41,6 +45,11 @@ class CardTier:
             self._is_pinned = True
         if num_tokens == 1 and self._choice.record(seconds):
             self.notes.append(f"missed experts: {self._choice.verdict} has become the quickest way")
+
+    def residents(self) -> dict[int, tuple[int, ...]]:
+        """The experts that have slots now, by layer. Waits for the card."""
+        states = self._layers.tables.read_states()
+        return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
 
     def stats(self, model: str, num_tokens: int) -> ExpertStats:
         """What happened so far; `num_tokens` counts decoded ones. Waits for the card."""

@@ -108,7 +108,9 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
 
 def _beside_card(asked: ExpertConfig) -> ExpertConfig:
     """Slots in RAM see only what a card's slots miss: too little of a route to learn from it."""
-    return replace(asked, policy="slru", predictor=None, resident=None, resident_ids=None)
+    return replace(
+        asked, policy="slru", prefetch=False, predictor=None, resident=None, resident_ids=None
+    )
 
 
 def _card_slots(

@@ -60,7 +60,7 @@ def _with_card(
     embeds = first == 0 and weights.embedding is weights.output
     card = CardPart(
         device, config, weights, settings, first_layer=first, embeds=embeds,
-        slots=slots, source=None if tier is None else tier.feed,
+        slots=slots, tier=tier,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     if embeds:

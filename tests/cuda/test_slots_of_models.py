@@ -1,42 +1,170 @@
 """Models of which a card has only some experts: the same tokens, whatever is missed and how."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Load
+from cpu_device import CpuDevice
 
-from sharpi.config import ExpertConfig
+from sharpi.config import ExpertConfig, RunConfig
+from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
 from sharpi.engine.parts import card_tier_of
 from sharpi.engine.sequence import Sequence
+from sharpi.errors import ModelFileError
+from sharpi.experts.expert_stats import ExpertStats
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 REFERENCES = Path(__file__).parents[1] / "references"
+SMALL = {"context_size": 128, "batch_size": 48}
+PROMPT = [1, 200, 31, 77, 402, 9]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def quick(device: Device) -> Device:
+    """Without checks on the CPU: whole models, many tokens."""
+    return CpuDevice(check=False) if isinstance(device, CpuDevice) else device
+
+
+def load_on(device: Device, **options: Any) -> Engine:
+    config = RunConfig(**({"model": DEMO, "device": "cuda"} | SMALL | options))
+    return load_engine(config, open_device=lambda: device)
 
 
 def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:
-    """Tokens by the largest logit, the prompt as one batch first."""
+    """Tokens by the largest logit, the prompt in batches first."""
     sequence = Sequence(engine.runner)
-    logits = sequence.extend(prompt)
-    tokens = [int(np.argmax(logits))]
+    tokens = [int(np.argmax(sequence.extend(prompt)))]
     while len(tokens) < count:
         tokens.append(sequence.extend_largest(tokens[-1]))
     sequence.truncate(0)
     return tokens
 
 
-@pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
-@pytest.mark.parametrize("slots", [2, 8])
-def test_the_demo_says_the_same(slots: int, miss: str, load: Load) -> None:
-    prompt = [1, 200, 31, 77, 402, 9]
-    wanted = greedy(load(DEMO, context_size=64), prompt, 8)
-    experts = ExpertConfig(miss=miss)
-    engine = load(DEMO, context_size=64, moe_slots=slots, experts=experts)
-    assert greedy(engine, prompt, 8) == wanted
+def stats_of(engine: Engine) -> ExpertStats:
     tier = card_tier_of(engine.runner.parts)
     assert tier is not None
-    stats = tier.stats("demo", 0)
-    print(stats.notes, stats.hit_count)
+    return tier.stats("model", 0)
+
+
+def long_prompt(count: int) -> list[int]:
+    return [1, *np.random.default_rng(count).integers(3, 2000, count - 1).tolist()]
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[int, list[int]]:
+    """By prompt length, of a card that has everything."""
+    engine = load_on(CpuDevice(check=False))
+    wanted = {len(PROMPT): greedy(engine, PROMPT, 8)}
+    wanted |= {n: greedy(engine, long_prompt(n), 4) for n in (30, 100)}
+    engine.close()
+    return wanted
+
+
+@pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
+def test_with_all_checks(miss: str, load: Load, answers: dict[int, list[int]]) -> None:
+    engine = load(DEMO, **SMALL, moe_slots=3, experts=ExpertConfig(miss=miss))
+    assert greedy(engine, PROMPT, 4) == answers[len(PROMPT)][:4]
+
+
+@pytest.mark.parametrize("slots", [1, 5, 15])
+@pytest.mark.parametrize("miss", ["load", "stream", "cpu", "auto"])
+def test_any_number_of_slots_and_way(
+    slots: int, miss: str, quick: Device, answers: dict[int, list[int]]
+) -> None:
+    engine = load_on(quick, moe_slots=slots, experts=ExpertConfig(miss=miss))
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    stats = stats_of(engine)
     assert 0 < stats.hit_count.hits < stats.hit_count.accesses
+    assert all(layer.num_slots == slots for layer in stats.layers)
+    assert stats.bytes_read > 0
+    engine.close()
+
+
+@pytest.mark.parametrize("policy", ["slru", "lru", "lfru", "lfu", "learned", "learned-keep"])
+def test_any_policy(policy: str, quick: Device, answers: dict[int, list[int]]) -> None:
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy=policy, miss="stream"))
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ExpertConfig(resident="first-n", policy="static"),
+        ExpertConfig(resident="ids", policy="static", resident_ids="3,5,9"),
+        ExpertConfig(resident="frequency", policy="static", warmup_tokens=2),
+        ExpertConfig(warm_pin=1, warm_pin_after=20),
+    ],
+    ids=["first-n", "ids", "frequency", "warm pin"],
+)
+def test_sets_that_stay(asked: ExpertConfig, quick: Device, answers: dict[int, list[int]]) -> None:
+    engine = load_on(quick, moe_slots=4, experts=asked)
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    pinned = [layer.pinned for layer in stats_of(engine).layers]
+    if asked.resident == "ids":
+        assert set(pinned) == {(3, 5, 9)}
+    elif asked.resident == "first-n":
+        assert set(pinned) == {(0, 1, 2, 3)}
+    else:
+        assert all(len(ids) == (asked.warm_pin or 4) for ids in pinned)
+    engine.close()
+
+
+@pytest.mark.parametrize("tokens", [30, 100])
+@pytest.mark.parametrize("adopts", [True, False], ids=["in place", "copied"])
+def test_prompts_pass_through_the_buffers(
+    tokens: int, adopts: bool, answers: dict[int, list[int]]
+) -> None:
+    engine = load_on(CpuDevice(check=False, adopts=adopts), moe_slots=4)
+    assert greedy(engine, long_prompt(tokens), 4) == answers[tokens]
+    engine.close()
+
+
+def test_a_prompt_with_all_checks(load: Load, answers: dict[int, list[int]]) -> None:
+    engine = load(DEMO, **SMALL, moe_slots=4)
+    assert greedy(engine, long_prompt(30), 1) == answers[30][:1]
+
+
+def test_a_prompt_evicts_nobody(quick: Device) -> None:
+    """It fills free slots, with the experts that it used most."""
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy="lru"))
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    greedy(engine, PROMPT, 8)
+    before = tier.residents()
+    assert all(len(ids) == 4 for ids in before.values())
+    greedy(engine, long_prompt(100), 1)
+    last = max(before)  # which decodes one row of the prompt
+    after = tier.residents()
+    assert {n: after[n] for n in before if n != last} == {n: before[n] for n in before if n != last}
+    engine.close()
+
+
+@pytest.mark.parametrize("ram", [9 * MIB, 5 * MIB])
+def test_three_tiers_at_once(ram: int, quick: Device, answers: dict[int, list[int]]) -> None:
+    """Slots in VRAM, slots in RAM for what those lack, and the file for the rest."""
+    engine = load_on(quick, moe_slots=4, ram=ram, batch_size=16)
+    assert engine.plan is not None
+    assert not engine.plan.is_mapped
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    assert greedy(engine, long_prompt(30), 4) == answers[30]
+    assert engine.streams_experts
+    engine.close()
+
+
+def test_an_expert_that_cannot_be_read_ends_the_step(quick: Device, tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(DEMO.read_bytes())
+    engine = load_on(quick, model=model, moe_slots=2, ram=5 * MIB, batch_size=16)
+    engine.session()  # makes it ready
+    with model.open("r+b") as file:
+        file.truncate(DEMO.stat().st_size // 2)
+    with pytest.raises(ModelFileError, match="start again with the complete file"):
+        greedy(engine, PROMPT, 8)
+    engine.close()

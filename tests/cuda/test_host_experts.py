@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+from expert_banks import random_routes
+from quant_weights import as_floats, random_weights
+
+from sharpi.errors import DeviceError
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda import host_experts
+from sharpi.ops.cuda.host_experts import HostExperts
+from sharpi.ops.cuda.mailbox import Mailbox
+from sharpi.ops.interface import Activation, Bank, ExpertBanks
+from sharpi.ops.program import ProgramLimits
+from sharpi.ops.reference_numbers import gated
+
+pytestmark = pytest.mark.native
+EXPERTS, HIDDEN, WIDTH, ITEMS = 4, 64, 96, 5
+
+
+def bank(name: str, rows: int, columns: int, seed: int) -> Bank:
+    data = random_weights(QuantType.Q8_0, EXPERTS * rows, columns, seed)
+    return Bank(name, QuantType.Q8_0, EXPERTS, rows, columns, data.reshape(EXPERTS, rows, -1))
+
+
+def layer(number: int) -> ExpertBanks:
+    gate, up = (bank(name, WIDTH, HIDDEN, 10 * number + i) for i, name in enumerate(("g", "u")))
+    return ExpertBanks(gate, up, bank("d", HIDDEN, WIDTH, 10 * number + 2), layer=number)
+
+
+def dense(what: Bank) -> np.ndarray:
+    rows = what.data.reshape(EXPERTS * what.rows, -1)
+    return as_floats(what.quant_type, rows).reshape(EXPERTS, what.rows, what.columns)
+
+
+def values(banks: ExpertBanks, experts: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What each item's expert gives, in float64."""
+    assert banks.gate is not None
+    gate, up, down = map(dense, (banks.gate, banks.up, banks.down))
+    halves = zip(experts, x, strict=True)
+    hidden = [gated(Activation.SILU, gate[e] @ row, up[e] @ row) for e, row in halves]
+    return np.stack([down[e] @ h for e, h in zip(experts, hidden, strict=True)])
+
+
+def test_layers_are_answered_in_turn_item_by_item() -> None:
+    mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
+    host, layers = mailbox.host, [layer(0), layer(1)]
+    experts = HostExperts(host, ProgramLimits(ITEMS, 1, 1, "f32"), num_threads=2)
+    for banks in layers:
+        experts.add(banks, Activation.SILU)
+    experts.begin(2)
+    host.weights[:] = 1
+    for number, count in enumerate((ITEMS, 2)):
+        ids, _ = random_routes(count, EXPERTS, 1)
+        x = np.random.default_rng(number).standard_normal((count, HIDDEN)).astype(np.float32)
+        host.num_items[0], host.experts[:count], host.rows[:count] = count, ids[:, 0], x
+        host.request[0], host.answer[0] = 1, 0
+        experts.serve_next()
+        assert (host.request[0], host.answer[0]) == (0, 1)
+        wanted = values(layers[number], ids[:, 0], x)
+        error = np.linalg.norm(host.values[:count] - wanted) / np.linalg.norm(wanted)
+        assert error < 1e-5
+    experts.serve_rest()  # nothing is left, so nothing is waited for
+    experts.close()
+    experts.close()
+
+
+def test_no_items_are_answered_too() -> None:
+    mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
+    experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts.add(layer(0), Activation.SILU)
+    experts.begin(1)
+    mailbox.host.request[0] = 1
+    experts.serve_rest()
+    assert mailbox.host.answer[0] == 1
+    experts.close()
+
+
+def test_a_card_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_experts, "_PATIENCE_MS", 10)
+    mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
+    experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts.add(layer(0), Activation.SILU)
+    experts.begin(1)
+    with pytest.raises(DeviceError, match="does not answer"):
+        experts.serve_rest()
+    experts.close()

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from device_arrays import empty, read, upload
+
+from sharpi.device.device import Device
+from sharpi.ops.cuda.late_items import late_items, merge
+from sharpi.ops.cuda.mailbox import Mailbox
+
+EXPERTS, COLUMNS, ROWS = 6, 40, 300
+
+
+def routes(tokens: int, used: int) -> np.ndarray:
+    rng = np.random.default_rng([tokens, used])
+    return np.stack([rng.permutation(EXPERTS)[:used] for _ in range(tokens)]).astype(np.int32)
+
+
+@pytest.mark.parametrize(("tokens", "used"), [(1, 1), (1, 4), (3, 2), (90, 4)])
+@pytest.mark.parametrize("here", [set(), {2, 5}, set(range(EXPERTS))], ids=["none", "two", "all"])
+def test_the_host_gets_what_the_card_has_not(
+    tokens: int, used: int, here: set[int], device: Device
+) -> None:
+    ids = routes(tokens, used)
+    x = np.random.default_rng(1).standard_normal((tokens, COLUMNS)).astype(np.float32)
+    weights = np.random.default_rng(2).uniform(0.1, 1, ids.shape).astype(np.float32)
+    mailbox = Mailbox(device, tokens * used, COLUMNS, ROWS)
+    places = empty(device, 4 * ids.size)
+    addresses = np.array([64 * (e in here) for e in range(EXPERTS)], np.uint64)
+    device.launch(
+        late_items(
+            upload(device, ids), upload(device, addresses), upload(device, x),
+            upload(device, weights), places, mailbox.late,
+            tokens=tokens, used=used, columns=COLUMNS,
+        )
+    )  # fmt: skip
+    late = [item for item, expert in enumerate(ids.ravel()) if expert not in here]
+    wanted = np.full(ids.size, -1)
+    wanted[late] = np.arange(len(late))
+    assert np.array_equal(read(device, places, np.int32, (ids.size,)), wanted)
+    host = mailbox.host
+    assert host.num_items[0] == len(late)
+    assert np.array_equal(host.experts[: len(late)], ids.ravel()[late])
+    assert np.array_equal(host.weights[: len(late)], weights.ravel()[late])
+    assert np.array_equal(host.rows[: len(late)], x[np.array(late, int) // used])
+
+
+@pytest.mark.parametrize("has_residual", [True, False])
+def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, device: Device) -> None:
+    """To the bits of a sum that knows nothing of two processors."""
+    tokens, used, scale = 3, 4, 0.5
+    rng = np.random.default_rng(0)
+    ids = routes(tokens, used)
+    weights = rng.uniform(0.1, 1, ids.shape).astype(np.float32)
+    values = rng.standard_normal((ids.size, ROWS)).astype(np.float32)
+    residual = rng.standard_normal((tokens, ROWS)).astype(np.float32)
+    is_late = rng.random(ids.size) < 0.5
+    places = np.where(is_late, np.cumsum(is_late) - 1, -1).astype(np.int32)
+    on_card = np.where(is_late[:, None], np.float32(np.nan), values)
+    out = empty(device, 4 * tokens * ROWS)
+    device.launch(
+        merge(
+            upload(device, on_card), upload(device, values[is_late]), upload(device, places),
+            upload(device, ids), upload(device, weights), out,
+            tokens=tokens, used=used, rows=ROWS,
+            residual=upload(device, residual) if has_residual else None, scale=scale,
+        )
+    )  # fmt: skip
+    wanted = np.zeros((tokens, ROWS))
+    for token, order in enumerate(np.argsort(ids, axis=1)):
+        total = np.zeros(ROWS, np.float32)
+        for rank in order:
+            product = np.float64(weights[token, rank]) * values[token * used + rank]
+            total = (product + total).astype(np.float32)
+        start = residual[token] if has_residual else np.zeros(ROWS)
+        wanted[token] = (np.float64(np.float32(scale)) * total + start).astype(np.float32)
+    assert np.array_equal(read(device, out, np.float32, (tokens, ROWS)), wanted)
