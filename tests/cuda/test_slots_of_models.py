@@ -1,11 +1,11 @@
 """Models of which a card has only some experts: the same tokens, whatever is missed and how."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Load
 from cpu_device import CpuDevice
 
 from sharpi.config import ExpertConfig, RunConfig
@@ -23,6 +23,7 @@ REFERENCES = Path(__file__).parents[1] / "references"
 SMALL = {"context_size": 128, "batch_size": 48}
 PROMPT = [1, 200, 31, 77, 402, 9]
 MIB = 1 << 20
+Load = Callable[..., Engine]
 
 
 @pytest.fixture
