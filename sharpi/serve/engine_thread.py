@@ -15,7 +15,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending
 from sharpi.engine.scheduler import Scheduler
 from sharpi.serve.answer import Answer
-from sharpi.serve.errors import stopping
+from sharpi.serve.errors import not_loaded, stopping
 from sharpi.serve.loaded import Loaded
 from sharpi.serve.released_memory import release_memory
 
@@ -51,14 +51,14 @@ class EngineThread:
         """Starts the thread and loads the model; raises what loading raises."""
         self._thread.start()
         try:
-            self.load().result()
+            self._ask(self._load_now).result()
         except BaseException:
             if not self.is_loading:  # an interrupt in the midst of it does not wait for its end
                 self.close()
             raise
 
     def load(self) -> "Future[Loaded]":
-        """The model once it is there; fails as loading fails."""
+        """The model once it is there; fails with ApiError where it cannot be loaded."""
         return self._ask(self._need)
 
     def look(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
@@ -149,18 +149,26 @@ class EngineThread:
         return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
 
     def _need(self) -> Loaded:
-        """The model, loaded if it is not there."""
+        """The model, loaded again if it is not there; raises ApiError."""
         if self._is_closing:
             raise stopping()
         self.last_use = time.monotonic()
-        if self.loaded is None:
-            self.is_loading = True
-            try:
-                engine = self._load()
-                self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
-            finally:
-                self.is_loading = False
-                self.last_use = time.monotonic()
+        if self.loaded is not None:
+            return self.loaded
+        try:
+            return self._load_now()
+        except Exception as error:
+            self._tell(f"the model cannot be loaded: {error}")
+            raise not_loaded() from error
+
+    def _load_now(self) -> Loaded:
+        self.is_loading = True
+        try:
+            engine = self._load()
+            self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
+        finally:
+            self.is_loading = False
+            self.last_use = time.monotonic()
         return self.loaded
 
     def _begin(self, answer: Answer) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from sharpi.errors import ContextFullError, SharpiError, TemplateError, UsageError
+from sharpi.errors import ContextFullError, TemplateError, UsageError
 
 ANTHROPIC_PATH = "/v1/messages"
 RETRY_SECONDS = 1
@@ -59,21 +59,24 @@ def unknown_model(name: str, known: str) -> ApiError:
     return ApiError(404, message, "model_not_found", "model")
 
 
+def not_loaded() -> ApiError:
+    """503: the model cannot be loaded again."""
+    return ApiError(503, "the model cannot be loaded; the server's log says why", "unavailable")
+
+
 def stopping() -> ApiError:
     """503: the server was told to stop."""
     return ApiError(503, "the server is stopping", "unavailable")
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a client is told of an exception; of a bug only that there is one."""
+    """What a client is told of an exception; of what is not its fault only that it happened."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextFullError):
         return invalid_request(str(error), code="context_length_exceeded")
     if isinstance(error, _CLIENTS_FAULT):
         return invalid_request(str(error))
-    if isinstance(error, SharpiError):
-        return ApiError(500, str(error), "server_error")
     return ApiError(500, "the server failed at this request; its log says more", "server_error")
 
 

@@ -132,8 +132,8 @@ class ModelHost:
     ) -> AsyncGenerator[Item, None]:
         """Pieces, then one Ending; closing the generator or cancelling it ends the work.
 
-        What cannot begin raises at the first item: ApiError 429 where too many are waiting,
-        ContextFullError, UsageError, and what loading raises. Later failures are an Ending
+        What cannot begin raises at the first item: ApiError 429 where too many are waiting and 503
+        where the model cannot be loaded, ContextFullError, UsageError. Later failures are an Ending
         "error"; a server that stops ends answers with "cancelled".
         """
         answer = Answer(prompt_ids, request, constraint, self.metrics.answer())

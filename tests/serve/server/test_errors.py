@@ -54,8 +54,9 @@ def test_exceptions(error: Exception, status: int, code: str | None) -> None:
     assert (fault.status, fault.code) == (status, code)
 
 
-def test_bugs_are_not_told() -> None:
-    assert "secret" not in as_api_error(KeyError("secret")).message
+@pytest.mark.parametrize("error", [KeyError("secret"), ModelFileError("/home/secret.gguf: gone")])
+def test_what_is_not_the_clients_fault_is_not_told(error: Exception) -> None:
+    assert "secret" not in as_api_error(error).message
 
 
 @pytest.mark.parametrize(

@@ -235,9 +235,9 @@ class TestIdling:
         async def test() -> None:
             await until(lambda: _is_idle(host))
             fails.append(True)
-            with pytest.raises(ModelFileError):
+            with pytest.raises(ApiError, match="cannot be loaded"):
                 await host.ready()
-            with pytest.raises(ModelFileError):
+            with pytest.raises(ApiError, match="cannot be loaded"):
                 await anext(host.answer([1, 2], GREEDY))
             fails.clear()
             assert (await answer(host))[1].reason == "length"
