@@ -79,7 +79,7 @@ class ScriptedHost:
     num_cached: int = 0
     template: str | None = TEMPLATE
     companions: dict[type, Any] = field(default_factory=dict)
-    settings: HostSettings = field(default_factory=lambda: HostSettings(MODEL, ("alias",)))
+    settings: HostSettings = field(default_factory=lambda: HostSettings(MODEL, ("alias", "local")))
     model_id = MODEL
     created = 1_700_000_000
 
@@ -102,7 +102,7 @@ class ScriptedHost:
             time.sleep(0.005)
 
     def require_model(self, name: str) -> None:
-        if name not in (MODEL, "alias"):
+        if name not in (MODEL, *self.settings.aliases):
             raise unknown_model(name, MODEL)
 
     async def ready(self) -> Any:
