@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from sharpi.errors import ContextFullError, TemplateError, UsageError
+from sharpi.errors import ContextFullError, GrammarError, TemplateError, UsageError
 
 ANTHROPIC_PATH = "/v1/messages"
 RETRY_SECONDS = 1
@@ -22,7 +22,7 @@ _ANTHROPIC_TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-_CLIENTS_FAULT = (UsageError, TemplateError)
+_CLIENTS_FAULT = (UsageError, TemplateError, GrammarError)
 
 
 class ApiError(Exception):
