@@ -36,6 +36,21 @@ def test_greedy_text_is_the_same_in_company(model: str, precision: str, load: Lo
     assert_nothing_is_left(scheduler, engine)
 
 
+@pytest.mark.parametrize("num_parallel", [4, 7])
+def test_long_contexts_of_several_are_shared_among_threads(num_parallel: int, load: Load) -> None:
+    """More than 512 positions are more than one span, whose results are merged."""
+    options = {"context_size": 1300, "num_threads": 2, "num_parallel": num_parallel}
+    engine = load("gemma3", **options)
+    long = np.random.default_rng(5).integers(3, 280, 9000).tolist()
+    lengths = [1200, 30, 700, 520, 5, 1030, 600][:num_parallel]
+    prompts = [long[1200 * i : 1200 * i + length] for i, length in enumerate(lengths)]
+    expected = [alone(engine, prompt, asked(6)) for prompt in prompts]
+    scheduler = Scheduler(engine, num_parallel)
+    heard = [submit(scheduler, prompt, asked(6)) for prompt in prompts]
+    finish(scheduler)
+    assert [(each.text, each.ids) for each in heard] == expected
+
+
 def test_sampled_text_is_the_same_in_company(load: Load) -> None:
     engine = load("mixtral", num_parallel=3, context_size=128)
     requests = [asked(20, sampling=SamplingParams(seed=s, temperature=1.5)) for s in (1, 2, 3)]

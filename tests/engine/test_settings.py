@@ -10,6 +10,7 @@ from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware import HardwareInfo
 from sharpi.model.config import read_config
+from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 
 MODEL = Path(__file__).parents[1] / "references" / "qwen3moe.gguf"
 MACHINE = HardwareInfo(
@@ -64,3 +65,29 @@ def test_more_threads_than_cores_are_noted() -> None:
 def test_a_context_that_cannot_be_is_refused(size: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         settings(context_size=size)
+
+
+def test_several_sequences_have_a_context_each_where_there_is_room() -> None:
+    decided = settings(num_parallel=4, context_size=1000)
+    assert (decided.pages_per_sequence, decided.num_pages) == (16, 64)
+    assert decided.notes == ()
+
+
+def test_where_there_is_no_room_they_share_what_there_is() -> None:
+    with open_gguf(MODEL) as file:
+        page = kv_bytes(read_config(file).attention, PAGE_POSITIONS)
+        weights = sum(tensor.num_bytes for tensor in file.tensors.values())
+    decided = settings(num_parallel=4, context_size=1000, ram=weights + 40 * page)
+    assert decided.num_pages == 40
+    assert "2560 positions" in decided.notes[0]
+    assert settings(num_parallel=4, context_size=1000, ram=1).num_pages == 16
+
+
+@pytest.mark.parametrize("num_parallel", [0, 65])
+def test_more_sequences_than_there_may_be_are_refused(num_parallel: int) -> None:
+    with pytest.raises(UsageError, match="1 to 64"):
+        settings(num_parallel=num_parallel)
+
+
+def test_a_batch_has_a_token_of_each_sequence_at_least() -> None:
+    assert settings(num_parallel=4, batch_size=2).batch_size == 4
