@@ -1,20 +1,28 @@
 """MissChoice: what is done about experts a card has not, by what is quickest on the running model.
 
-Modes take turns of some tokens each, and the medians of their times are compared. The verdict
-stands for a while and is then tried again, for fewer tokens: the machine may have other work by
-then, or the text another mix of experts.
+Every mode has a few tokens first. Then the verdict runs, and now and then another mode takes turns
+with it until they can be told apart. Turns of a slow mode end early, and the next ones come when
+what these cost is a small part of the time since.
 """
 
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Generator, Sequence
+from statistics import fmean, median
 
 from sharpi.ops.cuda.values import MissMode
 
-TURN = 12  # tokens
-SETTLING = 3  # of a turn that are not counted: kernels load, and a graph is captured
-ROUNDS = 2
-TOKENS_UNTIL_RETRIAL = 2048
-NOTABLE = 1.05  # how much quicker another mode has to be to take over
+LOOK, TURN = 3, 8  # tokens of a mode at first, and later
+ROUNDS = 8  # turns at most, where two modes are hard to tell apart
+FIRST_SETTLING = 2  # of a mode's first tokens: kernels load, a graph is captured
+SETTLING = 1  # of every other turn
+CLOSE = 0.3  # by how much times differ at least for one turn to decide; for more turns, less
+HOPELESS = 1.5  # ratio of times from which two tokens decide
+NOTABLE = 1.02  # how much quicker another mode has to be to take over
+DRIFT = 1.33  # ratio of the verdict's own times, then and now, that asks for a new trial
+SHARE = 0.005  # of all time that the turns of one other mode may cost
+LEAST_REST, MOST_REST = 512, 8192  # tokens between two turns of another mode
+RECENT = 64  # tokens of the verdict whose times are held against those of as many before
+
+Tokens = Generator[MissMode, float, None]
 
 
 class MissChoice:
@@ -24,36 +32,106 @@ class MissChoice:
         self._modes = tuple(modes)
         self.verdict: MissMode = self._modes[0]
         self.seconds: dict[MissMode, float] = {}  # of a token, by the last trial
-        self._token = 0
-        self._rest = 0  # tokens until the next trial
-        self._times: dict[MissMode, list[float]] = {mode: [] for mode in modes}
-
-    @property
-    def mode(self) -> MissMode:
-        """The next token's."""
-        if len(self._modes) == 1 or self._rest:
-            return self.verdict
-        return self._modes[self._token // TURN % len(self._modes)]
+        self._due: dict[MissMode, int] = dict.fromkeys(modes, 0)  # number of a token
+        self._recent: list[float] = []
+        self._usual: float | None = None  # of the verdict, since it was tried last
+        self._token, self._clock = 0, 0.0
+        self._is_decided = False
+        self._tokens = self._all_tokens()
+        self.mode: MissMode = next(self._tokens)
 
     def record(self, seconds: float) -> bool:
-        """One token took so long; returns whether the verdict changed."""
-        if len(self._modes) == 1:
-            return False
-        if self._rest:
-            self._rest -= 1
-            return False
-        if self._token % TURN >= SETTLING:
-            self._times[self.mode].append(seconds)
+        """One token took so long; returns whether the verdict changed, once there was one."""
+        before, was_decided = self.verdict, self._is_decided
         self._token += 1
-        return self._token == TURN * ROUNDS * len(self._modes) and self._judge()
+        self._clock += seconds
+        self.mode = self._tokens.send(seconds)
+        return was_decided and before != self.verdict
 
-    def _judge(self) -> bool:
-        before = self.verdict if self.seconds else None
-        self.seconds = {mode: median(times) for mode, times in self._times.items()}
-        best = min(self._modes, key=lambda mode: self.seconds[mode])
-        if before is None or self.seconds[before] > NOTABLE * self.seconds[best]:
-            self.verdict = best
-        self._token, self._rest = 0, TOKENS_UNTIL_RETRIAL
-        for times in self._times.values():
-            times.clear()
-        return before is not None and before != self.verdict
+    def _all_tokens(self) -> Tokens:
+        """Yields how each token's misses are served, and is sent how long it took."""
+        while len(self._modes) == 1:
+            yield self.verdict
+        yield from self._look()
+        while True:
+            challenger = min(self._others(), key=self._due.__getitem__)
+            if self._due[challenger] <= self._token:
+                yield from self._compare(challenger)
+            else:
+                self._is_decided = True
+                self._recent.append((yield self.verdict))
+                self._watch_drift()
+
+    def _others(self) -> list[MissMode]:
+        return [mode for mode in self._modes if mode != self.verdict]
+
+    def _look(self) -> Tokens:
+        """A few tokens of each mode; who is out of the question then is not compared yet."""
+        for mode in self._modes:
+            times, best = list[float](), min(self.seconds.values(), default=None)
+            yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
+            self.seconds[mode] = typical(times)
+        self.verdict = min(self._modes, key=self.seconds.__getitem__)
+        best = self.seconds[self.verdict]
+        for mode in self._others():
+            if self.seconds[mode] > HOPELESS * best:
+                self._rest(mode, (LOOK + FIRST_SETTLING) * (self.seconds[mode] / best - 1))
+
+    def _turn(
+        self, mode: MissMode, times: list[float], count: int, settling: int, beside: float | None
+    ) -> Tokens:
+        """Adds the times of `count` tokens, fewer where they are hopeless beside another's."""
+        for _ in range(settling):
+            yield mode
+        for number in range(count):
+            times.append((yield mode))
+            if beside and number and min(times[-2:]) > HOPELESS * beside:
+                break
+
+    def _compare(self, challenger: MissMode) -> Tokens:
+        """Turns of both until they can be told apart."""
+        first, clock = self._token, self._clock
+        theirs, ours = list[float](), self._recent[-TURN:]
+        if len(ours) < TURN:
+            yield from self._turn(self.verdict, ours, TURN, SETTLING, beside=None)
+        for number in range(1, ROUNDS + 1):
+            yield from self._turn(challenger, theirs, TURN, SETTLING, beside=typical(ours))
+            ratio, limit = typical(theirs) / typical(ours), 1 + CLOSE / number**0.5
+            if not 1 / limit < ratio < limit:
+                break
+            yield from self._turn(self.verdict, ours, TURN, SETTLING, beside=None)
+        loser = self._judge(challenger, typical(theirs), typical(ours))
+        quickest = (self._token - first) * self.seconds[self.verdict]
+        self._rest(loser, (self._clock - clock - quickest) / self.seconds[self.verdict])
+
+    def _judge(self, challenger: MissMode, theirs: float, ours: float) -> MissMode:
+        """Decides between the verdict and another mode; returns the one that lost."""
+        self.seconds |= {challenger: theirs, self.verdict: ours}
+        self._usual = None
+        self._recent.clear()
+        if theirs * NOTABLE >= ours:
+            return challenger
+        loser, self.verdict = self.verdict, challenger
+        return loser
+
+    def _rest(self, mode: MissMode, excess: float) -> None:
+        """Not again for a while; `excess`: what its turns cost, in tokens of the verdict."""
+        rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
+        self._due[mode] = self._token + rest
+
+    def _watch_drift(self) -> None:
+        """Other work on the machine, or a longer context: what was found out holds no longer."""
+        if len(self._recent) < RECENT:
+            return
+        now = median(self._recent)
+        self._recent.clear()
+        if self._usual is None:
+            self._usual = now
+        elif max(now, self._usual) > DRIFT * min(now, self._usual):
+            self._due = dict.fromkeys(self._modes, self._token)
+
+
+def typical(times: Sequence[float]) -> float:
+    """The mean of the middle half: neither a disturbed token counts nor one without misses."""
+    cut = (len(times) + 1) // 4
+    return fmean(sorted(times)[cut : len(times) - cut])
