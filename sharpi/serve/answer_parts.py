@@ -1,6 +1,6 @@
 """One answer of the model as a stream: what it consists of, piece by piece, and how it ended."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -49,18 +49,22 @@ AnswerItem: TypeAlias = AnswerPart | AnswerEnd
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one answer is asked with; `parser` None makes everything text."""
+    """What one answer is asked with; `parser` None makes everything text.
+
+    `remember` is told the text, the tokens and the end token of an answer that ended by one.
+    """
 
     prompt_ids: list[int]
     request: GenerationRequest
     constraint: Constraint | None = None
     parser: "AnswerParser | None" = None
     parallel_calls: bool = True
+    remember: Callable[[str, list[int], int], None] | None = None
 
 
 async def answer(host: "ModelHost", question: Question) -> AsyncGenerator[AnswerItem, None]:
     """The parts of an answer, then its end; closing it ends the model's work."""
-    progress = _Progress(question)
+    progress = _Progress(question, host.tokenizer.end_ids)
     pieces = host.answer(question.prompt_ids, question.request, question.constraint)
     async with aclosing(pieces):
         async for piece in pieces:
@@ -86,11 +90,14 @@ class _Progress:
     """
 
     question: Question
+    end_ids: frozenset[int]
     num_generated: int = 0
     num_reasoning: int = 0
     num_calls: int = 0
     is_text: bool = True
     pending: list[TokenChoice] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
 
     @property
     def has_too_many_calls(self) -> bool:
@@ -98,9 +105,12 @@ class _Progress:
 
     def feed(self, piece: Piece) -> Iterator[AnswerPart]:
         self.num_generated += len(piece.tokens)
+        tokens = [token for token in piece.tokens if not self._is_end(token.id)]
+        self.texts.append(piece.text)
+        self.ids += [token.id for token in tokens]
         if not self.is_text:
             self._drop_pending()
-        self.pending += piece.tokens
+        self.pending += tokens
         parser = self.question.parser
         return self._parts([Text(piece.text)] if parser is None else parser.feed(piece.text))
 
@@ -110,6 +120,8 @@ class _Progress:
             yield AnswerPart(Text(""), tuple(self.pending))
 
     def end(self, ending: Ending) -> AnswerEnd:
+        if ending.end_token is not None and self.question.remember is not None:
+            self.question.remember("".join(self.texts), self.ids, ending.end_token)
         usage = Usage(
             len(self.question.prompt_ids),
             ending.timings.num_cached_tokens,
@@ -137,6 +149,9 @@ class _Progress:
             self._drop_pending(counts=isinstance(event, Reasoning))
             self.num_calls += isinstance(event, CallBegin)
             yield AnswerPart(event)
+
+    def _is_end(self, token: int) -> bool:
+        return token in self.end_ids and not self.question.request.ignore_end
 
     def _drop_pending(self, counts: bool = False) -> None:
         self.num_reasoning += len(self.pending) if counts else 0

@@ -44,7 +44,7 @@ class AnthropicRoutes:
         """How many tokens a conversation's prompt has."""
         body, model = await json_body(request), await self._chats.get()
         call = read_count_request(body, self._host)
-        ids = await asyncio.to_thread(lambda: model.encode(model.prompt(call)))
+        ids = await asyncio.to_thread(lambda: model.memory.ids_of(model.prompt(call)))
         return JSONResponse({"input_tokens": len(ids)})
 
 

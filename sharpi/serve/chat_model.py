@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 
 from sharpi.config import GenerationRequest
@@ -14,6 +14,7 @@ from sharpi.serve.answer_constraint import answer_constraint, shape_constraint
 from sharpi.serve.answer_parts import Question
 from sharpi.serve.chat_call import AnswerShape, ChatCall, Message
 from sharpi.serve.model_host import ModelHost
+from sharpi.serve.prompt_memory import PromptMemory
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -27,17 +28,13 @@ class ChatModel:
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat) -> None:
         self.tokenizer = tokenizer
         self.dialogue = dialogue_format(tokenizer, chat_format)
+        self.memory = PromptMemory(tokenizer)
         self._rendering = threading.Lock()  # a template's budget is that of one rendering
 
     @cached_property
     def grammars(self) -> Grammars:
         """Made at the first need: that walks through the whole vocabulary."""
         return Grammars(self.tokenizer)
-
-    def encode(self, prompt: str) -> list[int]:
-        """Ids of a prompt, control tokens in it parsed."""
-        add_bos = self.tokenizer.add_bos
-        return self.tokenizer.encode(prompt, add_bos=add_bos, parse_special=True)
 
     def prompt(self, call: ChatCall) -> str:
         """All that stands before the answer goes on; raises TemplateError."""
@@ -62,7 +59,7 @@ class ChatModel:
     def questions(self, call: ChatCall) -> list[Question]:
         """One for each answer; raises TemplateError and GrammarError."""
         prompt = self.prompt(call)
-        ids = self.encode(prompt)
+        ids = self.memory.ids_of(prompt)
         return [self._question(call, prompt, ids, number) for number in range(call.num_answers)]
 
     def continuations(
@@ -83,6 +80,7 @@ class ChatModel:
             answer_constraint(self, call, prompt),
             self.dialogue.parser(prompt, tools),
             call.choice.parallel,
+            partial(self.memory.remember, prompt, ids),
         )
 
 

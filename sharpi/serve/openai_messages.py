@@ -38,7 +38,7 @@ def _part_text(part: RequestFields) -> str:
 def _message(fields: RequestFields) -> Message:
     role = fields.choice("role", _ROLES) or fields.fail("role", "is required")
     content = read_content(fields)
-    fields.ignore("annotations", "refusal", "audio", "function_call")
+    fields.ignore("annotations", "refusal", "audio", "function_call", "cache_control")
     message: Message = {"role": {"developer": "system", "function": "tool"}.get(role, role)}
     if role == "assistant":
         message |= _assistant(fields)

@@ -20,12 +20,12 @@ STORIES = "stories"
 
 
 def with_template(folder: Path) -> Path:
-    """The demo model's file with ChatML's template in `folder`."""
+    """The demo model's file in `folder`, with ChatML's template but the model's own end of turn."""
     reader, target = GGUFReader(demo_model()), folder / "stories.gguf"
     writer = GGUFWriter(target, field_value(reader.fields[Keys.General.ARCHITECTURE]))
     copy_metadata(reader, writer, Keys.Tokenizer.CHAT_TEMPLATE)
     writer.add_file_type(field_value(reader.fields[Keys.General.FILE_TYPE]))
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(TEMPLATE.replace("<|im_end|>", "<|endoftext|>"))
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     write(writer)

@@ -127,7 +127,8 @@ class ScriptedHost:
                 ids = self.tokenizer.encode(text, add_bos=False, parse_special=True)
                 count += len(ids)
                 await asyncio.sleep(0)
-                yield Piece(text, tuple(self._choice(each, request) for each in ids))
+                shown = "" if ids and ids[-1] == self.ending.end_token else text
+                yield Piece(shown, tuple(self._choice(each, request) for each in ids))
             timings = Timings(num_cached_tokens=self.num_cached, num_generated_tokens=count)
             ending = self.ending
             yield Ending(ending.reason, timings, ending.end_token, ending.stop, ending.error)

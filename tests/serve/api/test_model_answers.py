@@ -77,6 +77,24 @@ def test_a_turn_finds_its_beginning_in_the_kv_cache(gpt: openai.OpenAI) -> None:
     assert (details.cached_tokens or 0) >= first.usage.prompt_tokens - 4
 
 
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_a_sampled_turn_is_found_with_its_own_tokens(gpt: openai.OpenAI, seed: int) -> None:
+    """At this temperature the model spells words as its tokeniser would not."""
+    question = [{"role": "user", "content": f"Tell me story number {seed}."}]
+    hot = {**BRIEF, "temperature": 1.2, "seed": seed, "max_tokens": 700}
+    first = gpt.chat.completions.create(**{**hot, "messages": question})
+    if first.choices[0].finish_reason != "stop":
+        pytest.skip("the story has no end")
+    answer = {"role": "assistant", "content": first.choices[0].message.content}
+    turns = [*question, answer, {"role": "user", "content": "Go on."}]
+    second = gpt.chat.completions.create(**{**BRIEF, "messages": turns, "max_tokens": 1})
+    assert first.usage is not None
+    assert second.usage is not None
+    details = second.usage.prompt_tokens_details
+    assert details is not None
+    assert (details.cached_tokens or 0) >= first.usage.total_tokens - 2
+
+
 def test_several_answers_share_their_prompt(gpt: openai.OpenAI) -> None:
     asked = {**BRIEF, "temperature": 1, "seed": 1, "n": 3, "max_tokens": 12}
     answer = gpt.chat.completions.create(**asked)

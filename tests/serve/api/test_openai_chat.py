@@ -232,6 +232,15 @@ def test_logprobs(client: openai.OpenAI, host: ScriptedHost) -> None:
     assert [each.logprobs.content[0].token for each in chunks if each.logprobs] == ["o", "k"]
 
 
+def test_the_end_token_is_counted_and_not_shown(client: openai.OpenAI, host: ScriptedHost) -> None:
+    end = next(iter(host.tokenizer.end_ids))
+    host.scripts = [["o", "k", host.tokenizer.token_text(end)]]
+    host.ending = Ending("stop", end_token=end)
+    answer = ask(client, logprobs=True)
+    assert [each.token for each in answer.choices[0].logprobs.content] == ["o", "k"]
+    assert (answer.choices[0].message.content, answer.usage.completion_tokens) == ("ok", 3)
+
+
 @pytest.mark.parametrize(
     ("reason", "finish_reason"), [("length", "length"), ("context", "length"), ("stop", "stop")]
 )

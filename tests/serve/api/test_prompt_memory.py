@@ -1,0 +1,58 @@
+"""Ids that conversations keep: the model's own where a text has other tokenisations."""
+
+from scripted_host import scripted_tokenizer
+
+from sharpi.serve import prompt_memory
+from sharpi.serve.prompt_memory import PromptMemory
+
+TOKENIZER = scripted_tokenizer()
+END = 257
+
+
+def letters(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_bos=False, parse_special=True)
+
+
+def test_an_answer_keeps_the_tokens_it_was_chosen_with() -> None:
+    memory = PromptMemory(TOKENIZER)
+    prompt, rest = "<|im_start|>a\n", "\n<|im_start|>more"
+    spelled = [each for char in "<think>" for each in letters(char)]
+    assert letters("<think>") != spelled
+    ids = memory.ids_of(prompt)
+    assert ids == letters(prompt)
+    memory.remember(prompt, ids, "<think>", spelled, END)
+    longer = memory.ids_of(f"{prompt}<think><|im_end|>{rest}")
+    assert longer == [*ids, *spelled, END, *letters(rest)]
+    assert TOKENIZER.decode(longer, show_special=True) == f"{prompt}<think><|im_end|>{rest}"
+
+
+def test_only_a_whole_turn_is_gone_on_from() -> None:
+    memory = PromptMemory(TOKENIZER)
+    memory.remember("a", letters("a"), "b", letters("b"), END)
+    assert memory.ids_of("abc") == letters("abc")
+    assert memory.ids_of("ab<|im_end|>") == letters("ab<|im_end|>")
+
+
+def test_tokens_that_say_something_else_are_not_remembered() -> None:
+    memory = PromptMemory(TOKENIZER)
+    memory.remember("a", letters("a"), "b", letters("c"), END)
+    assert memory.ids_of("ab<|im_end|>") == letters("ab<|im_end|>")
+
+
+def test_the_longest_beginning_counts() -> None:
+    memory = PromptMemory(TOKENIZER)
+    memory.remember("", [], "a", letters("a"), END)
+    memory.remember("a<|im_end|>", [*letters("a"), END], "b", letters("b"), END)
+    ids = memory.ids_of("a<|im_end|>b<|im_end|>c")
+    assert ids == letters("a<|im_end|>b<|im_end|>c")
+
+
+def test_what_was_not_used_for_long_is_forgotten(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(prompt_memory, "_MAX_TEXTS", 2)
+    memory = PromptMemory(TOKENIZER)
+    for text in "ab":
+        memory.remember("", [], text, letters(text), END)
+    memory.ids_of("a<|im_end|>")
+    memory.remember("", [], "c", letters("c"), END)
+    assert sorted(memory._ids) == ["a<|im_end|>", "c<|im_end|>"]
+    assert memory._num_characters == sum(map(len, memory._ids))
