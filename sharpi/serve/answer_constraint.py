@@ -8,7 +8,7 @@ from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
-from sharpi.serve.call_constraint import call_constraint
+from sharpi.serve.call_constraint import call_constraint, may_reason
 from sharpi.serve.chat_call import AnswerShape, ChatCall
 from sharpi.serve.errors import invalid_request
 
@@ -20,12 +20,18 @@ def answer_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constr
     """All that holds for the answer to `prompt`; raises ApiError that names the parameter."""
     answer = call_constraint(model, call, prompt)
     if answer is None:
-        shape = shape_constraint(model, call.shape)
-        answer = None if shape is None else within_answer(shape, model.tokenizer, prompt)
+        answer = _shaped(model, call, prompt)
     budget = _budget(model, call, prompt)
     if answer is None or budget is None:
         return answer or budget
     return Both(answer, budget)
+
+
+def _shaped(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+    shape = shape_constraint(model, call.shape)
+    if shape is None or not may_reason(model, call, prompt):
+        return shape
+    return within_answer(shape, model.tokenizer, prompt)
 
 
 def shape_constraint(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:

@@ -22,10 +22,16 @@ def call_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constrai
     """From where reasoning has closed; None where the tools ask nothing. Raises ApiError."""
     constraint = _of_answer(model, call)
     markers = model.dialogue.reasoning
-    if constraint is None or markers is None:
+    if constraint is None or markers is None or not may_reason(model, call, prompt):
         return constraint
     starts_inside = model.dialogue.starts_inside(prompt)
     return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
+
+
+def may_reason(model: "ChatModel", call: ChatCall, prompt: str) -> bool:
+    """Whether reasoning may come before the answer to `prompt`."""
+    is_format = model.dialogue.form.reasoning is not None
+    return call.enable_thinking is not False or is_format or model.dialogue.starts_inside(prompt)
 
 
 def _of_answer(model: "ChatModel", call: ChatCall) -> Constraint | None:

@@ -23,7 +23,12 @@ PLACES: Any = {
 }
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": PLACES}}
 OTHER: Any = {"type": "function", "function": {"name": "other", "parameters": PLACES}}
-BRIEF: Any = {"model": STORIES, "messages": HELLO, "max_tokens": 60, "temperature": 0}
+BRIEF: Any = {
+    "model": STORIES,
+    "messages": HELLO,
+    "max_tokens": 60,
+    "temperature": 0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -105,20 +110,22 @@ def test_several_answers_share_their_prompt(gpt: openai.OpenAI) -> None:
 
 def test_json_by_its_schema(gpt: openai.OpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "trip", "schema": PLACES}}
-    trip = json.loads(content(gpt, response_format=form))
+    trip = json.loads(content(gpt, response_format=form, reasoning_effort="none"))
     assert trip["city"] in ("Bonn", "Kiel", "Ulm")
     assert 1 <= trip["days"] <= 9
 
 
 def test_json_objects(gpt: openai.OpenAI) -> None:
-    assert content(gpt, response_format={"type": "json_object"}).startswith("{")
+    form = {"type": "json_object"}
+    assert content(gpt, response_format=form, reasoning_effort="none").startswith("{")
 
 
 @pytest.mark.parametrize(
     "grammar", ['root ::= ("yes" | "no") " sir"', 'start: ("yes" | "no") " sir"']
 )
 def test_grammars(gpt: openai.OpenAI, grammar: str) -> None:
-    assert content(gpt, extra_body={"grammar": grammar}) in ("yes sir", "no sir")
+    text = content(gpt, reasoning_effort="none", extra_body={"grammar": grammar})
+    assert text in ("yes sir", "no sir")
     completion = gpt.completions.create(
         model=STORIES, prompt="Once", extra_body={"grammar": grammar}
     )
@@ -140,7 +147,7 @@ def test_grammars_that_are_none(gpt: openai.OpenAI) -> None:
 )
 def test_a_call_that_has_to_be(gpt: openai.OpenAI, choice: Any) -> None:
     tools = {"tools": [TOOL, OTHER], "tool_choice": choice, "parallel_tool_calls": False}
-    asked = {**BRIEF, **tools, "max_tokens": 150}
+    asked = {**BRIEF, **tools, "max_tokens": 150, "reasoning_effort": "none"}
     [made] = gpt.chat.completions.create(**asked).choices
     assert made.finish_reason == "tool_calls"
     assert made.message.tool_calls is not None
@@ -154,7 +161,12 @@ def test_a_call_that_has_to_be(gpt: openai.OpenAI, choice: Any) -> None:
 def test_a_call_that_has_to_be_in_responses(gpt: openai.OpenAI) -> None:
     tool: Any = {"type": "function", "strict": True, **TOOL["function"]}
     response = gpt.responses.create(
-        model=STORIES, input="Hi", tools=[tool], tool_choice="required", max_output_tokens=150
+        model=STORIES,
+        input="Hi",
+        tools=[tool],
+        tool_choice="required",
+        max_output_tokens=150,
+        reasoning={"effort": "none"},
     )
     assert response.output[0].type == "function_call"
     assert json.loads(response.output[0].arguments)["days"] in range(1, 10)
@@ -163,7 +175,12 @@ def test_a_call_that_has_to_be_in_responses(gpt: openai.OpenAI) -> None:
 def test_a_call_that_has_to_be_in_messages(sonnet: anthropic.Anthropic) -> None:
     tool: Any = {"name": "weather", "input_schema": PLACES}
     with sonnet.messages.stream(
-        model=STORIES, max_tokens=150, messages=HELLO, tools=[tool], tool_choice={"type": "any"}
+        model=STORIES,
+        max_tokens=150,
+        messages=HELLO,
+        tools=[tool],
+        tool_choice={"type": "any"},
+        thinking={"type": "disabled"},
     ) as stream:
         message = stream.get_final_message()
     assert message.stop_reason == "tool_use"
