@@ -119,7 +119,8 @@ def _card_slots(
     """What belongs to a card is imported here, where there is one."""
     from sharpi.engine.card_slots import card_slots
 
-    return card_slots(config.experts, model, plan, profile, is_reached=plan.is_mapped)
+    is_reached = plan.is_mapped and not config.cpu_moe
+    return card_slots(config.experts, model, plan, profile, is_reached=is_reached)
 
 
 def _copied(
