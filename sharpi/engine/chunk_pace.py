@@ -1,21 +1,49 @@
 """How many tokens of prompts go beside decoded ones, so that these are not kept waiting long."""
 
-_STEP_SECONDS = 0.2  # of a step of both, if it can be so short
-_LEAST_TOKENS = 32  # fewer share too little of what is read for them
-_FIRST_TOKENS = 64
+from itertools import takewhile
+
+_STEP_SECONDS = 0.2  # of a step of both, where that is possible
+_LEAST_TOKENS, _FIRST_TOKENS = 32, 64
+# Even the fewest tokens of a prompt may read most experts: then more cost little, and a step may
+# take so many times as long as one of the fewest.
+_MOST_TIMES = 2.0
+_ROOM_TO_DOUBLE = 1.6
+_FORGOTTEN_AFTER = 32  # steps after which a size that took too long is tried again
+_NEWEST_SHARE = 0.3
 
 
 class ChunkPace:
-    """Follows the speed of the last prompts; at most `batch_size` tokens."""
+    """Follows what steps took: sizes double and halve, up to `batch_size` tokens."""
 
     def __init__(self, batch_size: int) -> None:
-        self._batch_size = batch_size
-        self.num_tokens = min(_FIRST_TOKENS, batch_size)
+        sizes = takewhile(lambda size: size < batch_size, (_LEAST_TOKENS << i for i in range(32)))
+        self._sizes = [*sizes, batch_size]
+        self._at = sum(size <= _FIRST_TOKENS for size in self._sizes[1:])
+        self._seconds: dict[int, float] = {}
+        self._num_steps = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of prompts in the next step of both."""
+        return self._sizes[self._at]
 
     def record(self, num_tokens: int, seconds: float) -> None:
         """A step with so many tokens of prompts took so long."""
-        if num_tokens < min(_LEAST_TOKENS, self._batch_size) or seconds <= 0:
+        if num_tokens not in self._sizes:
             return
-        fitting = int(num_tokens * _STEP_SECONDS / seconds)
-        self.num_tokens = max(_LEAST_TOKENS, min(fitting, 2 * self.num_tokens))
-        self.num_tokens = min(self.num_tokens, self._batch_size)
+        before = self._seconds.get(num_tokens, seconds)
+        self._seconds[num_tokens] = before + (seconds - before) * _NEWEST_SHARE
+        if num_tokens == self.num_tokens:
+            self._follow(self._seconds[num_tokens])
+
+    def _follow(self, seconds: float) -> None:
+        self._num_steps += 1
+        if self._num_steps % _FORGOTTEN_AFTER == 0:
+            for size in self._sizes[self._at + 1 :]:
+                self._seconds.pop(size, None)
+        limit = max(_STEP_SECONDS, _MOST_TIMES * self._seconds.get(self._sizes[0], 0.0))
+        if seconds > limit:
+            self._at = max(0, self._at - 1)
+        elif self._at + 1 < len(self._sizes):
+            larger = self._seconds.get(self._sizes[self._at + 1], seconds * _ROOM_TO_DOUBLE)
+            self._at += larger <= limit
