@@ -10,11 +10,9 @@ from sharpi.engine.model_part import Segment
 from sharpi.engine.page_table import PageTable
 from sharpi.engine.piece import Ending, Piece
 from sharpi.engine.prefix_cache import PrefixCache
+from sharpi.engine.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS
 
-# A template often writes the end of a prompt anew once it is history; what comes before stays.
-_REWRITTEN_TOKENS = 16
-_LONG_PROMPT = 256  # tokens that are worth a state of the recurrent layers, so as not to come again
-_SHARED_TOKENS = 64  # as many that two prompts begin with
+_SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Answer:
         """Its table; begins one with what others have left. Raises ContextFullError."""
         if self.table is None:
             self.table = table = PageTable(cache, self.tokens, max_pages)
-            self._marks = self._places_to_remember(table) if cache.keeps_states else []
+            self._marks = self._places_to_remember(table) if cache.states.are_needed else []
             if not self.is_prefilled:
                 timings = self.continuation.timings
                 timings.num_cached_tokens = table.length
@@ -77,8 +75,8 @@ class Answer:
         places = []
         if table.num_shared - table.length >= _SHARED_TOKENS:
             places.append(table.num_shared)
-        if self.num_pending >= _LONG_PROMPT:
-            places.append(len(self.tokens) - _REWRITTEN_TOKENS)
+        if self.num_pending >= LONG_PROMPT:
+            places.append(len(self.tokens) - REWRITTEN_TOKENS)
         return sorted(places)
 
     def next_count(self, budget: int) -> int:

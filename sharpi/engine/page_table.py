@@ -32,7 +32,7 @@ class PageTable:
         )
         prefix = cache.find(tokens[:-1])
         self.num_shared = prefix.length
-        self._begin(cache.cut_to_state(prefix, tokens) if cache.keeps_states else prefix)
+        self._begin(cache.cut_to_state(prefix, tokens) if cache.states.are_needed else prefix)
 
     @property
     def num_pages(self) -> int:
@@ -49,9 +49,9 @@ class PageTable:
             if self._share_last(prefix.last, prefix.length - self.length):
                 known, rest = prefix.last, prefix.length - self.length
                 self.length = prefix.length
-            elif self._cache.keeps_states:
+            elif self._cache.states.are_needed:
                 known = None  # the state is known only where the copied page would have ended
-        if self._cache.keeps_states:
+        if self._cache.states.are_needed:
             self._recall(known, rest)
 
     def _share_last(self, page: CachedPage, count: int) -> bool:
@@ -60,7 +60,7 @@ class PageTable:
             self._cache.hold(page)
             self._append(page)
             return True
-        if count < _WORTH_A_COPY and not self._cache.keeps_states:
+        if count < _WORTH_A_COPY and not self._cache.states.are_needed:
             return False
         self._cache.hold(page)
         copy = self._cache.grow(self._path[-1] if self._path else None)
@@ -73,7 +73,7 @@ class PageTable:
     def _recall(self, page: CachedPage | None, offset: int) -> None:
         try:
             found = page if self.length else None
-            self.state, is_known = self._cache.state_for(found, offset)
+            self.state, is_known = self._cache.states.take(found, offset)
         except ContextFullError:
             self._drop_from(0)
             raise
@@ -122,7 +122,7 @@ class PageTable:
     def remember(self) -> None:
         """Keeps what the recurrent layers carry now for others that begin the same."""
         if self.state is not None and self.length:
-            self._cache.remember(*self._last_place(), self.state)
+            self._cache.states.remember(*self._last_place(), self.state)
 
     @property
     def is_sound(self) -> bool:
@@ -133,11 +133,11 @@ class PageTable:
         """Gives everything back; what is computed stays in the prefix cache for a while."""
         if self.state is not None:
             if self._is_sound and self.length:
-                self._cache.hand_over(*self._last_place(), self.state)
+                self._cache.states.hand_over(*self._last_place(), self.state)
                 if self._origin is not None and self._origin != self._last_place():
-                    self._cache.supersede(*self._origin)
+                    self._cache.states.supersede(*self._origin)
             else:
-                self._cache.give_back_state(self.state)
+                self._cache.states.give_back(self.state)
             self.state = None
         self._drop_from(0)
         self.length = 0

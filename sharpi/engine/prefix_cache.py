@@ -1,18 +1,17 @@
 """The pages of the KV cache as a tree of prefixes: who shares which, and which go first.
 
 A page stays after its answer has ended, until another one needs room: the least recently used
-goes, from the ends of conversations on. So do the states of recurrent layers at some positions.
+goes, from the ends of conversations on.
 """
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from sharpi.engine.cached_page import CachedPage
+from sharpi.engine.kept_states import KeptStates
 from sharpi.engine.runner import Runner
-from sharpi.engine.state_pool import State
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 
 
@@ -25,21 +24,19 @@ class Prefix(NamedTuple):
 
 
 class PrefixCache:
-    """All pages and states of one runner, whether in use or kept; the engine's thread only."""
+    """All pages of one runner, whether in use or kept, and the `states` that belong to them.
+
+    For the engine's thread only.
+    """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._root = CachedPage(-1, None)
         self._clock = count(1)
         self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
-        self._states: OrderedDict[tuple[CachedPage, int], State] = OrderedDict()  # next to go first
+        self.states = KeptStates(runner)
         self.num_kept = 0
-        runner.pages.reclaim, runner.states.reclaim = self._evict, self._evict_state
-
-    @property
-    def keeps_states(self) -> bool:
-        """Whether the model has recurrent layers."""
-        return self._runner.states.num_states > 0
+        runner.pages.reclaim = self._evict
 
     @property
     def num_pages(self) -> int:
@@ -121,9 +118,7 @@ class PrefixCache:
             child.parent = other
         other.children += page.children
         page.children = []
-        for offset in list(page.states):
-            state = self._forget_state(page, offset)
-            self._keep_state(other, offset, state)
+        self.states.move(page, other)
         page.num_users = 0
         self.num_kept += 1
         self._remove(page)
@@ -163,61 +158,8 @@ class PrefixCache:
 
     def _remove(self, page: CachedPage) -> None:
         assert page.parent is not None
-        for offset in list(page.states):
-            self._runner.states.give_back(self._forget_state(page, offset))
+        self.states.drop(page)
         page.parent.children.remove(page)
         page.parent = None
         self._runner.pages.give_back([page.page])
         self.num_kept -= 1
-
-    def _evict_state(self) -> bool:
-        """Lets the least recently used state go; False where there is none."""
-        if self._states:
-            self._runner.states.give_back(self._forget_state(*next(iter(self._states))))
-            return True
-        return False
-
-    def give_back_state(self, state: State) -> None:
-        """Returns what `state_for` gave."""
-        self._runner.states.give_back(state)
-
-    def remember(self, page: CachedPage, offset: int, state: State) -> None:
-        """Keeps a copy of the state after `offset` tokens of a page, if there is room."""
-        has_room = self._runner.states.num_free or self._states
-        if offset not in page.states and has_room:
-            kept = self._runner.states.take()
-            self._runner.copy_state(state, kept)
-            self._keep_state(page, offset, kept)
-
-    def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
-        """Keeps the state itself, which nobody goes on with."""
-        self._keep_state(page, offset, state)
-
-    def supersede(self, page: CachedPage, offset: int) -> None:
-        """A conversation has gone on from there, to where its state is known, too."""
-        if (page, offset) in self._states:
-            self._states.move_to_end((page, offset), last=False)
-
-    def state_for(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
-        """A state to go on with after `offset` tokens of a page, and whether it is that.
-
-        Raises ContextFullError when all are in use.
-        """
-        if page is None:
-            return self._runner.states.take(), False
-        place = page, offset
-        self._states.move_to_end(place)
-        state = self._runner.states.take()
-        if place not in self._states:
-            return state, False
-        self._runner.copy_state(self._states[place], state)
-        return state, True
-
-    def _keep_state(self, page: CachedPage, offset: int, state: State) -> None:
-        if offset in page.states:
-            self._runner.states.give_back(self._forget_state(page, offset))
-        page.states[offset] = self._states[page, offset] = state
-
-    def _forget_state(self, page: CachedPage, offset: int) -> State:
-        del page.states[offset]
-        return self._states.pop((page, offset))

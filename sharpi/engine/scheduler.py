@@ -5,7 +5,6 @@ not yet. Greedy text does not depend on the company: on the CPU a token's bits d
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -20,10 +19,10 @@ from sharpi.engine.continuation import Continuation
 from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted
 from sharpi.engine.inbox import Inbox
+from sharpi.engine.lineup import Lineup
 from sharpi.engine.piece import Ending, FinishReason, Piece
 from sharpi.engine.prefix_cache import PrefixCache
-from sharpi.errors import ContextFullError, UsageError
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.errors import UsageError
 
 Share = tuple[Answer, int]  # tokens of a step
 
@@ -42,12 +41,11 @@ class Scheduler:
             raise UsageError(f"this engine computes 1 to {most} sequences at once")
         engine.runner.prepare()
         self._engine, self._runner = engine, engine.runner
-        self._max_parallel = max_parallel
         self._cache = PrefixCache(engine.runner)
         self._pace = ChunkPace(engine.runner.batch_size)
         self._inbox = Inbox()
-        self._waiting: deque[Answer] = deque()
-        self._running: list[Answer] = []  # oldest first
+        pages = engine.runner.settings.pages_per_sequence
+        self._lineup = Lineup(self._cache, max_parallel, pages)
         self._suspects: dict[Answer, int] = {}
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
@@ -81,12 +79,12 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Answers that have not begun, or lost their pages."""
-        return len(self._waiting) + len(self._inbox)
+        return len(self._lineup.waiting) + len(self._inbox)
 
     @property
     def num_running(self) -> int:
         """Answers that have their share of steps."""
-        return len(self._running)
+        return len(self._lineup.running)
 
     @property
     def num_pages(self) -> int:
@@ -115,7 +113,7 @@ class Scheduler:
         """One step of all that can go on; False when there was nothing to do."""
         num_before = self.num_waiting + self.num_running
         self._take_in()
-        self._admit()
+        self._lineup.admit()
         shares = self._shares()
         if shares:
             self._run(shares)
@@ -123,33 +121,16 @@ class Scheduler:
 
     def _take_in(self) -> None:
         answers, cancelled = self._inbox.empty()
-        self._waiting += answers
+        self._lineup.add(answers)
         if cancelled:
-            for answer in [*self._waiting, *self._running]:
+            for answer in self._lineup:
                 if answer.ticket in cancelled:
                     self._end(answer, "cancelled")
 
-    def _admit(self) -> None:
-        while self._waiting and self.num_running < self._max_parallel:
-            if self._running and not self._fits(self._waiting[0]):
-                return
-            self._running.append(self._waiting.popleft())
-            self._running.sort(key=lambda answer: answer.ticket.number)
-
-    def _fits(self, answer: Answer) -> bool:
-        """Whether the tokens so far of all that run and of one more have pages."""
-        promised = sum(self._pages_to_come(each) for each in self._running)
-        shared = sum(page.num_users > 0 for page in self._cache.find(answer.tokens[:-1]).whole)
-        return promised + self._pages_to_come(answer) - shared <= self._cache.num_available
-
-    def _pages_to_come(self, answer: Answer) -> int:
-        has = answer.table.num_pages if answer.table else 0
-        return max(0, len(answer.tokens) // PAGE_POSITIONS + 1 - has)
-
     def _shares(self) -> list[Share]:
         """Who computes how much; those that decode first, then prompts as far as there is room."""
-        suspects = [answer for answer in self._suspects if answer in self._running]
-        answers = suspects[:1] or list(self._running)
+        suspects = [answer for answer in self._suspects if answer in self._lineup.running]
+        answers = suspects[:1] or list(self._lineup.running)
         num_decoding = sum(answer.is_decoding for answer in answers)
         budget = self._runner.batch_size - num_decoding
         if num_decoding:
@@ -164,27 +145,14 @@ class Scheduler:
         return shares
 
     def _share(self, answer: Answer, budget: int) -> int:
-        """Tokens that an answer may compute now, with pages for them."""
-        if not budget or answer not in self._running:
+        """Tokens that an answer may compute now; one that cannot have any ends."""
+        if not budget or answer not in self._lineup.running:
             return 0
         try:
-            table = answer.open(self._cache, self._runner.settings.pages_per_sequence)
-            count = answer.next_count(budget)
-            while not table.reserve(count):
-                if self._running[0] is self._running[-1]:
-                    raise ContextFullError("all KV pages are in use by other sequences; raise -c")
-                self._preempt(self._running[-1])
-                if answer not in self._running:
-                    return 0
+            return self._lineup.share(answer, budget)
         except Exception as error:
             self._end(answer, "error", error)
             return 0
-        return count
-
-    def _preempt(self, answer: Answer) -> None:
-        answer.release()
-        self._running.remove(answer)
-        self._waiting.appendleft(answer)
 
     def _run(self, shares: list[Share]) -> None:
         segments = [answer.segment(count) for answer, count in shares]
@@ -253,11 +221,7 @@ class Scheduler:
 
     def _end(self, answer: Answer, reason: FinishReason, error: Exception | None = None) -> None:
         """The last that is heard of an answer; what `on_end` raises is nobody's."""
-        answer.release()
-        if answer in self._running:
-            self._running.remove(answer)
-        else:
-            self._waiting.remove(answer)
+        self._lineup.remove(answer)
         self._suspects.pop(answer, None)
         answer.continuation.finish_reason = reason
         with suppress(Exception):

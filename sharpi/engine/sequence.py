@@ -6,14 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.runner import Runner
-from sharpi.engine.sequence_state import SequenceState
+from sharpi.engine.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS, SequenceState
 from sharpi.errors import ContextFullError
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 
 _NO_OUTPUTS = np.zeros(0, np.int32)
-# A template often writes the end of a prompt anew once it is history; what comes before stays.
-_REWRITTEN_TOKENS = 16
-_LONG_PROMPT = 256  # tokens that are worth a pass more, so as never to be computed twice
 
 
 class Sequence:
@@ -71,10 +68,10 @@ class Sequence:
         self._reserve(len(ids))
         self._catch_up()
         self.remember()
-        if not self._state.is_empty and len(ids) >= _LONG_PROMPT:
-            self.extend(ids[:-_REWRITTEN_TOKENS])
+        if not self._state.is_empty and len(ids) >= LONG_PROMPT:
+            self.extend(ids[:-REWRITTEN_TOKENS])
             self.remember()
-            ids = ids[-_REWRITTEN_TOKENS:]
+            ids = ids[-REWRITTEN_TOKENS:]
         return self.extend(ids)
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
@@ -84,7 +81,7 @@ class Sequence:
         """
         self._reserve(len(ids))
         self._catch_up()
-        batch = self._runner.batch_size
+        batch = self._runner.prompt_batch
         for start in range(0, len(ids), batch):
             part = ids[start : start + batch]
             last = start + batch >= len(ids)
@@ -118,8 +115,8 @@ class Sequence:
         ready = self._state.rewind(len(self.tokens))
         missing = self.tokens[ready:]
         del self.tokens[ready:]
-        for start in range(0, len(missing), self._runner.batch_size):
-            self._forward(missing[start : start + self._runner.batch_size], _NO_OUTPUTS)
+        for start in range(0, len(missing), self._runner.prompt_batch):
+            self._forward(missing[start : start + self._runner.prompt_batch], _NO_OUTPUTS)
 
     def _forward(self, ids: Ids[int], outputs: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         array = np.asarray(ids, np.int32)

@@ -2,6 +2,10 @@
 
 from sharpi.engine.state_pool import State, StatePool
 
+# A template often writes the end of a prompt anew once it is history; what comes before stays.
+REWRITTEN_TOKENS = 16
+LONG_PROMPT = 256  # tokens that are worth a pass and a snapshot, so as never to be computed twice
+
 
 class SequenceState:
     """One state that goes with the tokens, and snapshots; none in a model without such layers.
