@@ -5,11 +5,12 @@ import time
 import numpy as np
 
 from sharpi.device.device import Device
+from sharpi.engine.card_prompts import CardPrompts
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.card_tier import CardTier
 from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.kept_routes import KeptRoutes
-from sharpi.engine.model_part import Segment, StepOfPart, Values
+from sharpi.engine.model_part import Segment, StepOfPart, StepRoutes, Values, batches
 from sharpi.engine.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -20,14 +21,16 @@ from sharpi.ops.cuda.card_states import CardStates
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.prompt_program import PromptProgram
 from sharpi.ops.cuda.recorder import CardRecorder
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
-from sharpi.ops.cuda.values import Value
+from sharpi.ops.cuda.values import MissMode, Value
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import IntArray, ProgramLimits
 from sharpi.ops.state_layout import num_states
+from sharpi.tiers.prompt_stash import NO_STASH
 
 
 class CardPart(RecordedPart[CardProgram]):
@@ -68,26 +71,45 @@ class CardPart(RecordedPart[CardProgram]):
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
         self._states = CardStates(device, shapes_of_states, num_states(settings.num_parallel))
         self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
-        self._kept: KeptRoutes | None = None
+        self._kept: StepRoutes | None = None
+        plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
+        self._prompts = CardPrompts(plan, settings.batch_size)
+        if self.card_tier is not None:
+            self.card_tier.passes = self._prompts.counts
+
+    @property
+    def max_tokens(self) -> int:
+        self._program(self._settings.num_parallel)
+        return self._prompts.max_tokens
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         """Segments one after the other: the kernels read the page table of one sequence."""
         program = self._latest = self._program(max_outputs)
-        if len(step.segments) == 1:
-            self._kept = None
-            return self._run(program, step.segments[0], step.incoming, step.wants_largest)
-        self._kept = KeptRoutes(trims=self._trims)
+        prompt = self._prompts.takes(step.num_tokens) if len(step.segments) == 1 else None
+        if len(step.segments) == 1 and (prompt or step.num_tokens <= self._settings.batch_size):
+            self._kept = prompt
+            return self._run(program, step.segments[0], step.incoming, step.wants_largest, prompt)
+        return self._in_turn(program, step)
+
+    def _in_turn(self, program: CardProgram, step: StepOfPart) -> Values:
+        self._kept = kept = KeptRoutes(trims=self._trims)
         logits, first = [], 0
         for segment in step.segments:
-            end = first + len(segment.ids)
-            incoming = None if step.incoming is None else step.incoming[first:end]
-            logits.append(self._run(program, segment, incoming))
-            self._kept.add(segment, program)
-            first = end
+            for own, batch in batches(segment, self._settings.batch_size):
+                rows = slice(first + own.start, first + own.stop)
+                incoming = None if step.incoming is None else step.incoming[rows]
+                logits.append(self._run(program, batch, incoming))
+                kept.add(batch, program)
+            first += len(segment.ids)
         return np.concatenate(logits)
 
     def _run(
-        self, program: CardProgram, segment: Segment, incoming: Values | None, largest: bool = False
+        self,
+        program: CardProgram,
+        segment: Segment,
+        incoming: Values | None,
+        largest: bool = False,
+        prompt: PromptProgram | None = None,
     ) -> Values:
         """One sequence's tokens; with slots, their misses are served in the way that is next."""
         start = time.perf_counter()
@@ -95,11 +117,15 @@ class CardPart(RecordedPart[CardProgram]):
             self.card_tier.begin_step(segment.position)
         if self._tier is not None:
             self._tier.begin_step((segment,), len(segment.ids))
-        values = program.run(
-            segment.ids, segment.position, segment.outputs, segment.pages, incoming,
-            state=segment.state or 0, largest=largest,
-            misses="stream" if self.card_tier is None else self.card_tier.mode,
-        )  # fmt: skip
+        misses: MissMode = "stream" if self.card_tier is None else self.card_tier.mode
+        tokens = segment.ids, segment.position, segment.outputs, segment.pages, incoming
+        if prompt is not None:
+            values = prompt.run(*tokens, state=segment.state or 0, misses=misses)
+        else:
+            guesses = self.card_tier is not None and self.card_tier.guesses
+            values = program.run(
+                *tokens, state=segment.state or 0, largest=largest, misses=misses, guesses=guesses
+            )
         seconds = time.perf_counter() - start
         if self._tier is not None:
             self._tier.end_step(len(segment.ids), seconds)
@@ -164,7 +190,10 @@ class CardPart(RecordedPart[CardProgram]):
         )
         x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
         layers = range(self._first_layer, self._config.num_layers)
-        return recorder.finish(model.logits(model.layers(x, layers)))
+        program = recorder.finish(model.logits(model.layers(x, layers)))
+        if max_outputs == self._settings.num_parallel:
+            self._prompts.prepare(program)
+        return program
 
     def _recorder(self, limits: ProgramLimits) -> CardRecorder:
         device, c = self._device, self._config

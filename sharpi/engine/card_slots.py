@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sharpi.config import ExpertConfig
-from sharpi.experts.policy_choice import ExpertShape, choose_policy
+from sharpi.experts.policy_choice import (
+    DEFAULT_PREDICTOR,
+    ExpertShape,
+    choose_policy,
+    choose_predictor,
+)
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
@@ -14,11 +19,14 @@ from sharpi.ops.cuda.slot_state import FirstSlots
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.cuda.values import MissMode
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
 
 @dataclass(frozen=True, slots=True)
 class CardSlots:
     """`modes`: how misses may be served, of which the quickest is found.
+
+    `stash`: for prompts. `guesses`: whether layers fetch experts for the next one, as long as that pays.
 
     `expert_bytes`: of an expert, by layer. `notes` say what was decided otherwise than asked.
     """
@@ -27,6 +35,8 @@ class CardSlots:
     policy: PolicySettings
     modes: tuple[MissMode, ...]
     expert_bytes: Mapping[int, int]
+    guesses: bool = False
+    stash: StashPlan = NO_STASH
     notes: tuple[str, ...] = ()
 
 
@@ -49,13 +59,17 @@ def card_slots(
     if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
         refuse(f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token")
     slots = tuple(layer.vram_slots if layer.index in partial else 0 for layer in plan.layers)
-    policy = choose_policy(asked, _shape(model, slots), profile)
+    shape = _shape(model, slots)
+    policy, predictor = choose_policy(asked, shape, profile), choose_predictor(asked, shape)
     if not is_reached:
         policy = _fixed(policy)
     kind, notes = policy.kind, tuple[str, ...]()
     if kind.loads_later:
         kind = PolicyKind.LEARNED_KEEP
         notes = ("on a card the learned policies load what was missed: learned-keep decides",)
+    guesses = predictor is not None and is_reached and plan.card_staging.num_early > 0
+    if guesses and predictor != DEFAULT_PREDICTOR:
+        notes = (*notes, f"on a card the {DEFAULT_PREDICTOR} predicts, not {predictor}")
     rules = PolicyRules(
         kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
     )
@@ -63,12 +77,13 @@ def card_slots(
         rules=rules,
         first={index: _first(policy, index, slots[index]) for index in partial},
         num_staging=plan.card_staging.num_missed,
-        num_early=plan.card_staging.num_early,
+        num_early=plan.card_staging.num_early if guesses else 0,
         num_streamed=plan.card_staging.num_streamed,
         is_reached=is_reached,
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in partial}
-    return CardSlots(settings, policy, _modes(asked, is_reached=is_reached), sizes, notes)
+    modes = _modes(asked, is_reached=is_reached)
+    return CardSlots(settings, policy, modes, sizes, guesses, plan.stash, notes)
 
 
 def _partial_layers(plan: TierPlan) -> tuple[int, ...]:

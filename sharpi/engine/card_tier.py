@@ -6,9 +6,12 @@ import numpy as np
 
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.miss_choice import MissChoice
-from sharpi.experts.expert_stats import ExpertStats, LayerStats
+from sharpi.engine.pass_counts import PassCounts
+from sharpi.experts.expert_stats import ExpertStats, LayerStats, PredictionStats
+from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
+from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.ops.cuda.partial_layers import PartialLayers
-from sharpi.ops.cuda.slot_state import SlotCounts, SlotStates
+from sharpi.ops.cuda.slot_state import SlotCounts, SlotStates, total_counts
 from sharpi.ops.cuda.values import MissMode
 
 
@@ -18,9 +21,11 @@ class CardTier:
     def __init__(self, slots: CardSlots, layers: PartialLayers) -> None:
         self._slots, self._layers = slots, layers
         self._choice = MissChoice(slots.modes)
+        self.trial = PredictionTrial() if slots.guesses else None
         self._num_accesses = 0
         self._is_pinned = not slots.policy.warm_pin
         self.notes: list[str] = []
+        self.passes = PassCounts()
 
     def prepare(self) -> None:
         """Takes the memory, and fills the slots with what they begin with."""
@@ -30,6 +35,20 @@ class CardTier:
     def mode(self) -> MissMode:
         """How the next token's misses are served."""
         return self._choice.mode
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the next token's layers fetch experts for the next one.
+
+        Not while ways of serving misses are compared: guesses are to be an improvement on the best.
+        """
+        return self.trial is not None and self._is_settled and self.trial.guesses_now
+
+    @property
+    def _is_settled(self) -> bool:
+        choice, num_modes = self._choice, len(self._slots.modes)
+        knows_all = num_modes == 1 or len(choice.seconds) == num_modes
+        return knows_all and choice.mode == choice.verdict
 
     def begin_step(self, position: int) -> None:
         """Before tokens from `position` on."""
@@ -43,7 +62,15 @@ class CardTier:
         if not self._is_pinned and self._num_accesses >= policy.warm_pin_after:
             self._layers.tables.pin_most_used(policy.warm_pin)
             self._is_pinned = True
-        if num_tokens == 1 and self._choice.record(seconds):
+        if num_tokens != 1:
+            return
+        if self.trial is not None and self._is_settled and self.trial.record(seconds):
+            state = "on again" if self.trial.is_on else "off"
+            self.notes.append(
+                f"prefetching of predicted experts switched {state}: tokens took"
+                f" {self.trial.ratio:.2f} times as long with it as without"
+            )
+        if self._choice.record(seconds):
             self.notes.append(f"missed experts: {self._choice.verdict} has become the quickest way")
 
     def residents(self) -> dict[int, tuple[int, ...]]:
@@ -62,7 +89,8 @@ class CardTier:
             experts_per_token=rules.experts_per_token,
             num_tokens=num_tokens,
             layers=tuple(self._layer(number, counts[number], states[number]) for number in counts),
-            notes=(*self._slots.notes, *self._miss_notes(counts), *self.notes),
+            prediction=self._prediction(counts),
+            notes=(*self._slots.notes, *self._miss_notes(counts), *self.passes.notes, *self.notes),
         )
 
     def _layer(self, number: int, counts: SlotCounts, states: SlotStates) -> LayerStats:
@@ -77,6 +105,25 @@ class CardTier:
             stall_seconds=0.0,
             uses=tuple(states.uses.tolist()),
             pinned=tuple(np.flatnonzero(states.pinned).tolist()),
+        )
+
+    def _prediction(self, counts: Mapping[int, SlotCounts]) -> PredictionStats | None:
+        if self.trial is None:
+            return None
+        sizes, total = self._slots.expert_bytes, total_counts(tuple(counts.values()))
+        return PredictionStats(
+            predictor=DEFAULT_PREDICTOR,
+            is_on=self.trial.is_on,
+            guessed=total.guesses,
+            used=total.guesses,
+            right=total.right_guesses,
+            prefetched=total.early_loads,
+            prefetch_used=total.early_hits,
+            late=0,
+            dropped=0,
+            failed=0,
+            bytes_moved=sum(each.early_loads * sizes[i] for i, each in counts.items()),
+            wasted_bytes=sum(each.early_wasted * sizes[i] for i, each in counts.items()),
         )
 
     def _miss_notes(self, counts: Mapping[int, SlotCounts]) -> list[str]:

@@ -60,6 +60,10 @@ class CpuPart(RecordedPart[Program]):
             self._state_addresses,
         )  # fmt: skip
 
+    @property
+    def max_tokens(self) -> int:
+        return self._settings.batch_size
+
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         program = self._latest = self._program(max_outputs)
         num_tokens = num_outputs = 0

@@ -1,5 +1,6 @@
 """Some of a model's layers on one processor; a step goes through the parts in turn."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -51,6 +52,21 @@ class StepOfPart(NamedTuple):
         return sum(len(segment.outputs) for segment in self.segments)
 
 
+def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
+    """A segment as several of so many tokens at most, and which of its tokens each has."""
+    for first in range(0, len(segment.ids), size):
+        rows = segment.outputs
+        own = slice(first, first + size)
+        yield (
+            own,
+            segment._replace(
+                ids=segment.ids[own],
+                position=segment.position + first,
+                outputs=rows[(rows >= own.start) & (rows < own.stop)] - np.int32(first),
+            ),
+        )
+
+
 class StepRoutes(Protocol):
     """What a step leaves behind for statistics and traces, until the next."""
 
@@ -68,6 +84,10 @@ class ModelPart(StepRoutes, Protocol):
 
     What `run` returns may be a view that the next call overwrites.
     """
+
+    @property
+    def max_tokens(self) -> int:
+        """Of one pass; a part that takes more of them takes one segment of wanted last outputs."""
 
     @property
     def card_tier(self) -> "CardTier | None":

@@ -6,7 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.expert_records import ExpertRecords
-from sharpi.engine.model_part import ModelPart, Segment, StepOfPart, Values
+from sharpi.engine.kept_routes import KeptRoutes
+from sharpi.engine.model_part import (
+    ModelPart,
+    Segment,
+    StepOfPart,
+    StepRoutes,
+    Values,
+    batches,
+)
 from sharpi.engine.page_pool import PagePool
 from sharpi.engine.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
@@ -32,6 +40,7 @@ class Runner:
     ) -> None:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
+        self._kept: dict[ModelPart, StepRoutes] = {}
         self.pages = PagePool(settings.num_pages)
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count, self.copy_state)
@@ -45,6 +54,11 @@ class Runner:
     def batch_size(self) -> int:
         """Tokens of one pass at most."""
         return self.settings.batch_size
+
+    @property
+    def prompt_batch(self) -> int:
+        """Tokens of one sequence that one step takes at most, where outputs of the last suffice."""
+        return max(self.batch_size, self.parts[-1].max_tokens)
 
     @property
     def scoring_batch(self) -> int:
@@ -62,6 +76,7 @@ class Runner:
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs` of one sequence's next tokens.
 
+        At most `batch_size` of them, or `prompt_batch` where no outputs but the last are wanted.
         `ids` (tokens,) at positions from `position` on; `pages` (pages,) covers them; `state`: of
         the recurrent layers, after the tokens before. The result is a view that the next call
         overwrites. Raises ModelFileError where an expert could not be read; the tokens are not in
@@ -95,12 +110,25 @@ class Runner:
     def _forward(self, step: StepOfPart) -> Values:
         usual = self.settings.num_parallel
         max_outputs = usual if step.num_outputs <= usual else self.scoring_batch
+        self._kept = {}
         for part in self.parts:
-            step = step._replace(incoming=part.run(step, max_outputs))
+            step = step._replace(incoming=self._pass(part, step, max_outputs))
         if self._records is not None:
             self._records.step(step.segments, self)
         assert step.incoming is not None
         return step.incoming
+
+    def _pass(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
+        """Through one part, which may have to have more than one pass for a long prompt."""
+        if step.num_tokens <= part.max_tokens:
+            return part.run(step, max_outputs)
+        kept = self._kept[part] = KeptRoutes(trims=False)
+        (segment,) = step.segments
+        values = []
+        for _, batch in batches(segment, part.max_tokens):
+            values.append(part.run(StepOfPart((batch,)), max_outputs).copy())
+            kept.add(batch, part)
+        return np.concatenate(values)
 
     @property
     def routes(self) -> list[IntArray]:
@@ -109,12 +137,14 @@ class Runner:
         The last layer works for the wanted outputs only and has a row for each. What is beyond
         the step's rows is of earlier steps.
         """
-        return [routes for part in self.parts for routes in part.routes]
+        return [routes for part in self.parts for routes in self._kept.get(part, part).routes]
 
     @property
     def router_logits(self) -> list[Values]:
         """The last step's logits of each router, where they are kept."""
-        return [logits for part in self.parts for logits in part.router_logits]
+        return [
+            logits for part in self.parts for logits in self._kept.get(part, part).router_logits
+        ]
 
     def copy_page(self, source: int, target: int) -> None:
         """Makes a page of the KV cache what another is."""

@@ -12,7 +12,10 @@ ALIGNMENT = 64
 
 @dataclass(slots=True)
 class Buffer:
-    """A value of the recording: `num_bytes` needed from operation `first` to operation `last`."""
+    """A value of the recording: `num_bytes` needed from operation `first` to operation `last`.
+
+    `row_bytes`: of each of its rows, one after the other; 0 where it has none.
+    """
 
     num_bytes: int
     width: int
@@ -21,6 +24,7 @@ class Buffer:
     last: int
     kept: bool = False
     offset: int = -1
+    row_bytes: int = 0
 
 
 def place(buffers: list[Buffer]) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import NO_STAGING, CardStaging, card_staging, card_staging_bytes
@@ -16,7 +17,7 @@ RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, alloca
 class CardPlan:
     """`layers`: indices of those on the card; `slots`: experts of each that have room there.
 
-    `staging`: room for others, where not all have.
+    `staging`: room for others, where not all have, and `stash` for prompts that these pass by.
     """
 
     layers: frozenset[int]
@@ -25,6 +26,7 @@ class CardPlan:
     ledger: Ledger
     notes: tuple[str, ...] = ()
     staging: CardStaging = NO_STAGING
+    stash: StashPlan = NO_STASH
 
     def takes_experts(self, index: int) -> bool:
         """Whether the layer's experts may have slots on the card."""
@@ -60,9 +62,9 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     kv_bytes = sum(kv[i] for i in fitting)
     ledger.take(Purpose.KV, kv_bytes, f"{request.context_size} positions beside their layers")
     has_slots = len(fitting) == wanted or _goes_whole(request)
-    slots, staging = _take_slots(model, request, fitting if has_slots else [], ledger)
+    slots, staging, stash = _take_slots(model, request, fitting if has_slots else [], ledger)
     notes = _left_out_notes(wanted, len(fitting))
-    return CardPlan(frozenset(fitting), slots, True, ledger, notes, staging)
+    return CardPlan(frozenset(fitting), slots, True, ledger, notes, staging, stash)
 
 
 def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
@@ -106,23 +108,27 @@ def _experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
 
 def _take_slots(
     model: ModelFacts, request: TierRequest, layers: list[int], ledger: Ledger
-) -> tuple[dict[int, int], CardStaging]:
-    """Slots by layer; where they are fewer than experts, there is staging beside them."""
+) -> tuple[dict[int, int], CardStaging, StashPlan]:
+    """Slots by layer; where they are fewer than experts, there are staging and a stash, too."""
     first = len(model.layers) if request.cpu_moe else request.num_cpu_moe
     moe = {i: model.layers[i] for i in layers if i >= first and model.layers[i].num_experts}
-    slots, staging = grant_slots(moe, ledger.left, request.moe_slots), NO_STAGING
+    slots = grant_slots(moe, ledger.left, request.moe_slots)
+    staging, stash = NO_STAGING, NO_STASH
     if any(count < moe[i].num_experts for i, count in slots.items()):
         staging = card_staging(model, moe.values(), ledger.left)
-        room = ledger.left - card_staging_bytes(staging, moe.values())
+        if staging.num_streamed:
+            stash = prompt_stash(model, request, ledger.left)
+        room = ledger.left - card_staging_bytes(staging, moe.values()) - stash.card_bytes
         slots = grant_slots(moe, room, request.moe_slots)
     num_bytes = sum(moe[i].slot_bytes * count for i, count in slots.items())
     if not num_bytes:
-        return slots, NO_STAGING
+        return slots, NO_STAGING, NO_STASH
     if staging.num_experts:
         size = card_staging_bytes(staging, moe.values())
         ledger.take(Purpose.STAGING, size, staging.reason)
+    ledger.take(Purpose.STASH, stash.card_bytes, stash.reason)
     ledger.take(Purpose.SLOTS, num_bytes, "what trunk and KV cache leave, shared by the layers")
-    return slots, staging
+    return slots, staging, stash
 
 
 def _left_out_notes(wanted: int, on_card: int) -> tuple[str, ...]:

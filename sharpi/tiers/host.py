@@ -1,7 +1,7 @@
 """What stays in RAM: everything if it fits, else the trunk, and slots for experts on disk."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card import CardPlan
@@ -37,6 +37,7 @@ def plan_host(
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in card.layers]
     ledger.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
+    ledger.take(Purpose.STASH, card.stash.host_bytes, f"{card.stash.reason}: page-locked")
     layers = {
         i: layer
         for i, layer in enumerate(model.layers)
@@ -45,7 +46,7 @@ def plan_host(
     size = sum(layer.experts_bytes for layer in layers.values())
     least = staging_bytes(model, layers.values())
     if size <= max(ledger.left, least) and not _asks_for_slots(request, card):
-        ledger.take(Purpose.EXPERTS, size, _experts_reason(card, layers))
+        ledger.take(Purpose.EXPERTS, size, _experts_reason(request, card, layers))
         return HostPlan(Tier.RAM, {}, 0, ledger)
     return _with_slots(model, request, card, layers, ledger)
 
@@ -60,10 +61,10 @@ def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
     return positions
 
 
-def _experts_reason(card: CardPlan, layers: Iterable[int]) -> str:
-    if card.layers.isdisjoint(layers):
+def _experts_reason(request: TierRequest, card: CardPlan, layers: Iterable[int]) -> str:
+    if all(request.keeps_off_card(index) for index in card.layers.intersection(layers)):
         return "all fit: read where the file is mapped, no copy"
-    return "all fit: those that VRAM does not hold are page-locked, for the card to read in place"
+    return "all fit: those of layers with slots are page-locked, so that the card reads them too"
 
 
 def _take_trunk(model: ModelFacts, card: CardPlan, ledger: Ledger) -> None:
@@ -94,9 +95,11 @@ def _with_slots(
         return HostPlan(Tier.RAM, {}, 0, ledger)
     ledger.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
     limit = request.moe_slots if _asks_for_slots(request, card) else None
-    slots = grant_slots(layers, ledger.left, limit)
+    elsewhere = {
+        i: replace(layer, num_experts=layer.num_experts - card.slots.get(i, 0))
+        for i, layer in layers.items()
+    }
+    slots = grant_slots(elsewhere, ledger.left, limit)
     num_bytes = sum(layers[i].slot_bytes * count for i, count in slots.items())
-    ledger.take(
-        Purpose.SLOTS, num_bytes, "experts read from disk stay here, the same number a layer"
-    )
+    ledger.take(Purpose.SLOTS, num_bytes, "experts read from disk stay here, shared by the layers")
     return HostPlan(Tier.DISK, slots, num_staging(model), ledger)

@@ -24,14 +24,16 @@ def plan_notes(
     if request.ram is not None and request.ram > hardware.free_ram:
         yield f"only {format_bytes(hardware.free_ram)} of RAM are free now"
     if host.home is Tier.DISK:
-        yield from _groups(model.num_experts_per_token, host.slots.values())
+        yield from _groups(model.num_experts_per_token, layers)
     if request.moe_slots is not None:
         yield from _fewer_than_asked(request.moe_slots, layers)
 
 
-def _groups(num_used: int, slots: Iterable[int]) -> Iterator[str]:
+def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
+    """Of experts that a card has in its slots, none is asked for in RAM."""
+    slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
     fewest = min(slots, default=num_used)
-    if fewest < num_used:
+    if slots:
         counted = "slot is" if fewest == 1 else "slots are"
         yield f"{fewest} {counted} fewer than a token's {num_used} experts: works in groups"
 

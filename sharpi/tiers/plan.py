@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from sharpi.errors import UsageError
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.staging import NO_STAGING, CardStaging
 from sharpi.units import format_bytes
 
@@ -26,6 +27,7 @@ class Purpose(StrEnum):
     EXPERTS = "experts"
     SLOTS = "slots"
     STAGING = "staging"
+    STASH = "stash"
     RESERVE = "reserve"
 
 
@@ -54,7 +56,7 @@ class LayerPlan:
     """One layer: `trunk` is the tier it computes in, `experts` the home of its routed experts.
 
     `expert_bytes` is None where unknown. Slots are counts of experts, `slot_bytes` that of one.
-    Experts that are mapped in RAM, or that all have a slot in VRAM, need no slots in RAM.
+    Experts that are mapped in RAM, or that have a slot in VRAM, need no slots in RAM.
     """
 
     index: int
@@ -76,7 +78,13 @@ class LayerPlan:
         """Experts that are in RAM or VRAM once the slots are full."""
         if self.experts is not Tier.DISK:
             return self.num_experts
-        return max(self.vram_slots, self.ram_slots)
+        return min(self.num_experts, self.vram_slots + self.ram_slots)
+
+    def lacks_ram_slots(self, num_used: int) -> bool:
+        """Whether a token may need more experts at once than the slots in RAM hold."""
+        if self.experts is not Tier.DISK:
+            return False
+        return self.ram_slots < min(num_used, self.num_experts - self.vram_slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ class TierPlan:
 
     `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
     buffers of the largest expert that reads land in, 0 without slots in RAM. `card_staging`: the
-    same of a card whose slots are fewer than its layers' experts.
+    same of a card whose slots are fewer than its layers' experts; `stash`: what prompts have there.
     """
 
     context_size: int
@@ -114,6 +122,7 @@ class TierPlan:
     speed: Speed
     notes: tuple[str, ...]
     card_staging: CardStaging = NO_STAGING
+    stash: StashPlan = NO_STASH
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Bytes of one tier, of one purpose or of all."""

@@ -28,7 +28,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     host = plan_host(model, request, card, budget, kv, scratch)
     if request.card_kv is not None:
         kv = [request.card_kv[i] if i in card.layers else size for i, size in enumerate(kv)]
-    layers = tuple(_layer(model, i, kv[i], card, host) for i in range(len(model.layers)))
+    layers = tuple(_layer(model, request, i, kv[i], card, host) for i in range(len(model.layers)))
     return TierPlan(
         context_size=request.context_size,
         ram_budget=budget,
@@ -38,9 +38,10 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         num_staging=host.num_staging,
         lines=(*card.ledger.lines, *host.ledger.lines, *_disk_lines(layers)),
         layers=layers,
-        speed=expected_speed(model, layers, card.has_output, hardware.rates),
+        speed=expected_speed(model, request, layers, card.has_output, hardware.rates),
         notes=(*card.notes, *plan_notes(model, hardware, request, host, layers)),
         card_staging=card.staging,
+        stash=card.stash,
     )
 
 
@@ -62,7 +63,12 @@ def _scratch(model: ModelFacts, request: TierRequest) -> int:
 
 
 def _layer(
-    model: ModelFacts, index: int, kv_bytes: int, card: CardPlan, host: HostPlan
+    model: ModelFacts,
+    request: TierRequest,
+    index: int,
+    kv_bytes: int,
+    card: CardPlan,
+    host: HostPlan,
 ) -> LayerPlan:
     layer = model.layers[index]
     recommended = recommended_slots(layer, model)
@@ -87,6 +93,7 @@ def _layer(
             vram_slots=vram_slots,
             ram_slots=ram_slots,
             num_used=model.num_experts_per_token,
+            is_kept_off=index in card.layers and request.keeps_off_card(index),
         ),
     )
 

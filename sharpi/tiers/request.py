@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sharpi.config import RunConfig
+from sharpi.config import Miss, RunConfig
 from sharpi.hardware import HardwareInfo
 from sharpi.ops.program import Rounding
 from sharpi.ops.state_layout import MAX_STATES, num_states
@@ -15,9 +15,11 @@ class TierRequest:
     `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no card is used.
     `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
     has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
-    all do. `card_scratch` and `card_kv`: the card's buffers and each layer's KV cache there, where
+    all do. `miss`: how those that a card has not are served. `card_scratch` and `card_kv`: the card's buffers and each layer's KV cache there, where
     somebody counted them. `num_kv_pages`: pages of the KV cache, those of one context where nobody
-    says. `num_states`: copies of what recurrent layers carry.
+    says. `num_states`: copies of what recurrent layers carry. `stash_page_tokens`: of pages for
+    what long prompts carry from layer to layer, 0 for none; so many times what they need is on the
+    card, and in RAM.
     """
 
     context_size: int
@@ -31,10 +33,18 @@ class TierRequest:
     moe_slots: int | None = None
     cpu_moe: bool = False
     num_cpu_moe: int = 0
+    miss: Miss = "auto"
     card_scratch: int | None = None
     card_kv: tuple[int, ...] | None = None
     num_kv_pages: int | None = None
     num_states: int = MAX_STATES
+    stash_page_tokens: int = 0
+    stash_gpu_factor: float = 1.0
+    stash_cpu_factor: float = 0.0
+
+    def keeps_off_card(self, index: int) -> bool:
+        """Whether the CPU is to compute all experts of a layer."""
+        return self.cpu_moe or index < self.num_cpu_moe
 
 
 def tier_request(
@@ -53,6 +63,7 @@ def tier_request(
     `num_threads` counts the pool's, `num_outputs` the tokens of a pass whose logits are wanted,
     `num_kv_pages` those of all sequences.
     """
+    experts = config.experts
     return TierRequest(
         context_size=context_size,
         batch_size=batch_size,
@@ -65,8 +76,12 @@ def tier_request(
         moe_slots=config.moe_slots,
         cpu_moe=config.cpu_moe,
         num_cpu_moe=config.num_cpu_moe,
+        miss=config.experts.miss,
         num_kv_pages=num_kv_pages,
         num_states=num_states(config.num_parallel),
+        stash_page_tokens=experts.stash_page_tokens if experts.paged_stash else 0,
+        stash_gpu_factor=experts.stash_gpu_factor if experts.paged_stash else 1.0,
+        stash_cpu_factor=experts.stash_cpu_factor if experts.paged_stash else 0.0,
     )
 
 

@@ -1,53 +1,85 @@
 """Decode speed that the bandwidths allow: bytes of a token over the rate of where they lie.
 
-Nothing is taken to overlap and no other cost is counted. A slot is taken to be hit as often as
-residency says: routes of real text repeat, so caches do better.
+Within a layer on a card, hits and misses are served at the same time; nothing else is taken to
+overlap, and no other cost is counted. A slot is taken to be hit as often as residency says: routes
+of real text repeat, so caches do better.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from sharpi.hardware import Rates
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import LayerPlan, Speed, Tier
+from sharpi.tiers.request import TierRequest
 
 VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus"
 # A desktop card, two channels of DDR4, an SSD and sixteen lanes of PCIe 3: bytes a second.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
+_WAYS = {BUS: "crosses the bus", RAM_READ: "is computed by the CPU"}
 
 
 def expected_speed(
-    model: ModelFacts, layers: Iterable[LayerPlan], output_on_card: bool, rates: Rates
+    model: ModelFacts,
+    request: TierRequest,
+    layers: Iterable[LayerPlan],
+    output_on_card: bool,
+    rates: Rates,
 ) -> Speed:
     """The speed at a short context; sources of no bytes are left out."""
-    layers = tuple(layers)
-    speeds = _speeds(rates)
-    missed = BUS if speeds[BUS] > speeds[RAM_READ] else RAM_READ
-    counts = dict.fromkeys(_USUAL, 0.0)
-    counts[VRAM_READ if output_on_card else RAM_READ] += model.output_bytes
+    layers, speeds = tuple(layers), _speeds(rates)
+    output = VRAM_READ if output_on_card else RAM_READ
+    reads = [{output: float(model.output_bytes)}]
     for layer in layers:
-        for source, count in _layer_bytes(layer, model.num_experts_per_token, missed):
-            counts[source] += count
-    counts = {source: count for source, count in counts.items() if count}
-    seconds = {source: count / speeds[source] for source, count in counts.items()}
+        way = _way_of_misses(layer, request, speeds)
+        reads += _layer_reads(layer, model.num_experts_per_token, way)
+    total: dict[str, float] = defaultdict(float)
+    for read in reads:
+        for source, count in read.items():
+            total[source] += count
+    seconds = sum(max(count / speeds[source] for source, count in r.items()) for r in reads)
+    counts = {source: total[source] for source in _USUAL if total[source]}
     return Speed(
-        tokens_per_second=1 / max(sum(seconds.values()), 1e-9),
-        bound=max(seconds, key=seconds.__getitem__, default=RAM_READ),
+        tokens_per_second=1 / max(seconds, 1e-9),
+        bound=max(counts, key=lambda source: counts[source] / speeds[source], default=RAM_READ),
         bytes_per_token={source: round(count) for source, count in counts.items()},
         hit_rate=_hit_rate(layers),
-        assumptions=tuple(_assumptions(counts, rates)),
+        assumptions=tuple(_assumptions(counts, rates, _ways(layers, request, speeds))),
     )
 
 
-def _layer_bytes(layer: LayerPlan, num_used: int, missed: str) -> Iterable[tuple[str, float]]:
-    """What one token reads of a layer. An expert from disk is read from RAM afterwards."""
-    yield (VRAM_READ if layer.trunk is Tier.VRAM else RAM_READ), layer.trunk_bytes
+def _layer_reads(layer: LayerPlan, num_used: int, way: str) -> Iterator[dict[str, float]]:
+    """What one token reads of a layer, one after the other; of each, bytes at the same time.
+
+    `way`: how misses are served. An expert from disk is read from RAM afterwards.
+    """
+    yield {(VRAM_READ if layer.trunk is Tier.VRAM else RAM_READ): layer.trunk_bytes}
     if not layer.num_experts:
         return
     chosen = num_used * (layer.expert_bytes or 0)
-    on_card = layer.vram_slots / layer.num_experts
-    yield VRAM_READ, chosen * on_card
-    yield (missed if layer.trunk is Tier.VRAM else RAM_READ), chosen * (1 - on_card)
-    yield DISK_READ, chosen * (1 - layer.num_resident / layer.num_experts)
+    on_card = chosen * layer.vram_slots / layer.num_experts
+    yield {VRAM_READ: on_card, way: chosen - on_card}
+    yield {DISK_READ: chosen * (1 - layer.num_resident / layer.num_experts)}
+
+
+def _way_of_misses(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
+    """From disk, experts come through slots in RAM, which the card does not read."""
+    is_reached = layer.trunk is Tier.VRAM and layer.experts is not Tier.DISK
+    if not is_reached or request.keeps_off_card(layer.index) or request.miss == "cpu":
+        return RAM_READ
+    return BUS if request.miss != "auto" or speeds[BUS] > speeds[RAM_READ] else RAM_READ
+
+
+def _ways(
+    layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
+) -> Iterator[str]:
+    """How the misses of a card's slots are taken to be served, each way once."""
+    ways = {
+        _way_of_misses(layer, request, speeds)
+        for layer in layers
+        if layer.trunk is Tier.VRAM and layer.vram_slots < layer.num_experts
+    }
+    yield from (f"what the card has not {_WAYS[way]}" for way in sorted(ways))
 
 
 def _hit_rate(layers: Iterable[LayerPlan]) -> float:
@@ -74,9 +106,10 @@ def _measured(rates: Rates) -> dict[str, float | None]:
     }
 
 
-def _assumptions(counts: Iterable[str], rates: Rates) -> Iterable[str]:
+def _assumptions(counts: Iterable[str], rates: Rates, ways: Iterable[str]) -> Iterator[str]:
     measured = _measured(rates)
     for source in counts:
         if measured[source] is None:
             yield f"{source} of {_USUAL[source] / 1e9:g} GB/s: not measured"
     yield "an expert is found in a slot as often as experts have slots"
+    yield from ways

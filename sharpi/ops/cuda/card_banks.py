@@ -57,6 +57,10 @@ class CardBanks:
         """Whether a layer's experts have slots, or are not on the card at all."""
         return self.partial is not None and self.partial.has(banks)
 
+    def fetches_early(self, layer: int) -> bool:
+        """Whether there is room for experts that a layer will want."""
+        return self.partial is not None and self.partial.fetches_early(layer)
+
     def want_partial(
         self, banks: ExpertBanks, activation: Activation, rows: Rows, limits: ProgramLimits
     ) -> int:
@@ -68,6 +72,15 @@ class CardBanks:
         if self._limits is None or limits.max_tokens > self._limits.max_tokens:
             self._limits = limits
         return number
+
+    @property
+    def streams(self) -> bool:
+        """Whether batches may pass by experts that come through buffers."""
+        return self.partial is not None and self.partial.streams
+
+    def num_groups(self, layer: int) -> int:
+        """Chunks in which the experts of a layer with slots pass; see `PartialLayers`."""
+        return 1 if self.partial is None else self.partial.num_groups(layer)
 
     def begin(self, extent: Extent) -> None:
         """Announces a batch, before its calls are made."""

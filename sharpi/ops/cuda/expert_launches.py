@@ -6,12 +6,12 @@ from typing import Any
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.buffers import Buffer
-from sharpi.ops.cuda import experts, experts_grouped, group_routes
+from sharpi.ops.cuda import experts, experts_grouped, experts_packed, group_routes
 from sharpi.ops.cuda.experts import BankPart
 from sharpi.ops.cuda.feed_forward import FeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Value
+from sharpi.ops.cuda.values import Extent, Value
 from sharpi.ops.interface import Bank
 
 Parts = Sequence[BankPart]  # of the banks of the first half, then that of the second
@@ -19,13 +19,17 @@ Parts = Sequence[BankPart]  # of the banks of the first half, then that of the s
 
 @dataclass(frozen=True, slots=True)
 class ExpertLaunches:
-    """One feed-forward of a recording, whose buffers have places by the time of the calls."""
+    """One feed-forward of a recording, whose buffers have places by the time of the calls.
+
+    `extent`: of the step, as far as it says where the routes are.
+    """
 
     recording: Recording
     x: Value
     what: FeedForward
     out: Value
     scratch: Scratch
+    extent: Extent | None = None
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Everything, each item by its own blocks."""
@@ -82,6 +86,16 @@ class ExpertLaunches:
             self.values, self.ids, self.weights, self.recording.of(self.out),
             tokens=tokens, used=self.what.used, rows=self.what.banks.down.rows,
             residual=self.residual, scale=self.what.scale,
+        )  # fmt: skip
+
+    def merge_group(self, tokens: int, experts: range) -> Launch:
+        """Adds the values of some experts' items to the sums."""
+        down = self.what.banks.down
+        assert self.ids is not None
+        return experts_packed.merge_group(
+            self.values, self.ids, None, self.weights, self.recording.of(self.out),
+            tokens=tokens, used=self.what.used, rows=down.rows, experts=experts,
+            num_experts=down.num_experts, residual=self.residual, scale=self.what.scale,
         )  # fmt: skip
 
     def activate(self, tokens: int, planes: int) -> Launch:
@@ -150,7 +164,10 @@ class ExpertLaunches:
     @property
     def ids(self) -> Span | None:
         """The routes, (T, used)."""
-        return None if self.what.ids is None else self.recording.of(self.what.ids)
+        ids = self.what.ids
+        if ids is None or ids.routes is None or self.extent is None:
+            return None if ids is None else self.recording.of(ids)
+        return ids.routes.span(self.extent)
 
     @property
     def values(self) -> Span:

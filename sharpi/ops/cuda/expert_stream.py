@@ -1,7 +1,8 @@
 """ExpertStream: what a batch needs of a layer's experts comes through two buffers in turn.
 
 While one buffer's experts compute, the next ones are copied into the other. Experts that have a
-slot are taken from there; who has one does not change while a batch passes through a layer.
+slot are taken from there; who has one does not change while a batch passes through a layer. Where
+several batches take turns at a chunk, it is brought before the first and done after the last.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,15 +1,17 @@
 """A feed-forward of a recording: which launches it becomes, by the number of tokens and experts."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import row_bytes
+from sharpi.ops.abi import Rows
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.expert_stream import ExpertStream
 from sharpi.ops.cuda.experts import BankPart
 from sharpi.ops.cuda.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
+from sharpi.ops.cuda.foresight import Foresight
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard
 from sharpi.ops.cuda.linear_calls import want_source
 from sharpi.ops.cuda.partial_layers import PartialLayers
@@ -18,8 +20,18 @@ from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Bank
 
 
-def feed_forward(recording: Recording, banks: CardBanks, x: Value, what: FeedForward) -> Value:
-    """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,)."""
+def feed_forward(
+    recording: Recording,
+    banks: CardBanks,
+    x: Value,
+    what: FeedForward,
+    own: Foresight | None = None,
+    following: Foresight | None = None,
+) -> Value:
+    """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,).
+
+    `own`: guesses of what this layer is to use, `following`: those of the next one.
+    """
     want_source(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)
     recording.floats(*(value for value in others if value is not None))
@@ -31,7 +43,12 @@ def feed_forward(recording: Recording, banks: CardBanks, x: Value, what: FeedFor
     launches = ExpertLaunches(recording, x, what, out, scratch)
     if is_partial:
         layer = banks.want_partial(what.banks, what.activation, x.rows, recording.limits)
-        recording.append(_PartialCalls(launches, banks, layer).calls)
+        if own is not None:
+            recording.hold(own.ids)
+        if following is not None:
+            recording.hold(*following.values)
+        calls = _PartialCalls(launches, banks, layer, own, following).calls
+        recording.append_experts(layer, calls)
     else:
         wanted = tuple(banks.want(bank) for bank in (*what.first_half, what.banks.down))
         recording.append(_Calls(launches, wanted).calls)
@@ -78,44 +95,76 @@ class _PartialCalls:
     launches: ExpertLaunches
     banks: CardBanks
     layer: int
+    own: Foresight | None = None
+    following: Foresight | None = None
 
     def calls(self, extent: Extent) -> Iterator[Call]:
-        tokens, ids = extent.rows(self.launches.x.rows), self.launches.ids
+        here = replace(self, launches=replace(self.launches, extent=extent))
+        tokens, ids = extent.rows(self.launches.x.rows), here.launches.ids
         partial = self.banks.partial
         assert partial is not None
         assert ids is not None
         if tokens == 1:
-            yield from partial.use(self.layer, ids, extent.misses)
-            parts = partial.parts(self.layer)
-            if extent.misses == "cpu":
-                yield from self._with_host(parts, ids, tokens)
-            else:
-                yield from self.launches.by_item(parts, tokens)
+            yield from here._token(partial, ids, extent)
         elif tokens:
-            yield from self._batch(partial, ids, tokens)
-            yield from partial.use_batch(self.layer, ids, tokens)
+            yield from here._batch(partial, ids, extent)
+            if extent.group in (None, partial.num_groups(self.layer) - 1):
+                yield from partial.use_batch(self.layer, ids, tokens)
 
-    def _batch(self, partial: PartialLayers, ids: Span, tokens: int) -> Iterator[Call]:
+    def _token(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+        """What was guessed for this layer is there; guesses for the next one go on beside it."""
+        own, following, at = self.own, self.following, self.launches.recording
+        if following is not None:
+            yield from following.guess(extent)
+        if own is not None:
+            yield from own.fetched(extent)
+        yield from partial.use(self.layer, ids, extent.misses)
+        if following is not None:
+            yield from following.fetch(at, partial, self.layer, extent)
+        parts = partial.parts(self.layer)
+        if extent.misses == "cpu":
+            yield from self._with_host(parts, ids, 1)
+        else:
+            yield from self.launches.by_item(parts, 1)
+        if following is not None:
+            yield from following.guessed(extent)
+
+    def _batch(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
         it, parts = self.launches, partial.passing_parts(self.layer)
+        tokens = extent.rows(it.x.rows)
         way = partial.way(self.layer)
         if way == "host":
             yield from self._with_host(parts, ids, tokens)
         elif way == "streamed":
-            yield from self._streamed(partial.stream, parts, tokens)
+            yield from self._streamed(partial.stream, parts, extent)
         elif tokens >= GROUPED_TOKENS:
             yield from it.grouped(parts, tokens)
             yield it.merge(tokens)
         else:
             yield from it.by_item(parts, tokens)
 
-    def _streamed(self, stream: ExpertStream, parts: Parts, tokens: int) -> Iterator[Call]:
+    def _streamed(self, stream: ExpertStream, parts: Parts, extent: Extent) -> Iterator[Call]:
         """Experts pass in groups, through buffers that are filled meanwhile."""
-        yield self.launches.group(tokens)
-        for chunk in stream.chunks(self.layer):
-            yield from stream.bring(chunk)
-            yield from self.launches.grouped_values(parts, tokens, chunk.first, chunk.count)
-            yield from stream.done(chunk)
-        yield self.launches.merge(tokens)
+        it, turns = self.launches, self._turns(extent)
+        tokens, all_chunks = extent.rows(it.x.rows), stream.chunks(self.layer)
+        chunks = all_chunks if extent.group is None else [all_chunks[extent.group]]
+        yield it.group(tokens)
+        for chunk in chunks:
+            if extent.turn == turns[0]:
+                yield from stream.bring(chunk)
+            yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
+            if extent.turn == turns[-1]:
+                yield from stream.done(chunk)
+        if len(chunks) == len(all_chunks):
+            yield it.merge(tokens)
+        else:
+            yield it.merge_group(tokens, range(chunk.first, chunk.first + chunk.count))
+
+    def _turns(self, extent: Extent) -> range:
+        """Those of the batches that pass by this layer's experts; outputs are of one alone."""
+        if self.launches.x.rows is Rows.OUTPUTS:
+            return range(extent.turn, extent.turn + 1)
+        return range(extent.turns)
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
         """The host computes what the card has not, while the card computes the rest."""

@@ -72,6 +72,7 @@ class PartialLayers:
     def __init__(self, device: Device, weights: CardWeights, settings: SlotSettings) -> None:
         self._device, self._weights, self._settings = device, weights, settings
         self._layers: dict[int, _Layer] = {}
+        self._turns = 1
 
     @property
     def rules(self) -> PolicyRules:
@@ -81,6 +82,11 @@ class PartialLayers:
     def has(self, banks: ExpertBanks) -> bool:
         """Whether these are the experts of such a layer."""
         return banks.layer in self._settings.first
+
+    def fetches_early(self, number: int) -> bool:
+        """Whether experts that were guessed for a layer can be brought before it wants them."""
+        s = self._settings
+        return s.num_early > 0 and s.is_reached and number in s.first
 
     def want(self, banks: ExpertBanks, rows: Rows) -> int:
         """Remembers a layer; returns its number."""
@@ -125,10 +131,15 @@ class PartialLayers:
 
     @cached_property
     def _stream(self) -> ExpertStream | None:
-        if not (self._settings.num_streamed and self._settings.is_reached):
+        if not self.streams:
             return None
         homes = {number: [t.homes for t in tensors] for number, tensors in self._tensors.items()}
         return ExpertStream(self._device, homes, self._settings.num_streamed)
+
+    @property
+    def streams(self) -> bool:
+        """Whether there are buffers that batches pass through."""
+        return self._settings.num_streamed > 0 and self._settings.is_reached
 
     @property
     def stream(self) -> ExpertStream:
@@ -182,12 +193,27 @@ class PartialLayers:
         """A token's experts are looked up, and some of the missed ones brought."""
         return self.tables.use(number, ids, _MODES[misses])
 
+    def prefetch(self, number: int, guesses: Span, after: int) -> Iterable[Launch]:
+        """A token's guessed experts are brought early, if layer `after` leaves the link idle."""
+        return self.tables.prefetch(number, guesses, after, self._settings.num_early)
+
     def use_batch(self, number: int, ids: Span, tokens: int) -> Iterable[Launch]:
         """A batch has passed through the layer: free slots are filled with its experts."""
         return self.tables.use_batch(number, ids, tokens)
 
+    def num_groups(self, number: int) -> int:
+        """Chunks of a layer's experts at each of which the announced batches take turns."""
+        layer = self._layers[number]
+        if layer.way != "streamed" or layer.rows is not Rows.TOKENS or self._turns == 1:
+            return 1
+        return len(self.stream.chunks(number))
+
     def begin(self, extent: Extent) -> None:
-        """Announces a batch: decides how it passes, by who has a slot now."""
+        """Announces a batch, or several that take turns: decides how they pass.
+
+        By who has a slot now; `extent` has the tokens of all of them.
+        """
+        self._turns = extent.turns
         states = self.tables.read_states()
         batches = {n: extent.rows(layer.rows) for n, layer in self._layers.items()}
         passing = [number for number, tokens in batches.items() if tokens > 1]

@@ -46,6 +46,7 @@ class CardProgram:
         router_logits: Sequence[Value],
         banks: CardBanks,
     ) -> None:
+        self.recording, self.inputs, self.outputs, self.banks = recording, inputs, outputs, banks
         self._device, self._limits = recording.device, recording.limits
         self._operations, self._banks = operations, banks
         self._inputs, self._outputs = inputs, outputs
@@ -66,26 +67,32 @@ class CardProgram:
         state: int = 0,
         largest: bool = False,
         misses: MissMode = "stream",
+        guesses: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host.
 
         `incoming` (tokens, hidden): what the layers before these left, where there are some.
         `state`: which of the recurrent layers' states is gone on with. With `largest` none are
         copied, see the method of that name. `misses`: what is done about experts that the card has
-        not.
+        not; with `guesses` a token's layers fetch some for the next one.
         """
         self._inputs.write(ids, position, outputs, pages, state)
         if incoming is not None:
             self._inputs.write_incoming(incoming)
-        extent = self._extent(len(ids), len(outputs), position)
-        self.replay(extent._replace(largest=largest, misses=misses))
-        return self._outputs.read(self._logits, 0 if largest else len(outputs))
+        extent = self.extent(len(ids), len(outputs), position)
+        guesses = guesses and len(ids) == len(outputs) == 1
+        self.replay(extent._replace(largest=largest, misses=misses, guesses=guesses))
+        return self.read_logits(0 if largest else len(outputs))
+
+    def read_logits(self, count: int) -> npt.NDArray[np.float32]:
+        """Those of the first so many outputs of the last step."""
+        return self._outputs.read(self._logits, count)
 
     def largest(self) -> int:
         """The id of the largest logit of a step that was to find it; -1 if that is not finite."""
         return self._outputs.read_largest()
 
-    def _extent(self, tokens: int, outputs: int, position: int) -> Extent:
+    def extent(self, tokens: int, outputs: int, position: int) -> Extent:
         """Sizes of a step; of positions, so few different ones that graphs are used again."""
         bound = _LEAST_POSITIONS
         while bound < position + tokens:
@@ -125,14 +132,19 @@ class CardProgram:
         self._graphs.clear()
         self._seen.clear()
 
+    def start(self, operations: Sequence[Calls], extent: Extent) -> None:
+        """Starts some of the operations, once."""
+        calls = _calls(operations, extent)
+        work = [self._bound(call) for call in calls]
+        self._start(lambda: _do_all(work), _count_requests(calls))
+
     def calls(self, extent: Extent) -> list[Call]:
         """What a step of these sizes starts, in order."""
-        calls = (call for operation in self._operations for call in operation(extent))
-        return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
+        return _calls(self._operations, extent)
 
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
         """How many a step of these sizes starts."""
-        return len(self.calls(self._extent(tokens, outputs, position)))
+        return len(self.calls(self.extent(tokens, outputs, position)))
 
     def _bound(self, call: Call) -> Work:
         device = self._device
@@ -168,6 +180,12 @@ class CardProgram:
     def router_logits(self) -> list[npt.NDArray[np.float32]]:
         """The last step's logits of each router, (tokens, experts)."""
         return [self._outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
+
+
+def _calls(operations: Sequence[Calls], extent: Extent) -> list[Call]:
+    """Without launches that have nothing to do."""
+    calls = (call for operation in operations for call in operation(extent))
+    return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
 
 
 def _do_all(work: Sequence[Work]) -> None:

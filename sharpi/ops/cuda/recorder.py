@@ -13,17 +13,18 @@ from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.card_states import CardStates
 from sharpi.ops.cuda.feed_forward import FeedForward
 from sharpi.ops.cuda.feed_forward_calls import feed_forward
+from sharpi.ops.cuda.foresight import Foresight, Foresights, of_guesses
 from sharpi.ops.cuda.head_linear_calls import head_linear
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.linear_calls import Part, linear
 from sharpi.ops.cuda.program import CardProgram
 from sharpi.ops.cuda.recorder_recurrent import RecurrentOnCard
 from sharpi.ops.cuda.recorder_rows import RowsOnCard
-from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.cuda.values import Call, Copy, Extent, Value
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
@@ -54,10 +55,21 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
         self._inputs, self._outputs = inputs, outputs
         self._keeps_router_logits = keeps_router_logits
         self._router_logits: list[Value] = []
+        self._foresights = Foresights()
 
     def incoming(self, width: int) -> Value:
         """What another processor computed before this part of the model, (width,)."""
-        return Value(width, Rows.TOKENS, None, source=self._inputs.incoming)
+        rec, source = self._recording, self._inputs.incoming
+        if self._banks.partial is None:
+            return Value(width, Rows.TOKENS, None, source=source)
+        out = rec.value(width)  # its own, as other tokens may come in before it was read
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            size = extent.tokens * width * FLOAT_BYTES
+            yield Copy(rec.of(out).part(0, size), source.part(0, size))
+
+        rec.append(calls)
+        return out
 
     def embed(self, table: Matrix, scale: float) -> Value:
         rec, inputs = self._recording, self._inputs
@@ -101,21 +113,26 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
 
     def route(self, logits: Value, router: Router) -> tuple[Value, Value]:
         rec = self._recording
-        rec.floats(logits)
-        if router.bias is not None:
-            rec.weights.want(router.bias)
         if self._keeps_router_logits:
             rec.keep(logits)
             self._router_logits.append(logits)
-        room = self._outputs.add_routes(rec.capacity(logits.rows), router.num_used)
-        ids = Value(router.num_used, logits.rows, None, source=room)
+        room = self._outputs.add_routes(logits.rows, rec.capacity(logits.rows), router.num_used)
+        ids = Value(router.num_used, logits.rows, None, source=room.room, routes=room)
         weights = rec.value(router.num_used, logits.rows)
+        self._choose(logits, router, ids, weights)
+        return ids, weights
+
+    def _choose(self, logits: Value, router: Router, ids: Value, weights: Value) -> None:
+        rec = self._recording
+        rec.floats(logits)
+        if router.bias is not None:
+            rec.weights.want(router.bias)
 
         def calls(extent: Extent) -> Iterable[Call]:
             yield route.route(
                 rec.of(logits),
                 rec.weights.optional(router.bias),
-                rec.of(ids),
+                rec.of(ids) if ids.routes is None else ids.routes.span(extent),
                 rec.of(weights),
                 tokens=extent.rows(logits.rows),
                 experts=router.num_experts,
@@ -128,12 +145,21 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
             )
 
         rec.append(calls)
-        return ids, weights
 
     def foresee(
         self, x: Value, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        """No expert is on its way to the card: there is nothing to guess for."""
+        if not self._banks.fetches_early(router.layer):
+            return
+        rec = self._recording
+        rec.floats(x)
+        with rec.apart() as operations:
+            h = self.rms_norm(of_guesses(x), norm, epsilon)
+            (logits,) = self.linear(h, [matrix])
+            ids, weights = (rec.value(router.num_used, Rows.GUESSED) for _ in range(2))
+            self._choose(logits, router, ids, weights)
+        made = Foresight(router.layer, ids, tuple(operations), (x, h, logits, ids, weights))
+        self._foresights.add(made)
 
     def experts(
         self,
@@ -146,7 +172,10 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
     ) -> Value:
         ids, weights = route or (None, None)
         what = FeedForward(banks, activation, ids, weights, residual, scale)
-        return feed_forward(self._recording, self._banks, x, what)
+        if route is None:
+            return feed_forward(self._recording, self._banks, x, what)
+        seen = self._foresights.take(is_partial=self._banks.is_partial(banks))
+        return feed_forward(self._recording, self._banks, x, what, *seen)
 
     def head_linear(self, x: Value, bank: Bank) -> Value:
         return head_linear(self._recording, self._banks, x, bank)

@@ -1,6 +1,9 @@
 """A step being recorded for the card: its calls, as functions of the sizes, and their buffers."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Memory, Span
@@ -18,6 +21,21 @@ FLOAT_BYTES = 4
 _BLOCK = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Operations at which the batches of a prompt take turns, one batch after the other.
+
+    `layer`: whose experts they are, None for others. `enters`, `leaves`: what they read of what was
+    before, and what is read later. `sums`: what experts leave, which may grow group by group.
+    """
+
+    operations: list[Calls]
+    layer: int | None
+    enters: list[Buffer]
+    leaves: list[Buffer]
+    sums: list[Buffer]
+
+
 class Recording:
     """Buffers live from the operation that makes them to the last that reads them."""
 
@@ -26,16 +44,24 @@ class Recording:
         self.planes = PLANES[limits.precision]
         self._buffers: list[Buffer] = []
         self._operations: list[Calls] = []
+        self._appended = self._operations
         self._arena: Memory | None = None
+        self._experts: dict[int, int] = {}
 
     def capacity(self, rows: Rows) -> int:
         """Rows that a value may have."""
+        if rows is Rows.GUESSED:
+            return 1
         return self.limits.max_outputs if rows is Rows.OUTPUTS else self.limits.max_tokens
 
     def value(self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False) -> Value:
         """A new value, made by the operation that is appended next."""
-        floats = self.buffer(self.capacity(rows) * width * FLOAT_BYTES)
-        return Value(width, rows, floats, rounds=rounds)
+        return Value(width, rows, self._rows(rows, width * FLOAT_BYTES), rounds=rounds)
+
+    def _rows(self, rows: Rows, row_bytes: int) -> Buffer:
+        buffer = self.buffer(self.capacity(rows) * row_bytes)
+        buffer.rows, buffer.row_bytes = rows, row_bytes
+        return buffer
 
     def buffer(self, num_bytes: int) -> Buffer:
         """Memory that the next operation is the first to use."""
@@ -46,7 +72,36 @@ class Recording:
 
     def append(self, calls: Calls) -> None:
         """Adds an operation; called with the sizes of each step to come."""
-        self._operations.append(calls)
+        self._appended.append(calls)
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Calls]]:
+        """What is appended meanwhile goes into a list that an operation to come is to start."""
+        operations, self._appended = self._appended, []
+        try:
+            yield self._appended
+        finally:
+            self._appended = operations
+
+    def append_experts(self, layer: int, calls: Calls) -> None:
+        """Adds an operation before and after which other tokens may have their turn."""
+        self._experts[len(self._operations)] = layer
+        self.append(calls)
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All operations: those of experts by themselves, and what is between them."""
+        cuts = [0, *(at for i in self._experts for at in (i, i + 1)), len(self._operations)]
+        return [self._stage(begin, end) for begin, end in pairwise(cuts)]
+
+    def _stage(self, begin: int, end: int) -> Stage:
+        leaves, layer = self._live(end), self._experts.get(begin)
+        sums = [each for each in leaves if each.first == begin] if layer is not None else []
+        return Stage(self._operations[begin:end], layer, self._live(begin), leaves, sums)
+
+    def _live(self, cut: int) -> list[Buffer]:
+        """What the operations from the cut on read of those before it."""
+        return [each for each in self._buffers if each.first < cut <= each.last]
 
     def floats(self, *values: Value) -> None:
         """Says that the next operation reads these floats; their heads are done by then."""
@@ -56,18 +111,24 @@ class Recording:
             self._touch(value.floats)
             value.is_read = True
 
+    def hold(self, *values: Value) -> None:
+        """Says that the next operation needs the memory of these, in all their forms."""
+        self.floats(*values)
+        for value in values:
+            self._touch(value.rounded)
+
     def rounded(self, value: Value) -> Value:
         """Says that the next operation reads the rounded rows, and sees that they are made."""
         self._settle(value)
         if value.width % _BLOCK:
             raise UnsupportedModelError(f"rows of {value.width} values cannot be rounded by 32")
-        size = self.capacity(value.rows) * activation_bytes(value.width, self.planes)
+        row = activation_bytes(value.width, self.planes)
         if value.rounded is None and value.rounds and value.floats is not None:
-            value.rounded = self.buffer(size)
+            value.rounded = self._rows(value.rows, row)
             value.rounded.first = value.floats.first
         elif value.rounded is None:
             self.floats(value)
-            value.rounded = self.buffer(size)
+            value.rounded = self._rows(value.rows, row)
             self.append(lambda extent: self.round(value, extent))
         self._touch(value.rounded)
         return value

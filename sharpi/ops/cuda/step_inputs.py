@@ -13,7 +13,7 @@ _INT_BYTES, _FLOAT_BYTES = 4, 4
 class StepInputs:
     """Ids, positions, output rows, page table and which state of recurrent layers, copied at once.
 
-    And values from elsewhere.
+    And values from elsewhere. `of_tokens`: the first three, so many of each.
     """
 
     def __init__(
@@ -22,6 +22,7 @@ class StepInputs:
         self._device = device
         counts = (max_tokens, max_tokens, max_outputs, num_pages, 1)
         ends = np.cumsum(counts)
+        self.counts_of_tokens = counts[:3]
         self._host: IntArray = np.zeros(int(ends[-1]), np.int32)
         self._views = np.split(self._host, ends[:-1])
         memory = device.allocate(self._host.nbytes)
@@ -31,6 +32,7 @@ class StepInputs:
             self._all.part(start * _INT_BYTES, count * _INT_BYTES)
             for start, count in zip(starts, counts, strict=True)
         )
+        self.of_tokens = self._all.part(0, sum(counts[:3]) * _INT_BYTES)
         size = max_tokens * hidden_size * _FLOAT_BYTES
         self.incoming = Span(device.allocate(size), 0, size)
 

@@ -12,13 +12,18 @@ from sharpi.ops.cuda.heads import HeadNorm, HeadRope
 
 MissMode: TypeAlias = Literal["load", "stream", "cpu"]
 
+_ID_BYTES = 4
+
 
 class Extent(NamedTuple):
     """The sizes of one step.
 
     `positions`: those that attention may look at, an upper bound. `end`: the position after the
     last token, where more tokens than one make the step. `largest`: whether only the largest
-    logit's id is wanted. `misses`: what is done about experts that are not on the card.
+    logit's id is wanted. `misses`: what is done about experts that are not on the card. Where
+    batches of a prompt take turns, this is the `turn`-th of `turns` and begins with the prompt's
+    `first`-th token; `group`: the chunk of experts that computes, None for all. `guesses`: whether
+    layers fetch experts for the next one; only of a token that has an output.
     """
 
     tokens: int
@@ -27,9 +32,16 @@ class Extent(NamedTuple):
     end: int = 0
     largest: bool = False
     misses: MissMode = "stream"
+    turn: int = 0
+    turns: int = 1
+    group: int | None = None
+    first: int | None = None
+    guesses: bool = False
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""
+        if kind is Rows.GUESSED:
+            return int(self.guesses)
         return self.outputs if kind is Rows.OUTPUTS else self.tokens
 
 
@@ -93,6 +105,23 @@ Calls: TypeAlias = Callable[[Extent], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]
 
 
+class Routes:
+    """A layer's expert ids, (rows, width) int32: a room for a step, another for a whole prompt."""
+
+    def __init__(self, rows: Rows, width: int, room: Span) -> None:
+        self.rows, self.width, self.room = rows, width, room
+        self.of_prompt: Span | None = None
+
+    def span(self, extent: Extent) -> Span:
+        """Where a step's ids are."""
+        if extent.first is None:
+            return self.room
+        assert self.of_prompt is not None
+        row = self.width * _ID_BYTES
+        first = extent.first if self.rows is Rows.TOKENS else 0
+        return self.of_prompt.part(first * row, extent.rows(self.rows) * row)
+
+
 @dataclass(slots=True)
 class PendingHeads:
     """What is still to be done to each head of a value, on its way into attention."""
@@ -108,7 +137,8 @@ class Value:
     """Rows of floats, and the same rounded to 8 bits once an operation asks for that.
 
     `source`: memory outside the arena that holds the floats. `rounds`: whether the operation that
-    makes the value can round it as well. `is_read`: whether anybody takes the floats.
+    makes the value can round it as well. `is_read`: whether anybody takes the floats. `routes`: of
+    ids, whose place depends on the step.
     """
 
     width: int
@@ -119,6 +149,7 @@ class Value:
     is_read: bool = False
     rounded: Buffer | None = None
     pending: PendingHeads | None = None
+    routes: Routes | None = None
 
     def changed(self) -> "Value":
         """What is in the same memory once an operation has changed it there."""

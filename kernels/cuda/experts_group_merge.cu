@@ -1,0 +1,31 @@
+// A token's sum over those of its experts that are in a group, added to that over the groups before:
+// group after group, experts are summed in ascending order, with the bits of experts_grouped_merge.
+#include "expert_items.cuh"
+
+// values (rows of `places`, rows): places (tokens * used,) tells which row is an item's, -1 where the
+// item has none; null: row `item`. Experts first..end - 1; `sums` (tokens, rows) becomes residual +
+// scale * sum with the last group.
+KERNEL __launch_bounds__(256)
+    experts_group_merge(const float* values, const int* ids, const int* places,
+                        const float* weights, const float* residual, float* sums, float scale,
+                        int used, int rows, int first, int end, int is_first, int is_last) {
+  using namespace sharpi;
+  __shared__ int order[kMaxUsed];
+  const int token = int(blockIdx.x), row = int(blockIdx.y * blockDim.x + threadIdx.x);
+  order_experts(ids + token * used, used, order);
+  __syncthreads();
+  if (row >= rows) return;
+  const size_t at = size_t(token) * rows + row;
+  float sum = is_first ? 0.f : sums[at];
+  for (int i = 0; i < used; i++) {
+    const int item = token * used + order[i];
+    if (ids[item] < first || ids[item] >= end) continue;
+    const int place = places ? places[item] : item;
+    if (place < 0) continue;
+    const float weight = weights ? weights[item] : 1.f;
+    sum = __fmaf_rn(weight, values[size_t(place) * rows + row], sum);
+  }
+  const Merged merged = {residual, scale, sums};
+  if (is_last) return merged.store(at, sum);
+  sums[at] = sum;
+}

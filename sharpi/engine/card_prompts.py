@@ -1,0 +1,51 @@
+"""CardPrompts: which prompts pass through a card layer by layer, and which batch after batch."""
+
+from sharpi.engine.pass_counts import PassCounts
+from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.prompt_program import PromptProgram, token_bytes
+from sharpi.ops.cuda.prompt_stash import StashRoom
+from sharpi.tiers.prompt_stash import StashPlan
+
+
+class CardPrompts:
+    """`program` is the step whose batches take turns, None where that does not pay."""
+
+    def __init__(self, plan: StashPlan, batch_size: int) -> None:
+        self._plan, self._batch_size = plan, batch_size
+        self.counts = PassCounts()
+        self.program: PromptProgram | None = None
+
+    def prepare(self, program: CardProgram) -> None:
+        """Makes room for prompts, as it was planned."""
+        if self._plan.max_tokens and program.banks.streams and self.program is None:
+            room = _room(self._plan, token_bytes(program.recording.stages), self._batch_size)
+            if room.max_tokens > self._batch_size:
+                self.program = PromptProgram(program, room)
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of one sequence that may be handed over at once."""
+        return self._batch_size if self.program is None else self.program.room.max_tokens
+
+    def takes(self, num_tokens: int) -> PromptProgram | None:
+        """What a prompt of so many tokens is to run through; None for batch after batch."""
+        if num_tokens <= self._batch_size or self.program is None:
+            return None
+        room = self.program.room
+        if not room.holds(num_tokens):
+            self.counts.stash_overflows += 1
+            return None
+        self.counts.by_layer += 1
+        self.counts.spilled_pages += room.spilled_pages(num_tokens)
+        return self.program
+
+
+def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
+    """As much as was granted, whatever a token takes."""
+    page_bytes = max(1, token_bytes * plan.page_tokens)
+    card = min(plan.card_pages, plan.card_bytes // page_bytes)
+    host = min(plan.host_pages, plan.host_bytes // page_bytes)
+    tokens = plan.max_tokens
+    if plan.page_tokens == 1:
+        tokens = min(tokens, card // batch_size * batch_size)
+    return StashRoom(tokens, plan.page_tokens, card, host)

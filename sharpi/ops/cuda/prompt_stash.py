@@ -1,0 +1,62 @@
+"""PromptStash: what a prompt's tokens carry from layer to layer, while others have their turn.
+
+Pages of neighbouring tokens: first those on the card, then those in page-locked RAM. One prompt at
+a time has them all, in order, so nothing is ever fragmented and neighbours are copied together.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+
+
+@dataclass(frozen=True, slots=True)
+class StashRoom:
+    """`max_tokens` of a prompt that may pass together; pages of `page_tokens`, by where they are."""
+
+    max_tokens: int
+    page_tokens: int
+    card_pages: int
+    host_pages: int = 0
+
+    def holds(self, tokens: int) -> bool:
+        """Whether so many tokens have pages."""
+        pages = -(-tokens // self.page_tokens)
+        return tokens <= self.max_tokens and pages <= self.card_pages + self.host_pages
+
+    def spilled_pages(self, tokens: int) -> int:
+        """Pages of so many tokens that are in RAM."""
+        return max(0, -(-tokens // self.page_tokens) - self.card_pages)
+
+
+class PromptStash:
+    """Lanes of rows, `lane_bytes` each, a row of every lane for each token."""
+
+    def __init__(self, device: Device, lane_bytes: Sequence[int], room: StashRoom) -> None:
+        self.room = room
+        self._lane_bytes = tuple(lane_bytes)
+        self._card_tokens = room.card_pages * room.page_tokens
+        self._host_tokens = room.host_pages * room.page_tokens
+        size = sum(lane_bytes) * self._card_tokens
+        self._card = Span(device.allocate(size), 0, size)
+        self._host = self._card.part(0, 0)
+        if room.host_pages:
+            size = sum(lane_bytes) * self._host_tokens
+            self._host = Span(device.mapped(size)[0], 0, size)
+
+    def places(
+        self, lane: int, first: int, rows: Span, row_bytes: int
+    ) -> Iterator[tuple[Span, Span]]:
+        """(rows, their place) for tokens from `first` on, in one piece or two; rows of a lane."""
+        count = rows.num_bytes // row_bytes
+        on_card = min(count, max(0, self._card_tokens - first))
+        parts = (
+            (self._card, self._card_tokens, first, 0, on_card),
+            (self._host, self._host_tokens, first + on_card - self._card_tokens, on_card, count),
+        )
+        for pool, tokens, token, begin, end in parts:
+            if begin < end:
+                size = (end - begin) * row_bytes
+                at = sum(self._lane_bytes[:lane]) * tokens + token * self._lane_bytes[lane]
+                yield rows.part(begin * row_bytes, size), pool.part(at, size)

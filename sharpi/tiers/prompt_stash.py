@@ -1,0 +1,61 @@
+"""Room for what a prompt's tokens carry from layer to layer, where they pass layer by layer."""
+
+from dataclasses import dataclass
+
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.request import TierRequest
+
+_BUDGET_SHARE = 32  # of a card's memory for experts, the stash takes one part in so many
+_FLOAT_BYTES = 4
+_STREAMS = 5  # values as wide as the residual stream: it, a normed copy, and what a layer adds
+
+
+@dataclass(frozen=True, slots=True)
+class StashPlan:
+    """`max_tokens` pass layer by layer at once, 0 where batches pass one after the other.
+
+    Pages of `page_tokens` tokens, on the card and in page-locked RAM; bytes are all of either's.
+    """
+
+    max_tokens: int = 0
+    page_tokens: int = 1
+    card_pages: int = 0
+    host_pages: int = 0
+    card_bytes: int = 0
+    host_bytes: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Why there is so much."""
+        return f"what {self.max_tokens} tokens of a prompt carry from layer to layer"
+
+
+NO_STASH = StashPlan()
+
+
+def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashPlan:
+    """What is worth its room of `budget` bytes, where experts cross the bus for a prompt.
+
+    For whole batches, and none for one alone: that is as quick as it is.
+    """
+    wanted = -(-request.context_size // request.batch_size)
+    token = token_bytes(model)
+    batches = min(wanted, max(0, budget) // _BUDGET_SHARE // (token * request.batch_size))
+    if batches < 2:
+        return NO_STASH
+    tokens, page = batches * request.batch_size, request.stash_page_tokens
+    if not page:
+        return StashPlan(tokens, 1, tokens, 0, tokens * token, 0)
+    card, host = (
+        -(-int(tokens * factor) // page)
+        for factor in (request.stash_gpu_factor, request.stash_cpu_factor)
+    )
+    return StashPlan(tokens, page, card, host, card * page * token, host * page * token)
+
+
+def token_bytes(model: ModelFacts) -> int:
+    """Bytes that a token carries at most, with its ids, position and routes."""
+    w = model.widths
+    routes = w.num_moe_layers * w.num_experts_per_token + w.num_experts_per_token
+    values = _STREAMS * w.hidden + 2 * w.rope + w.layer_inputs + routes + 3
+    return _FLOAT_BYTES * values
