@@ -15,11 +15,11 @@ class TierRequest:
     `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no card is used.
     `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
     has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
-    all do. `miss`: how those that a card has not are served. `card_scratch` and `card_kv`: the card's buffers and each layer's KV cache there, where
-    somebody counted them. `num_kv_pages`: pages of the KV cache, those of one context where nobody
-    says. `num_states`: copies of what recurrent layers carry. `stash_page_tokens`: of pages for
-    what long prompts carry from layer to layer, 0 for none; so many times what they need is on the
-    card, and in RAM.
+    all do. `miss`: how those that a card has not are served. `card_scratch` and `card_kv`: the
+    card's buffers and each layer's KV cache there, where somebody counted them. `num_kv_pages`:
+    pages of the KV cache, those of one context where nobody says. `num_states`: copies of what
+    recurrent layers carry. `stash_page_tokens`: of pages for what long prompts carry from layer to
+    layer, 0 for none; so many times what they need is on the card, and in RAM.
     """
 
     context_size: int

@@ -187,6 +187,25 @@ class TestCard:
         plan = planned(vram=vram, ram=ram)
         assert (plan.vram_slots, plan.ram_slots) == ((1, 1, 1, 1), (3, 3, 3, 3))
         assert {layer.experts for layer in plan.layers} == {Tier.DISK}
+        assert {layer.num_resident for layer in plan.layers} == {4}
+        assert plan.layers[0].reason == "1 on the card, 3 in slots in RAM, the others on disk"
+
+    def test_ram_has_no_slots_for_what_the_card_has(self) -> None:
+        ram = EMBEDDING + scratch() + STAGING + 4 * SLOT
+        plan = planned(vram=2 * GIB, moe_slots=7, ram=ram)
+        assert (plan.vram_slots, plan.ram_slots) == ((7, 7, 7, 7), (1, 1, 1, 1))
+        assert plan.layers[0].reason == (
+            "7 on the card, the other 1 have a slot in RAM, read from disk once"
+        )
+        assert not any("groups" in note for note in plan.notes)
+
+    def test_layers_whose_experts_the_cpu_computes_say_so(self) -> None:
+        plan = planned(vram=2 * GIB, num_cpu_moe=3)
+        reasons = [layer.reason for layer in plan.layers]
+        assert reasons[:3] == ["kept off the card: the CPU computes all 8 experts"] * 3
+        assert reasons[3] == "all 8 experts fit VRAM"
+        host = next(line for line in plan.lines if line.purpose is Purpose.EXPERTS)
+        assert "no copy" in host.reason
 
 
 class TestStatus:

@@ -47,6 +47,8 @@ def test_slots_are_never_more_than_experts(model: ModelFacts, request: TierReque
     for layer in plan_tiers(model, MACHINE, request).layers:
         assert 0 <= layer.vram_slots <= layer.num_experts
         assert 0 <= layer.ram_slots <= layer.num_experts
+        if layer.experts is Tier.DISK:
+            assert layer.vram_slots + layer.ram_slots <= layer.num_experts
         assert layer.recommended_slots <= layer.num_experts
 
 

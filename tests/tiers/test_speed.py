@@ -50,6 +50,42 @@ def test_misses_of_the_card_go_the_faster_way(bus: float, bound: str) -> None:
     assert found.bound == bound
 
 
+@pytest.mark.parametrize(
+    ("asked", "source", "words"),
+    [
+        ({"miss": "cpu"}, "RAM read", "is computed by the CPU"),
+        ({"miss": "load"}, "bus", "crosses the bus"),
+        ({"miss": "stream"}, "bus", "crosses the bus"),
+        ({"miss": "auto"}, "RAM read", "is computed by the CPU"),
+        ({"cpu_moe": True}, "RAM read", "is computed by the CPU"),
+    ],
+)
+def test_the_way_of_misses_that_was_asked_for(
+    asked: dict[str, object], source: str, words: str
+) -> None:
+    found = speed(RATES, vram=2 * GIB, **({"moe_slots": 2} | asked))
+    missed = EXPERTS if "cpu_moe" in asked else EXPERTS * 3 // 4
+    assert found.bytes_per_token[source] == missed
+    assert found.assumptions[-1] == f"what the card has not {words}"
+
+
+def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:
+    found = speed(vram=2 * GIB, moe_slots=2)
+    missed = EXPERTS * 3 // 4
+    assert found.tokens_per_second == pytest.approx(1 / (TRUNK / 100e9 + missed / 10e9))
+
+
+def test_what_is_on_disk_is_in_neither_memory() -> None:
+    """One expert of eight on the card, three in RAM: four of eight come from disk."""
+    request = replace(REQUEST, vram=2 * GIB, moe_slots=1, ram=56 * MIB)
+    plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
+    assert (plan.vram_slots, plan.ram_slots) == ((1,) * 4, (3,) * 4)
+    found = plan.speed.bytes_per_token
+    assert found["disk read"] == EXPERTS // 2
+    assert found["RAM read"] == EXPERTS * 7 // 8
+    assert "bus" not in found
+
+
 def test_what_was_not_measured_is_said() -> None:
     found = speed(Rates(ram_read=10e9), moe_slots=2)
     assert "disk read of 1.5 GB/s: not measured" in found.assumptions
