@@ -1,5 +1,6 @@
 """A loaded model behind a bound socket, from the line that says so to the end of the server."""
 
+import logging
 import os
 import secrets
 import socket
@@ -26,6 +27,7 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
         say(
             f"warning: whoever reaches {serving.host} may use this server; --api-key asks for a key"
         )
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that leave are no news
     with ExitStack() as stack:
         about = RunningServer(os.getpid(), url, host.model_id, int(time.time()), status_key)
         try:
