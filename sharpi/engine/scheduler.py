@@ -132,9 +132,7 @@ class Scheduler:
         suspects = [answer for answer in self._suspects if answer in self._lineup.running]
         answers = suspects[:1] or list(self._lineup.running)
         num_decoding = sum(answer.is_decoding for answer in answers)
-        budget = self._runner.batch_size - num_decoding
-        if num_decoding:
-            budget = min(budget, self._pace.num_tokens)
+        budget = self._prompt_budget(len(answers), num_decoding)
         shares: list[Share] = []
         for answer in answers:
             is_decoding = answer.is_decoding
@@ -143,6 +141,12 @@ class Scheduler:
                 shares.append((answer, count))
                 budget -= 0 if is_decoding else count
         return shares
+
+    def _prompt_budget(self, num_answers: int, num_decoding: int) -> int:
+        """Tokens of prompts in the next step, at most."""
+        if num_decoding:
+            return min(self._runner.batch_size - num_decoding, self._pace.num_tokens)
+        return self._runner.prompt_batch if num_answers == 1 else self._runner.batch_size
 
     def _share(self, answer: Answer, budget: int) -> int:
         """Tokens that an answer may compute now; one that cannot have any ends."""
