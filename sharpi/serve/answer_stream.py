@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
-from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question, answer
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question
+from sharpi.serve.answer_reading import answer
 from sharpi.serve.model_host import ModelHost
 
 PING_SECONDS = 10.0

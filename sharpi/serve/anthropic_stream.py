@@ -1,12 +1,11 @@
-"""MessageEvents: an answer as the events of Anthropic's API, which also add up to its message."""
+"""MessageEvents: an answer as the events of Anthropic's API."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question, Usage
 from sharpi.serve.answer_stream import answers
+from sharpi.serve.anthropic_message import Event, WholeMessage
 from sharpi.serve.collected_answer import new_id
 from sharpi.serve.event_stream import Events, named_event
 from sharpi.serve.model_host import ModelHost
@@ -21,8 +20,6 @@ _STOP_REASONS: dict[EndReason, str] = {
 # Clients hand it back with the block; nothing here needs to be proven.
 _SIGNATURE = "sharpi"
 _PING = named_event({"type": "ping"})
-
-Event = dict[str, Any]
 
 
 async def message_events(host: ModelHost, question: Question, shows_thinking: bool) -> Events:
@@ -40,27 +37,24 @@ async def message_events(host: ModelHost, question: Question, shows_thinking: bo
 async def whole_message(host: ModelHost, question: Question, shows_thinking: bool) -> Event:
     """The message of a response that is no stream."""
     writer = MessageEvents(host.model_id, len(question.prompt_ids), shows_thinking)
+    whole = WholeMessage()
     async with answers(host, [question]) as items:
         async for numbered in items:
             if numbered is not None:
                 for event in writer.of(numbered[1]):
-                    writer.take(event)
-    return writer.message
+                    whole.take(event)
+    return whole.message
 
 
 class MessageEvents:
-    """Blocks of reasoning, text and calls, one after the other.
-
-    `message` is as far as `take` was given the events.
-    """
+    """Blocks of reasoning, text and calls, one after the other."""
 
     def __init__(self, model_id: str, num_prompt: int, shows_thinking: bool) -> None:
         self._shows_thinking = shows_thinking
         self._open: str | None = None
         self._index = -1
         self._has_begun = False
-        self._pieces: list[str] = []
-        self.message: Event = {
+        self._message: Event = {
             "id": new_id("msg_"),
             "type": "message",
             "role": "assistant",
@@ -75,41 +69,11 @@ class MessageEvents:
         """The events that an item makes."""
         if not self._has_begun:
             self._has_begun = True
-            yield {"type": "message_start", "message": self.message}
+            yield {"type": "message_start", "message": self._message}
         if isinstance(item, AnswerEnd):
             yield from self._end(item)
         else:
             yield from self._part(item.event)
-
-    def take(self, event: Event) -> None:
-        """Adds an event to the message."""
-        content = self.message["content"]
-        match event["type"]:
-            case "content_block_start":
-                content.append(event["content_block"])
-                self._pieces = []
-            case "content_block_delta":
-                self._take_delta(event["delta"])
-            case "content_block_stop":
-                self._finish(content[-1])
-            case "message_delta":
-                self.message |= event["delta"] | {"usage": event["usage"]}
-
-    def _take_delta(self, delta: Event) -> None:
-        if delta["type"] == "signature_delta":
-            self.message["content"][-1]["signature"] = delta["signature"]
-        else:
-            self._pieces.append(delta.get("text") or delta.get("thinking") or delta["partial_json"])
-
-    def _finish(self, block: Event) -> None:
-        text = "".join(self._pieces)
-        match block["type"]:
-            case "tool_use":
-                block["input"] = _arguments(text)
-            case "thinking":
-                block["thinking"] = text
-            case _:
-                block["text"] = text
 
     def _part(self, event: AnswerEvent) -> Iterator[Event]:
         match event:
@@ -163,11 +127,3 @@ def _usage(usage: Usage) -> Event:
         "output_tokens": usage.num_generated,
         "output_tokens_details": {"thinking_tokens": usage.num_reasoning},
     }
-
-
-def _arguments(text: str) -> object:
-    """The object; an answer that was cut off in its middle has none that could be read."""
-    try:
-        return json.loads(text or "{}")
-    except ValueError:
-        return {}

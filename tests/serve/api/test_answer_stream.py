@@ -11,7 +11,8 @@ from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
 from sharpi.engine.piece import Ending
 from sharpi.serve import answer_stream
-from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage, answer
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
+from sharpi.serve.answer_reading import answer
 from sharpi.serve.answer_stream import answers, merged
 
 END = AnswerEnd("stop", Usage())

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted_host import ScriptedHost
 
+_KEYS = ("type", "role", "content", "text", "name", "function", "id", "input", "65", "arguments")
+_KEYS += ("tool_calls", "parameters", "tools", "mode", "schema", "format", "tool_use_id")
 _VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -18,26 +20,7 @@ _VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "type",
-                    "role",
-                    "content",
-                    "text",
-                    "name",
-                    "function",
-                    "id",
-                    "input",
-                    "65",
-                    "arguments",
-                    "tool_calls",
-                    "parameters",
-                    "tools",
-                    "mode",
-                    "schema",
-                    "format",
-                ]
-            ),
+            st.sampled_from(_KEYS),
             inner,
             max_size=4,
         )
