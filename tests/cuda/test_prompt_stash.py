@@ -1,0 +1,43 @@
+"""Rows of tokens find their pages again, on the card and in RAM, whatever the batches."""
+
+import numpy as np
+from cpu_device import CpuDevice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.prompt_stash import PromptStash, StashRoom
+
+LANES = (12, 4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 4), st.integers(1, 9))
+def test_rows_come_back(page: int, on_card: int, in_ram: int, batch: int) -> None:
+    device = CpuDevice(check=False)
+    tokens = page * (on_card + in_ram)
+    room = StashRoom(tokens, page, on_card, in_ram)
+    stash = PromptStash(device, LANES, room)
+    rng, written = np.random.default_rng(0), []
+    for first in range(0, tokens, batch):
+        count = min(batch, tokens - first)
+        for lane, row_bytes in ((0, 8), (1, 4)):
+            data = rng.integers(0, 256, count * row_bytes, np.uint8)
+            rows = Span(device.allocate(data.nbytes), 0, data.nbytes)
+            device.upload(rows, data)
+            for part, place in stash.places(lane, first, rows, row_bytes):
+                device.copy(place, part)
+            written.append((lane, first, row_bytes, data))
+    for lane, first, row_bytes, data in written:
+        rows, found = Span(device.allocate(data.nbytes), 0, data.nbytes), np.empty_like(data)
+        for part, place in stash.places(lane, first, rows, row_bytes):
+            device.copy(part, place)
+        device.download(rows, found)
+        assert np.array_equal(found, data)
+
+
+def test_pages_are_counted() -> None:
+    room = StashRoom(40, 4, 3, 5)
+    assert room.holds(32)
+    assert not room.holds(33)
+    assert [room.spilled_pages(n) for n in (12, 13, 32)] == [0, 1, 5]
