@@ -1,6 +1,6 @@
 """CardTier: a running card's slots: how the next misses are served, pins, and what happened."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -46,9 +46,11 @@ class CardTier:
 
     @property
     def _is_settled(self) -> bool:
-        choice, num_modes = self._choice, len(self._slots.modes)
-        knows_all = num_modes == 1 or len(choice.seconds) == num_modes
-        return knows_all and choice.mode == choice.verdict
+        return self._choice.is_settled
+
+    def insist(self, modes: Sequence[MissMode]) -> None:
+        """Misses are served in one of these ways from now on; for measurements."""
+        self._choice = MissChoice(modes)
 
     def begin_step(self, position: int) -> None:
         """Before tokens from `position` on."""

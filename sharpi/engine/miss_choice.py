@@ -36,17 +36,18 @@ class MissChoice:
         self._recent: list[float] = []
         self._usual: float | None = None  # of the verdict, since it was tried last
         self._token, self._clock = 0, 0.0
-        self._is_decided = False
+        self.is_settled = len(self._modes) == 1  # nothing is compared just now
+        self._has_verdict = False
         self._tokens = self._all_tokens()
         self.mode: MissMode = next(self._tokens)
 
     def record(self, seconds: float) -> bool:
         """One token took so long; returns whether the verdict changed, once there was one."""
-        before, was_decided = self.verdict, self._is_decided
+        before, had_verdict = self.verdict, self._has_verdict
         self._token += 1
         self._clock += seconds
         self.mode = self._tokens.send(seconds)
-        return was_decided and before != self.verdict
+        return had_verdict and before != self.verdict
 
     def _all_tokens(self) -> Tokens:
         """Yields how each token's misses are served, and is sent how long it took."""
@@ -58,7 +59,7 @@ class MissChoice:
             if self._due[challenger] <= self._token:
                 yield from self._compare(challenger)
             else:
-                self._is_decided = True
+                self.is_settled = self._has_verdict = True
                 self._recent.append((yield self.verdict))
                 self._watch_drift()
 
@@ -90,10 +91,10 @@ class MissChoice:
 
     def _compare(self, challenger: MissMode) -> Tokens:
         """Turns of both until they can be told apart."""
+        self.is_settled = False
         first, clock = self._token, self._clock
-        theirs, ours = list[float](), self._recent[-TURN:]
-        if len(ours) < TURN:
-            yield from self._turn(self.verdict, ours, TURN, SETTLING, beside=None)
+        theirs, ours = list[float](), list[float]()
+        yield from self._turn(self.verdict, ours, TURN, SETTLING, beside=None)
         for number in range(1, ROUNDS + 1):
             yield from self._turn(challenger, theirs, TURN, SETTLING, beside=typical(ours))
             ratio, limit = typical(theirs) / typical(ours), 1 + CLOSE / number**0.5

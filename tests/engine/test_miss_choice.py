@@ -164,3 +164,17 @@ def test_one_mode_is_no_choice(mode: MissMode) -> None:
         assert choice.mode == mode
         assert not choice.record(seconds)
     assert choice.seconds == {}
+    assert choice.is_settled
+
+
+def test_it_is_settled_while_nothing_is_compared() -> None:
+    choice, machine = MissChoice(MODES), steady((1.0, 1.1, 3.0))
+    settled = []
+    for token in range(1000):
+        settled.append(choice.is_settled)
+        if choice.is_settled:
+            assert choice.mode == choice.verdict
+        choice.record(machine(token, choice.mode))
+    assert not settled[0]
+    assert settled[-1]
+    assert settled.count(True) > 700
