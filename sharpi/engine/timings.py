@@ -8,7 +8,8 @@ class Timings:
     """Seconds and tokens; rates are 0 where nothing was measured.
 
     `num_prompt_tokens` counts those computed, `num_cached_tokens` those found in the KV cache.
-    Decode counts the tokens after the first, which comes out of the prefill.
+    Decode counts the tokens after the first, which comes out of the prefill. The first token's time
+    begins when the answer was asked for, the prefill's when its turn came.
     """
 
     num_prompt_tokens: int = 0
