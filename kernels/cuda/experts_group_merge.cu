@@ -1,10 +1,11 @@
-// A token's sum over those of its experts that are in a group, added to that over the groups before:
-// group after group, experts are summed in ascending order, with the bits of experts_grouped_merge.
+// A token's sum over those of its experts that are in a group, added to that over the groups
+// before: group after group, experts are summed in ascending order, with the bits of
+// experts_grouped_merge.
 #include "expert_items.cuh"
 
-// values (rows of `places`, rows): places (tokens * used,) tells which row is an item's, -1 where the
-// item has none; null: row `item`. Experts first..end - 1; `sums` (tokens, rows) becomes residual +
-// scale * sum with the last group.
+// values (rows of `places`, rows): places (tokens * used,) tells which row is an item's, -1 where
+// the item has none; null: row `item`. Experts first..end - 1; `sums` (tokens, rows) becomes
+// residual + scale * sum with the last group.
 KERNEL __launch_bounds__(256)
     experts_group_merge(const float* values, const int* ids, const int* places,
                         const float* weights, const float* residual, float* sums, float scale,

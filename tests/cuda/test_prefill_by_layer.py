@@ -119,7 +119,7 @@ def test_an_expert_crosses_the_bus_once(load: Load, monkeypatch: pytest.MonkeyPa
         assert len(brought) == len(set(brought))
     brought.clear()
     Sequence(ways.by_batch().runner).extend(ids)
-    assert len(brought) == 3 * len(set(brought))
+    assert len(brought) == 2 * len(set(brought))  # the first batch fills half of the slots
 
 
 def paged(gpu: float, cpu: float) -> ExpertConfig:

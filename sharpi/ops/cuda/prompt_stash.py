@@ -13,7 +13,7 @@ from sharpi.device.launch import Span
 
 @dataclass(frozen=True, slots=True)
 class StashRoom:
-    """`max_tokens` of a prompt that may pass together; pages of `page_tokens`, by where they are."""
+    """Pages of `page_tokens`, by where they are, for `max_tokens` of a prompt at once."""
 
     max_tokens: int
     page_tokens: int
