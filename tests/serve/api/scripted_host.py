@@ -42,11 +42,14 @@ For each call: <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
 {% endif %}{% endif %}"""
 
 
-def scripted_tokenizer(template: str | None = TEMPLATE) -> Tokenizer:
-    """The 256 bytes and ChatML's marks; those of reasoning and calls are tokens, too."""
+def scripted_tokenizer(
+    template: str | None = TEMPLATE, special: Sequence[str] = SPECIAL
+) -> Tokenizer:
+    """The 256 bytes, control tokens, whose second ends answers, and the marks of ChatML's calls."""
     letters = sorted(byte_of_letter(), key=byte_of_letter().__getitem__)
-    tokens = [*letters, *SPECIAL, *PLAIN_MARKS]
-    kinds = [TokenType.NORMAL] * 256 + [TokenType.CONTROL] * 2 + [TokenType.USER_DEFINED] * 4
+    tokens = [*letters, *special, *PLAIN_MARKS]
+    kinds = [TokenType.NORMAL] * 256 + [TokenType.CONTROL] * len(special)
+    kinds += [TokenType.USER_DEFINED] * len(PLAIN_MARKS)
     vocabulary = Vocabulary(
         "gpt2",
         tokens=tokens,

@@ -1,0 +1,90 @@
+"""Calls made into questions, for formats that need more than text: gpt-oss's channels."""
+
+from dataclasses import replace
+
+import pytest
+from scripted_host import scripted_tokenizer
+
+from sharpi.config import GenerationRequest
+from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.serve.answer_parts import Question
+from sharpi.serve.chat_call import AnswerShape, ChatCall
+from sharpi.serve.chat_model import ChatModel
+from sharpi.serve.errors import ApiError
+from sharpi.tokenizer.chat_template import chat_format
+
+MARKS = ("<|start|>", "<|return|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+TEMPLATE = """\
+{%- for message in messages %}<|start|>{{ message.role }}<|message|>{{ message.content }}\
+{% if message.role == "assistant" %}<|channel|>final{% endif %}<|end|>{% endfor %}\
+{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}<|start|>assistant"""
+CALL = ChatCall(({"role": "user", "content": "Hi"},), GenerationRequest())
+WEATHER = Tool(
+    "weather", "Tells it.", {"type": "object", "properties": {"city": {"enum": ["Ulm"]}}}
+)
+BEGUN = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+
+
+@pytest.fixture(scope="module")
+def model() -> ChatModel:
+    tokenizer = scripted_tokenizer(TEMPLATE, (*MARKS, "<|call|>"))
+    return ChatModel(tokenizer, chat_format(tokenizer))
+
+
+def takes(model: ChatModel, question: Question, text: str) -> bool:
+    """Whether the constraint lets an answer be this text."""
+    constraint = question.constraint
+    assert constraint is not None
+    for token_id in model.tokenizer.encode(text, add_bos=False, parse_special=True):
+        mask = constraint.allowed()
+        if mask is not None and not mask[token_id // 32] >> (token_id % 32) & 1:
+            return False
+        constraint.accept(token_id)
+    return True
+
+
+def test_channels_are_seen(model: ChatModel) -> None:
+    [question] = model.questions(replace(CALL, tools=(WEATHER,)))
+    assert question.parser is not None
+    text = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{BEGUN}{{}}"
+    events = [*question.parser.feed(text), *question.parser.flush()]
+    assert events == [Reasoning("Hm."), CallBegin(0, "weather"), CallArguments(0, "{}")]
+
+
+def test_an_answer_that_is_begun_is_in_the_final_channel(model: ChatModel) -> None:
+    [question] = model.questions(replace(CALL, prefill="It is"))
+    prompt = model.tokenizer.decode(question.prompt_ids, show_special=True)
+    assert prompt.endswith("<|start|>assistant<|channel|>final<|message|>It is")
+    assert question.parser is not None
+    assert list(question.parser.feed(" so.")) == [Text(" so.")]
+
+
+def test_a_form_is_that_of_the_final_channel(model: ChatModel) -> None:
+    shape = AnswerShape("json_schema", {"enum": ["yes"]}, "response_format")
+    [question] = model.questions(replace(CALL, shape=shape))
+    thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    assert takes(model, question, f'{thought}<|channel|>final<|message|>"yes"')
+    [question] = model.questions(replace(CALL, shape=shape))
+    assert not takes(model, question, f"{thought}<|channel|>final<|message|>no")
+
+
+def test_a_call_that_has_to_be(model: ChatModel) -> None:
+    forced = replace(CALL, tools=(WEATHER,), choice=ToolChoice("required"))
+    [question] = model.questions(forced)
+    assert takes(model, question, f'{BEGUN}{{"city": "Ulm"}}')
+    [question] = model.questions(forced)
+    assert not takes(model, question, "<|channel|>final")
+
+
+def test_a_form_and_tools_cannot_be_told_apart_there(model: ChatModel) -> None:
+    shape = AnswerShape("json_object", None, "response_format")
+    with pytest.raises(ApiError) as caught:
+        model.questions(replace(CALL, tools=(WEATHER,), shape=shape))
+    assert caught.value.param == "response_format"
+
+
+def test_answers_have_seeds_of_their_own(model: ChatModel) -> None:
+    seeded = GenerationRequest(sampling=replace(CALL.request.sampling, seed=5))
+    questions = model.questions(replace(CALL, request=seeded, num_answers=3))
+    assert [each.request.sampling.seed for each in questions] == [5, 6, 7]
