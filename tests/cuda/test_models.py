@@ -8,7 +8,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError, UnsupportedModelError
@@ -112,14 +112,14 @@ def test_recurrent_layers_go_back_to_a_snapshot(
     assert np.array_equal(edited.extend(ids[20:25]), wanted)
 
 
+@pytest.mark.parametrize("miss", ["stream", "load"])
 @pytest.mark.parametrize("slots", [1, 3, 8])
-def test_experts_that_vram_does_not_hold_are_read_in_place(
-    slots: int, load: Load, tmp_path: Path
+def test_where_an_expert_lies_changes_no_bit(
+    slots: int, miss: Miss, load: Load, tmp_path: Path
 ) -> None:
-    """Where an expert lies changes no bit."""
     ids, _ = expected("qwen3moe")
     model = requantise(REFERENCES / "qwen3moe.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
-    whole, some = load(model), load(model, moe_slots=slots)
+    whole, some = load(model), load(model, moe_slots=slots, experts=ExpertConfig(miss=miss))
     assert some.plan is not None
     assert set(some.plan.vram_slots) == {slots}
     assert np.array_equal(some.logits(ids), whole.logits(ids))
