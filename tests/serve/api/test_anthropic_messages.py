@@ -11,6 +11,7 @@ from scripted_host import MODEL, ScriptedHost
 
 from sharpi.engine.piece import Ending
 from sharpi.errors import ContextFullError
+from sharpi.serve.errors import busy
 
 HELLO: Any = [{"role": "user", "content": "Hi"}]
 WEATHER: Any = {
@@ -192,6 +193,16 @@ def test_a_failure_before_the_first_token_is_a_status(
     for stream in (False, True):
         with pytest.raises(anthropic.BadRequestError, match="too long"):
             ask(claude, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_is_a_429(
+    claude: anthropic.Anthropic, host: ScriptedHost, stream: bool
+) -> None:
+    host.scripts = [[busy(8)]]
+    with pytest.raises(anthropic.RateLimitError) as caught:
+        ask(claude, stream=stream)
+    assert caught.value.response.headers["retry-after"] == "1"
 
 
 def test_a_failure_in_mid_stream_is_an_event(

@@ -11,6 +11,7 @@ from scripted_host import MODEL, ScriptedHost
 
 from sharpi.engine.piece import Ending
 from sharpi.errors import ContextFullError
+from sharpi.serve.errors import busy
 
 HELLO: Any = [{"role": "user", "content": "Hi"}]
 WEATHER: Any = {
@@ -266,6 +267,14 @@ def test_a_failure_before_the_first_token_is_a_status(
             ask(client, stream=stream)
         assert caught.value.code == "context_length_exceeded"
     assert host.num_open == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_is_a_429(client: openai.OpenAI, host: ScriptedHost, stream: bool) -> None:
+    host.scripts = [[busy(8)]]
+    with pytest.raises(openai.RateLimitError) as caught:
+        ask(client, stream=stream)
+    assert caught.value.response.headers["retry-after"] == "1"
 
 
 def test_a_failure_in_mid_stream_is_an_event(client: openai.OpenAI, host: ScriptedHost) -> None:
