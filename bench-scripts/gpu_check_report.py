@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gpu_check_residency import residency_aims, residency_lines
 from gpu_check_step import Outcome
 
 KERNEL_AIM, DECODE_AIM = 80, 60  # percent of the measured read rate
@@ -49,6 +50,7 @@ def aims(figures: dict[str, Figures]) -> Iterator[tuple[str, str, bool]]:
             aim = f"decode with all experts in VRAM: {DECODE_AIM} % of the limit"
             share = row["percent_of_limit"]
             yield aim, f"{share:.1f} %", share >= DECODE_AIM
+    yield from residency_aims(figures.get("residency", {}), figures.get("llama_cpp", {}))
 
 
 def _lines(
@@ -67,6 +69,7 @@ def _lines(
     yield from _steps(outcomes)
     yield from _aims(data["aims"])
     yield from _speed(figures)
+    yield from residency_lines(figures.get("residency", {}), figures.get("llama_cpp", {}))
     yield from _kernels(figures.get("kernels", {}))
     yield from _errors(figures)
     yield from _notes(outcomes)

@@ -10,6 +10,7 @@ from gpu_check_step import Step
 
 _SCRIPTS = "bench-scripts"
 _QUARTER = 4
+_SKEW, _SKEWED_LAYERS = "0.5", 12  # a quarter of the experts gets two thirds of the routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Choice:
         """The synthetic model."""
         return self.folder / "synthetic.gguf"
 
+    @property
+    def skewed_model(self) -> Path:
+        """A smaller one of which some experts are used much more than others, as of real ones."""
+        return self.folder / "skewed.gguf"
+
 
 def steps(choice: Choice) -> Iterator[Step]:
     """All of them."""
@@ -46,6 +52,7 @@ def steps(choice: Choice) -> Iterator[Step]:
     seconds = ("--seconds", str(choice.kernel_seconds))
     yield _script("kernels", "speed of the kernels", 90, choice, "card_kernels.py", *seconds)
     yield from _synthetic(choice)
+    yield from _residency(choice)
     yield _script("tests", "tests that need a card", 150, choice, "gpu_check_tests.py")
     for tool in ("memcheck", "racecheck"):
         flags = ("gpu_check_sanitizer.py", tool)
@@ -72,6 +79,21 @@ def _synthetic(choice: Choice) -> Iterator[Step]:
     yield _script("again", "the same tokens again", 60, choice, *decode, "--greedy-only")
     slots = ("--moe-slots", str(max(1, choice.experts // _QUARTER)))
     yield _script("quarter", "a quarter of the experts in VRAM", 90, choice, *decode, *slots)
+
+
+def _residency(choice: Choice) -> Iterator[Step]:
+    """Shares of the experts in VRAM, and every way of serving those that are missed."""
+    layers = () if choice.is_dry else ("--layers", str(_SKEWED_LAYERS))
+    shape = (*choice.shape, *layers, "--skew", _SKEW)
+    model = str(choice.skewed_model)
+    write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", model, *shape)
+    yield Step("skewed", "a model of skewed routes is written", write, 60, has_findings=False)
+    measure = ("card_residency.py", model, "--experts", str(choice.experts))
+    if choice.ram:
+        measure += ("--ram", choice.ram)
+    yield _script("residency", "shares of the experts in VRAM", 180, choice, *measure)
+    compare = ("card_llama_cpp.py", model, "--layers", str(_SKEWED_LAYERS))
+    yield _script("llama_cpp", "llama.cpp on the same file", 120, choice, *compare)
 
 
 def _script(name: str, title: str, seconds: float, choice: Choice, *command: str) -> Step:

@@ -24,6 +24,7 @@ from sharpi.ops.cuda.program import CardProgram
 from sharpi.ops.cuda.prompt_program import PromptProgram
 from sharpi.ops.cuda.recorder import CardRecorder
 from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.routed_rows import RoutedRows
 from sharpi.ops.cuda.step_inputs import StepInputs
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import MissMode, Value
@@ -69,11 +70,17 @@ class CardPart(RecordedPart[CardProgram]):
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         self._cache = CardKvCache(device, shapes, settings.num_pages, settings.kv_type)
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
-        self._states = CardStates(device, shapes_of_states, num_states(settings.num_parallel))
+        factor = settings.capacity_factor
+        self._states = CardStates(
+            device, shapes_of_states, num_states(settings.num_parallel), has_spare=bool(factor)
+        )
         self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
         self._prompts = CardPrompts(plan, settings.batch_size)
+        self._routed: RoutedRows | None = None
+        if factor is not None and config.is_moe:
+            self._routed = RoutedRows(device, factor, self._states, self._prompts.counts)
         if self.card_tier is not None:
             self.card_tier.passes = self._prompts.counts
 
@@ -160,6 +167,11 @@ class CardPart(RecordedPart[CardProgram]):
         """What decoding the token at a position starts on the card."""
         return self._program(self._settings.num_parallel).num_calls(1, 1, position)
 
+    def forget_graphs(self) -> None:
+        """The next token of every size is launched, call by call, rather than replayed."""
+        for program in self._programs.values():
+            program.forget_graphs()
+
     @property
     def weight_bytes(self) -> int:
         """Bytes of weights on the card, as far as they are loaded."""
@@ -201,7 +213,7 @@ class CardPart(RecordedPart[CardProgram]):
             c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
         )
         return CardRecorder(
-            Recording(device, limits, self._card_weights),
+            Recording(device, limits, self._card_weights, self._routed),
             self._banks,
             self._cache,
             self._states,

@@ -6,11 +6,11 @@ import numpy as np
 
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.miss_choice import MissChoice
-from sharpi.engine.pass_counts import PassCounts
 from sharpi.experts.expert_stats import ExpertStats, LayerStats, PredictionStats
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.ops.cuda.partial_layers import PartialLayers
+from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.slot_state import SlotCounts, SlotStates, total_counts
 from sharpi.ops.cuda.values import MissMode
 
@@ -35,6 +35,11 @@ class CardTier:
     def mode(self) -> MissMode:
         """How the next token's misses are served."""
         return self._choice.mode
+
+    @property
+    def verdict(self) -> MissMode:
+        """The way of serving misses that has been found the quickest so far."""
+        return self._choice.verdict
 
     @property
     def guesses(self) -> bool:

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from card_llama_cpp import read_rows
 from gpu_check import _hold_together
 from gpu_check_report import aims, write_report
+from gpu_check_residency import residency_aims, residency_lines
 from gpu_check_sanitizer import read_output
 from gpu_check_step import Findings, Outcome, Step, run_step, without_places
 from gpu_check_steps import Choice, steps
@@ -148,14 +150,17 @@ def test_the_steps_and_their_order() -> None:
     found = {step.name: step for step in steps(choice)}
     assert list(found) == [
         "packages", "build", "compile", "references", "types", "graph", "kernels", "synthetic",
-        "resident", "again", "quarter", "tests", "memcheck", "racecheck",
+        "resident", "again", "quarter", "skewed", "residency", "llama_cpp", "tests", "memcheck",
+        "racecheck",
     ]  # fmt: skip
     assert found["synthetic"].command[-2:] == ("--layers", "4")
     assert found["quarter"].command[-2:] == ("--moe-slots", "32")
     assert found["resident"].command[-2:] == ("--ram", "64GB")
+    assert found["residency"].command[-4:] == ("--experts", "128", "--ram", "64GB")
+    assert found["skewed"].command[-4:] == ("--layers", "12", "--skew", "0.5")
     assert not any("--dry-run" in step.command for step in found.values())
     dry = list(steps(Choice(Path("work"), True, (), experts=8)))
-    scripts = [s for s in dry if s.name not in ("build", "synthetic")]
+    scripts = [s for s in dry if s.name not in ("build", "synthetic", "skewed")]
     assert all(step.command[-1] == "--dry-run" for step in scripts)
     assert "compile" not in {step.name for step in dry}
 
@@ -264,6 +269,73 @@ def test_the_report(tmp_path: Path) -> None:
     assert "| met |" in text
     data = json.loads(path.with_suffix(".json").read_text())
     assert (data["passed"], len(data["aims"]), len(data["steps"])) == (False, 3, 6)
+
+
+def decoded_row(mode: str, milliseconds: float, hits: float | None = 0.7) -> dict[str, object]:
+    return {
+        "mode": mode,
+        "seconds": milliseconds / 1e3,
+        "hit_rate": hits,
+        "bus_bytes": None if hits is None else 60e6,
+        "verdict": "stream" if mode == "auto" else None,
+    }
+
+
+def residency() -> dict[str, object]:
+    """A quarter in VRAM: 2 ms a token, against 5 without a graph and 8 on the CPU."""
+    ways = {"load": 3.0, "stream": 2.0, "cpu": 4.0, "load without a graph": 5.0, "auto": 2.05}
+    prompt = {"tokens": 2048, "seconds": 0.1, "must_cross_bytes": 4.5e9}
+    on_cpu = {"tokens": 2048, "seconds": 0.5, "must_cross_bytes": 0}
+    quarter = {
+        "percent": 25,
+        "slots": [32, 32],
+        "decode": [decoded_row(mode, each) for mode, each in ways.items()],
+        "prefill": [prompt],
+    }
+    none = {
+        "percent": None,
+        "slots": [0, 0],
+        "decode": [decoded_row("cpu", 8.0, 0.0)],
+        "prefill": [on_cpu],
+    }
+    whole = {
+        "percent": 100,
+        "slots": [128, 128],
+        "decode": [decoded_row("none", 1.0, None)],
+        "prefill": [prompt | {"must_cross_bytes": 0}],
+    }
+    return {"bus_bytes_per_second": 50e9, "loads": [quarter, none, whole]}
+
+
+LLAMA_BENCH = """[{"n_prompt": 2048, "n_gen": 0, "avg_ts": 30000.0, "backends": "CUDA"},
+ {"n_prompt": 0, "n_gen": 128, "avg_ts": 300.5}]"""
+
+
+def test_aims_of_some_experts_in_vram() -> None:
+    rows = {"rows": read_rows(LLAMA_BENCH, 25, 9)}
+    found = list(residency_aims(residency(), rows))
+    assert [(value, met) for _, value, met in found] == [
+        ("2.44 times load without a graph", True),
+        ("1.02 times the seconds of stream", True),
+        ("90 %", True),
+        ("5.00 times", True),
+        ("0.68 times", False),
+    ]
+    assert list(residency_aims({}, {})) == []
+
+
+def test_tables_of_some_experts_in_vram() -> None:
+    lines = list(residency_lines(residency(), {"rows": read_rows(LLAMA_BENCH, 25, 9)}))
+    for line in (
+        "| 25 % | 32 | auto: stream | 487.8 | 2.05 | 1.05 | 70.0 % | 60.0 |",
+        "| none: the CPU has all | 0 | cpu | 125.0 | 8.00 | 7.00 | 0.0 % | 60.0 |",
+        "| 25 % | 2048 | 20480 | 100.0 | 4.50 | 90 % |",
+        "| 100 % | 2048 | 20480 | 100.0 | 0.00 |  |",
+        "| 25 % | 9 | tg128 | 300.5 |",
+    ):
+        assert line in lines
+    assert any("llama.cpp was not measured" in line for line in residency_lines(residency(), {}))
+    assert list(residency_lines({}, {})) == []
 
 
 def test_a_report_of_nothing(tmp_path: Path) -> None:

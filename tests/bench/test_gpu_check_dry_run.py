@@ -136,23 +136,33 @@ def test_missing_packages_are_one_line() -> None:
 
 
 def test_the_whole_command(tmp_path: Path) -> None:
-    """The synthetic model decodes with all and with a quarter of its experts in VRAM."""
+    """The synthetic models decode with all and with some of their experts in VRAM."""
     command = [
         *("bash", str(ROOT / "bench-scripts" / "gpu_check.sh"), "--dry-run"),
         *("--output", str(tmp_path), "--folder", str(tmp_path)),
-        *("--only", "packages,synthetic,resident,again,quarter"),
+        *("--only", "packages,synthetic,resident,again,quarter,skewed,residency,llama_cpp"),
     ]
     environment = os.environ | {"PYTHON": sys.executable}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["passed"] * 5 + ["report:"]
+    lines = [line.split()[0] for line in done.stdout.splitlines()]
+    assert lines == ["passed"] * 7 + ["skipped", "report:"]
     data = json.loads((tmp_path / "gpu-check-dry-run.json").read_text())
     found = {step["name"]: step["findings"]["figures"] for step in data["steps"]}
     assert found["resident"]["tokens"] == found["quarter"]["tokens"] == found["again"]["tokens"]
     assert found["resident"]["vram_slots"] == [8, 8]
     assert found["quarter"]["vram_slots"] == [2, 2]
     assert "rows" not in found["again"]
+    loads = {load["percent"]: load for load in found["residency"]["loads"]}
+    assert set(loads) == {12, 25, 50, 75, 100, None}
+    assert loads[25]["slots"] == [2, 2]
+    modes = [row["mode"] for row in loads[25]["decode"]]
+    assert modes == ["load", "stream", "cpu", "load without a graph", "auto"]
+    assert all(row["must_cross_bytes"] > 0 for row in loads[25]["prefill"])
+    assert loads[None]["decode"][0]["hit_rate"] == 0
+    assert len(data["aims"]) >= 4
     text = (tmp_path / "gpu-check-dry-run.md").read_text()
+    assert "| 25 % | 2 | stream |" in text
     assert str(tmp_path) not in text + json.dumps(data)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "gpu-check-dry-run.json", "gpu-check-dry-run.md",

@@ -1,5 +1,6 @@
 """The synthetic model: blocks of sane values, no two experts alike, a file that sharpi runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -76,6 +77,18 @@ def test_it_runs(tmp_path: Path, quant_type: QuantType | None) -> None:
         logits = Sequence(engine.runner).extend(ids)
         assert np.isfinite(logits).all()
         assert 0.1 < logits.std() < 10
+
+
+@pytest.mark.parametrize(("skew", "least", "most"), [(0.0, 0.0, 1.0), (0.5, 2.0, 100.0)])
+def test_skewed_routers_reach_further_for_some_experts(
+    tmp_path: Path, skew: float, least: float, most: float
+) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_model(path, replace(TINY, experts=64, skew=skew), pool_bytes=1 << 16)
+    with open_gguf(path) as file:
+        router = file.tensors["blk.0.ffn_gate_inp.weight"].data.view(np.float32).reshape(64, -1)
+        norms = np.linalg.norm(router, axis=1)
+    assert least < norms.max() / norms.min() - 1 < most
 
 
 def test_a_vocabulary_has_room_for_its_tokens(tmp_path: Path) -> None:

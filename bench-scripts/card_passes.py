@@ -1,0 +1,149 @@
+"""Passes through an engine on a card, timed beside what its slots did meanwhile."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+import numpy as np
+
+from sharpi.engine.card_part import CardPart
+from sharpi.engine.engine import Engine
+from sharpi.engine.parts import card_tier_of
+from sharpi.engine.sequence import Sequence
+from sharpi.ops.cuda.values import MissMode
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Tokens of each kind of pass; `auto`: over which the quickest way is found, and then timed."""
+
+    prompts: tuple[int, ...] = (512, 2048)
+    decoded: int = 96
+    warm_up: int = 32
+    auto: int = 600
+    repetitions: int = 3
+    greedy: int = 24
+    batch_size: int = 512
+
+    @property
+    def context_size(self) -> int:
+        """Room for the longest."""
+        return max(*self.prompts, 64 + self.warm_up + self.decoded, 64 + self.auto) + 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Means of a token; `hit_rate` and `bus_bytes` None where all experts are in one place."""
+
+    mode: str
+    seconds: float
+    typical_seconds: float
+    hit_rate: float | None
+    bus_bytes: float | None
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """`must_cross_bytes`: of the experts that were used and had no slot when the prompt began."""
+
+    tokens: int
+    seconds: float
+    must_cross_bytes: int
+
+
+class Passes:
+    """One engine's; `MODES` are the ways of serving misses."""
+
+    MODES: ClassVar[tuple[MissMode, ...]] = ("load", "stream", "cpu")
+
+    def __init__(self, engine: Engine, sizes: Sizes) -> None:
+        self._engine, self._sizes = engine, sizes
+        self._sequence = Sequence(engine.runner)
+        self._tier = card_tier_of(engine.runner.parts)
+        (self._part,) = (p for p in engine.runner.parts if isinstance(p, CardPart))
+
+    def prefills(self) -> Iterator[Prefilled]:
+        """Each length from an empty KV cache, after a warm-up."""
+        for count in self._sizes.prompts:
+            ids, seconds, crossed = self._ids(count), list[float](), 0
+            for _ in range(self._sizes.repetitions + 1):
+                before = {} if self._tier is None else self._tier.residents()
+                start = time.perf_counter()
+                self._sequence.extend(ids)
+                seconds.append(time.perf_counter() - start)
+                crossed = self._must_cross(before)
+                self._sequence.truncate(0)
+            yield Prefilled(count, median(seconds[1:]), crossed)
+
+    def _must_cross(self, residents: dict[int, tuple[int, ...]]) -> int:
+        """By the routes of the last step; of a prompt in several, those are its last batch's."""
+        plan = self._engine.plan
+        assert plan is not None
+        if self._engine.config.cpu_moe:
+            return 0
+        moe = [layer for layer in plan.layers if layer.num_experts]
+        total = 0
+        for layer, routes in zip(moe, self._engine.runner.routes, strict=True):
+            if layer.index in residents:
+                missing = np.setdiff1d(routes, residents[layer.index])
+                total += len(missing) * (layer.expert_bytes or 0)
+        return total
+
+    def decode(self, mode: str, *, by_launches: bool = False) -> Decoded:
+        """Random tokens, one after the other, misses served in one way."""
+        if self._tier is not None and mode in self.MODES:
+            self._tier.insist([next(m for m in self.MODES if m == mode)])
+        return self._decode(mode, self._sizes.warm_up, self._sizes.decoded, by_launches)
+
+    def decode_auto(self) -> Decoded:
+        """The quickest way is found while it runs; the last third is what it then gives."""
+        assert self._tier is not None
+        self._tier.insist(self.MODES)
+        timed = self._sizes.auto // 3
+        found = self._decode("auto", self._sizes.auto - timed, timed, False)
+        return Decoded(
+            "auto", found.seconds, found.typical_seconds, found.hit_rate, found.bus_bytes,
+            self._tier.verdict,
+        )  # fmt: skip
+
+    def _decode(self, mode: str, warm_up: int, count: int, by_launches: bool) -> Decoded:
+        self._sequence.extend(self._ids(16))
+        ids, seconds = self._ids(warm_up + count), list[float]()
+        before = self._counts()
+        for number, token in enumerate(ids):
+            if number == warm_up:
+                before = self._counts()
+            if by_launches:
+                self._part.forget_graphs()
+            start = time.perf_counter()
+            self._sequence.extend_largest(token)
+            seconds.append(time.perf_counter() - start)
+        accesses, hits, bus = (b - a for a, b in zip(before, self._counts(), strict=True))
+        self._sequence.truncate(0)
+        timed, has_slots = seconds[warm_up:], self._tier is not None and accesses > 0
+        return Decoded(
+            mode, sum(timed) / count, median(timed),
+            hits / accesses if has_slots else None, bus / count if has_slots else None,
+        )  # fmt: skip
+
+    def _counts(self) -> tuple[int, int, int]:
+        """Accesses, hits, and bytes over the bus, so far."""
+        if self._tier is None:
+            return 0, 0, 0
+        stats = self._tier.stats("", 0)
+        return stats.hit_count.accesses, stats.hit_count.hits, stats.bytes_read
+
+    def greedy(self) -> list[int]:
+        """Tokens by the largest logit after a short prompt."""
+        tokens = [int(np.argmax(self._sequence.extend(self._ids(8))))]
+        while len(tokens) < self._sizes.greedy:
+            tokens.append(self._sequence.extend_largest(tokens[-1]))
+        self._sequence.truncate(0)
+        return tokens
+
+    def _ids(self, count: int) -> list[int]:
+        vocabulary = self._engine.runner.vocab_size
+        return [int(i) for i in np.random.default_rng(5).integers(0, vocabulary, count)]

@@ -1,0 +1,131 @@
+"""Decode and prefill on a card against the share of the experts that have slots there.
+
+One load for each share; then every way of serving misses takes its turn in the same engine, over
+the same random tokens. Two loads are baselines: all experts on the card, and all on the CPU. Greedy
+tokens have to be the same everywhere.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from card_device import device_opener
+from card_engines import Engines
+from card_passes import Passes, Sizes
+from gpu_check_step import Findings
+
+from sharpi.device.device import Device
+from sharpi.engine.engine import Engine
+from sharpi.errors import SharpiError
+from sharpi.ops.cuda.card_limits import CardLimits
+from sharpi.units import parse_size
+
+SHARES = (25, 100, 50, 12, 75)  # percent, what the aims are about first
+_DRY_SIZES = Sizes(
+    prompts=(6, 20), decoded=3, warm_up=2, auto=30, repetitions=1, greedy=3, batch_size=8
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One engine: `percent` of the experts in VRAM, None for all experts on the CPU."""
+
+    percent: int | None
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return "all on the CPU" if self.percent is None else f"{self.percent} %"
+
+
+def main() -> None:
+    """Parses the command line and measures until the time is up."""
+    options, findings = _parse_options(), Findings()
+    sizes = _DRY_SIZES if options.dry_run else Sizes()
+    device = device_opener(options.dry_run)()
+    limits = CardLimits(device)
+    limits.measure_bus()
+    findings.figures = {"bus_bytes_per_second": limits.bus_bytes_per_second, "loads": []}
+    end = time.monotonic() + options.seconds
+    for load in _loads(options):
+        if time.monotonic() > end:
+            findings.notes.append(f"no time for {load.name}")
+            continue
+        try:
+            _measure(options.model, device, load, sizes, findings)
+        except SharpiError as error:
+            findings.failures.append(f"{load.name}: {error}")
+    sys.exit(findings.finish(options.json))
+
+
+def _parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--experts", type=int, required=True, help="of a layer of the model")
+    parser.add_argument("--ram", type=parse_size, help="RAM to count on")
+    parser.add_argument("--seconds", type=float, default=150, help="after which no load begins")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--dry-run", action="store_true", help="on the CPU, few tokens")
+    return parser.parse_args()
+
+
+def _loads(options: argparse.Namespace) -> Iterator[Load]:
+    common = {"ram": options.ram}
+    for percent in SHARES:
+        slots = max(1, round(options.experts * percent / 100))
+        yield Load(percent, common if percent == 100 else common | {"moe_slots": slots})
+        if percent == SHARES[0]:
+            yield Load(None, common | {"cpu_moe": True})
+
+
+def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Findings) -> None:
+    free, start = device.free_bytes, time.perf_counter()
+    options = load.options | {"context_size": sizes.context_size, "batch_size": sizes.batch_size}
+    with Engines(lambda: device).on_card(model, **options) as engine:
+        engine.runner.prepare()
+        seconds = time.perf_counter() - start
+        vram = free - device.free_bytes
+        passes = Passes(engine, sizes)
+        figures = {
+            "percent": load.percent,
+            "slots": _slots(engine),
+            "load_seconds": seconds,
+            "vram_bytes": vram,
+            "prefill": [asdict(row) for row in passes.prefills()],
+            "decode": [asdict(row) for row in _decodes(passes, load)],
+        }
+        _compare(passes.greedy(), load, findings)
+        findings.figures["loads"].append(figures)
+        findings.notes += [f"{load.name}: {note}" for note in engine.notes]
+
+
+def _decodes(passes: Passes, load: Load) -> Iterator[Any]:
+    """Each way of serving misses, what is found best, and one of them without a graph."""
+    if load.percent is None or load.percent == 100:
+        yield passes.decode("cpu" if load.percent is None else "none")
+        return
+    for mode in passes.MODES:
+        yield passes.decode(mode)
+    yield replace(passes.decode("load", by_launches=True), mode="load without a graph")
+    yield passes.decode_auto()
+
+
+def _slots(engine: Engine) -> list[int]:
+    assert engine.plan is not None
+    return [min(engine.plan.vram_slots), max(engine.plan.vram_slots)]
+
+
+def _compare(tokens: list[int], load: Load, findings: Findings) -> None:
+    """The first load's tokens are what all others have to find."""
+    first = findings.figures.setdefault("greedy", tokens)
+    if tokens != first:
+        findings.failures.append(f"{load.name}: greedy tokens are not those of the first load")
+
+
+if __name__ == "__main__":
+    main()
