@@ -2,7 +2,8 @@
 
 Every repeat is a `sharpi bench` process of its own, so that what differs from one start to the
 next (where pages lie, which core a thread gets) is in the deviation. Ends with code 1 when a row is
-slower than the baseline by more than `--limit` deviations and by more than 2 %.
+slower than the baseline by more than `--limit` deviations and by more than 2 %. Where there is a
+card, rows of it follow: with all experts that fit, and with a quarter of a layer's in slots.
 """
 
 import argparse
@@ -14,6 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sharpi.engine.card_choice import is_there
+from sharpi.gguf.reader import open_gguf
+from sharpi.model.config import read_config
+
 Figures = dict[str, dict[str, float]]  # "mean" and "deviation" of tokens/s by row
 
 # Arguments of `sharpi bench`; the name comes before the test's own in the row's.
@@ -22,6 +27,9 @@ _RUNS = {
     "1 thread ": ["-p", "128", "-n", "64", "-t", "1"],
     "deep ": ["-p", "0", "-n", "64", "-d", "3968"],
 }
+_CARD_TEST = ["-p", "512,2048", "-n", "128"]
+_WAYS = ("auto", "stream", "load", "cpu")  # of serving misses
+_QUARTER = 4
 _SMALLEST_LOSS = 0.02  # three repeats may agree by luck, and a deviation be next to nothing
 
 
@@ -35,7 +43,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=3.0, help="deviations that are a loss")
     options = parser.parse_args()
     baseline = json.loads(options.baseline.read_text()) if options.baseline else {}
-    figures = measure(options.model, options.repeats)
+    figures = measure(runs(options.model, has_card=is_there()), options.model, options.repeats)
     losses = [
         name
         for name, now in figures.items()
@@ -47,11 +55,26 @@ def main() -> None:
         sys.exit(f"slower than the baseline: {', '.join(losses)}")
 
 
-def measure(model: Path, repeats: int) -> Figures:
+def runs(model: Path, *, has_card: bool) -> dict[str, list[str]]:
+    """Arguments of every run by the beginning of its rows' names."""
+    found = {name: [*arguments, "--device", "cpu"] for name, arguments in _RUNS.items()}
+    if not has_card:
+        print("no card: its rows are left out", file=sys.stderr)
+        return found
+    found["card "] = [*_CARD_TEST, "--device", "cuda"]
+    with open_gguf(model) as file:
+        slots = read_config(file).num_experts // _QUARTER
+    for way in _WAYS if slots else ():
+        flags = ["--device", "cuda", "--moe-slots", str(slots), "--moe-miss", way]
+        found[f"card 25 % {way} "] = [*_CARD_TEST, *flags]
+    return found
+
+
+def measure(runs: dict[str, list[str]], model: Path, repeats: int) -> Figures:
     """The repeats go round the whole set, so a slow minute meets all rows alike."""
     samples: dict[str, list[float]] = {}
     for _ in range(repeats):
-        for prefix, arguments in _RUNS.items():
+        for prefix, arguments in runs.items():
             for row in bench(model, arguments):
                 samples.setdefault(prefix + row["test"], []).append(row["tokens_per_second"])
     return {name: summary(speeds) for name, speeds in samples.items()}
@@ -71,7 +94,7 @@ def summary(speeds: list[float]) -> dict[str, float]:
 
 def report(name: str, now: dict[str, float], before: dict[str, float] | None, limit: float) -> bool:
     """Prints one row; says whether it is slower than before by more than chance."""
-    text = f"{name:<24}{now['mean']:>12.2f} ± {now['deviation']:<9.2f}"
+    text = f"{name:<28}{now['mean']:>12.2f} ± {now['deviation']:<9.2f}"
     if before is None:
         print(text)
         return False

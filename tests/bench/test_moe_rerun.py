@@ -1,0 +1,30 @@
+"""The rows of a rerun: those of a card only where there is one."""
+
+from pathlib import Path
+
+import pytest
+from moe_rerun import runs
+
+MODELS = Path(__file__).parents[2] / "models" / "demo"
+DEMO = MODELS / "stories-moe.gguf"
+DENSE = Path(__file__).parents[1] / "references" / "llama.gguf"
+
+
+def test_without_a_card_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runs(DEMO, has_card=False)
+    assert all(arguments[-2:] == ["--device", "cpu"] for arguments in found.values())
+    assert "no card: its rows are left out" in capsys.readouterr().err
+
+
+def test_with_a_card_a_quarter_of_the_experts_has_slots() -> None:
+    found = runs(DEMO, has_card=True)
+    quarter = found["card 25 % stream "]
+    assert quarter[quarter.index("--moe-slots") + 1] == "4"
+    assert quarter[-2:] == ["--moe-miss", "stream"]
+    assert {name for name in found if name.startswith("card")} == {
+        "card ", "card 25 % auto ", "card 25 % stream ", "card 25 % load ", "card 25 % cpu ",
+    }  # fmt: skip
+
+
+def test_a_dense_model_has_no_experts_to_miss() -> None:
+    assert [name for name in runs(DENSE, has_card=True) if name.startswith("card")] == ["card "]
