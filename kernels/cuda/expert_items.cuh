@@ -31,15 +31,18 @@ __device__ __forceinline__ ExpertMatrix matrix_of(const Bank& bank, int expert, 
 __device__ __forceinline__ int expert_of(const int* ids, int item) { return ids ? ids[item] : 0; }
 
 // Some items of one expert: list[first], list[first + 1], ..., or without a list first itself, and
-// so on. The activations of an item are row item / share: used, or 1 where each has its own.
+// so on. The activations of an item are row item / share: used, or 1 where each has its own. What
+// is computed for it goes into row `place`: where items are packed, that of its place in the list.
 struct Items {
   const int* list;
   int first;
   int count;
   int share;
+  bool is_packed = false;
 
   __device__ __forceinline__ int item(int i) const { return list ? list[first + i] : first + i; }
   __device__ __forceinline__ int row(int i) const { return item(i) / share; }
+  __device__ __forceinline__ int place(int i) const { return is_packed ? first + i : item(i); }
 };
 
 // The rows of activations of kMany items; those from count on repeat the first.

@@ -6,19 +6,19 @@ namespace sharpi {
 
 constexpr int kAtOnce = 8;
 
-// `offsets`, `list`: of group_routes.
+// `offsets`, `list`: of group_routes, or packed by pack_routes.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, const int* offsets,
                                                         const int* list, const Bank& gate,
                                                         const Bank& up, const float* weights,
                                                         const Hidden& hidden, int used,
-                                                        int lane_bits) {
+                                                        int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
   if (!halves.gate.weights) return;  // the host computes it
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
-    const Items items = {list, first, min(kAtOnce, end - first), used};
+    const Items items = {list, first, min(kAtOnce, end - first), used, is_packed};
     gate_up<Dot, kAtOnce>(halves, x, items, lane_bits, hidden);
     __syncthreads();
   }
@@ -31,11 +31,12 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
       const uint8_t* x, const int* offsets, const int* items, const uint64_t* gate,                \
       const float* gate_bias, const float* gate_factors, const uint64_t* up, const float* up_bias, \
       const float* up_factors, const float* weights, uint8_t* hidden, int used, int columns,       \
-      int rows, int planes, int hidden_planes, int activation, int lane_bits) {                    \
+      int rows, int planes, int hidden_planes, int activation, int lane_bits, int is_packed) {     \
     sharpi::experts_grouped_gate_up<sharpi::Dot>(                                                  \
         {x, columns, planes}, offsets, items, {gate, gate_bias, gate_factors},                     \
         {up, up_bias, up_factors}, weights,                                                        \
-        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits);             \
+        {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits,              \
+        is_packed != 0);                                                                           \
   }
 #define GATE_UP_QUANTISED(Type, type)                               \
   GATE_UP(experts_grouped_gate_up_##type, RoundedDot<sharpi::Type>) \

@@ -6,17 +6,18 @@ namespace sharpi {
 
 constexpr int kAtOnce = 8;
 
-// `offsets`, `list`: of group_routes.
+// `offsets`, `list`: of group_routes, or packed by pack_routes; without a list, items are rows of
+// x.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_product(const Activations& x, const int* offsets,
                                                         const int* list, const Bank& bank,
                                                         const float* weights, float* out, int share,
-                                                        int rows, int lane_bits) {
+                                                        int rows, int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
   const ExpertMatrix matrix = matrix_of(bank, expert, rows);
   if (!matrix.weights) return;  // the host computes it
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
-    const Items items = {list, first, min(kAtOnce, end - first), share};
+    const Items items = {list, first, min(kAtOnce, end - first), share, is_packed};
     expert_product<Dot, kAtOnce>(matrix, weights, x, items, lane_bits, out);
   }
 }
@@ -27,10 +28,10 @@ __device__ __forceinline__ void experts_grouped_product(const Activations& x, co
   KERNEL __launch_bounds__(256, sharpi::Dot::kManyBlocks)                                         \
       entry(const uint8_t* x, const int* offsets, const int* items, const uint64_t* addresses,    \
             const float* bias, const float* factors, const float* weights, float* out, int share, \
-            int columns, int rows, int planes, int lane_bits) {                                   \
+            int columns, int rows, int planes, int lane_bits, int is_packed) {                    \
     sharpi::experts_grouped_product<sharpi::Dot>({x, columns, planes}, offsets, items,            \
                                                  {addresses, bias, factors}, weights, out, share, \
-                                                 rows, lane_bits);                                \
+                                                 rows, lane_bits, is_packed != 0);                \
   }
 #define PRODUCT_QUANTISED(Type, type)                               \
   PRODUCT(experts_grouped_product_##type, RoundedDot<sharpi::Type>) \

@@ -1,6 +1,6 @@
 """CardPrompts: which prompts pass through a card layer by layer, and which batch after batch."""
 
-from sharpi.engine.pass_counts import PassCounts
+from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.program import CardProgram
 from sharpi.ops.cuda.prompt_program import PromptProgram, token_bytes
 from sharpi.ops.cuda.prompt_stash import StashRoom

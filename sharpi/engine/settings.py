@@ -26,6 +26,7 @@ class EngineSettings:
 
     `kv_type` is that of a card's KV cache; the CPU's is f16. `num_parallel`: sequences of one step
     at most; `num_kv_pages`: pages that they share, those of one context where it is 0.
+    `capacity_factor`: of a card's rows for routed tokens, None for all they may need.
     """
 
     context_size: int
@@ -38,6 +39,7 @@ class EngineSettings:
     kv_type: KvType = "f16"
     num_parallel: int = 1
     num_kv_pages: int = 0
+    capacity_factor: float | None = None
 
     @property
     def pages_per_sequence(self) -> int:
@@ -70,6 +72,7 @@ def decide(
         kv_type=config.kv_type,
         num_parallel=num_parallel,
         num_kv_pages=pages,
+        capacity_factor=config.experts.capacity_factor,
     )
 
 

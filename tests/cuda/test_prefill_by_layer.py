@@ -11,10 +11,10 @@ from conftest import Load
 from sharpi.config import ExpertConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.parts import card_tier_of
-from sharpi.engine.pass_counts import PassCounts
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda.expert_stream import Chunk, ExpertStream
+from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Copy
 from sharpi.tiers import card as card_planning

@@ -1,16 +1,17 @@
 """The launches of a feed-forward's halves: item by item, or grouped by the experts that compute."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import experts, experts_grouped, experts_packed, group_routes
+from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.experts import BankPart
 from sharpi.ops.cuda.feed_forward import FeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.lanes import takes_floats
-from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Extent, Value
 from sharpi.ops.interface import Bank
 
@@ -21,8 +22,12 @@ Parts = Sequence[BankPart]  # of the banks of the first half, then that of the s
 class ExpertLaunches:
     """One feed-forward of a recording, whose buffers have places by the time of the calls.
 
-    `extent`: of the step, as far as it says where the routes are.
+    `extent`: of the step, as far as it says where the routes are. `first`: the first of the tokens.
     """
+
+    def since(self, first: int) -> "ExpertLaunches":
+        """The same of the tokens from one on."""
+        return replace(self, first=first)
 
     recording: Recording
     x: Value
@@ -30,6 +35,7 @@ class ExpertLaunches:
     out: Value
     scratch: Scratch
     extent: Extent | None = None
+    first: int = 0
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Everything, each item by its own blocks."""
@@ -37,7 +43,7 @@ class ExpertLaunches:
         yield from self._item_hidden(parts, tokens)
         yield experts.down(
             self.at(self.scratch.hidden), self.ids, self.weights, parts[-1],
-            self.recording.of(self.out),
+            self.sums,
             quant_type=down.quant_type, tokens=tokens, used=what.used, columns=down.columns,
             rows=down.rows, planes=self._hidden_planes, residual=self.residual, scale=what.scale,
         )  # fmt: skip
@@ -80,20 +86,46 @@ class ExpertLaunches:
             rows=down.rows, planes=self._hidden_planes,
         )  # fmt: skip
 
+    def packed_values(
+        self, parts: Parts, tokens: int, group: range, num_rows: int
+    ) -> Iterator[Launch]:
+        """Adds what a group of experts gives to the sums, once items are listed, in a few rows."""
+        what, down, packed = self.what, self.what.banks.down, self.scratch.packed
+        routed = self.recording.routed
+        assert packed is not None
+        assert routed is not None
+        experts, items = len(group), tokens * what.used
+        listed = self.at(self.scratch.offsets).part(4 * group.start, 4 * (experts + 1))
+        offsets, rows, places = map(self.at, (packed.offsets, packed.items, packed.places))
+        yield experts_packed.pack_routes(
+            listed, self.at(self.scratch.items), offsets, rows, places, routed.is_over,
+            experts=experts, num_items=items, capacity=num_rows,
+        )  # fmt: skip
+        some = [part.some(group.start, experts, down.num_experts) for part in parts]
+        sizes = {"experts": experts, "used": what.used, "is_packed": True}
+        halves = experts_grouped.gate_up, experts_grouped.product
+        yield from self._hidden(some, num_rows // what.used, *halves, (offsets, rows), sizes)
+        yield experts_grouped.down(
+            self.at(self.scratch.hidden), offsets, None, some[-1], self.values,
+            quant_type=down.quant_type, experts=experts, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes,
+        )  # fmt: skip
+        yield self.merge_group(tokens, group, places)
+
     def merge(self, tokens: int) -> Launch:
         """Sums the values of the items."""
         return experts_grouped.merge(
-            self.values, self.ids, self.weights, self.recording.of(self.out),
+            self.values, self.ids, self.weights, self.sums,
             tokens=tokens, used=self.what.used, rows=self.what.banks.down.rows,
             residual=self.residual, scale=self.what.scale,
         )  # fmt: skip
 
-    def merge_group(self, tokens: int, experts: range) -> Launch:
-        """Adds the values of some experts' items to the sums."""
+    def merge_group(self, tokens: int, experts: range, places: Span | None = None) -> Launch:
+        """Adds the values of some experts' items to the sums; `places`: their rows."""
         down = self.what.banks.down
         assert self.ids is not None
         return experts_packed.merge_group(
-            self.values, self.ids, None, self.weights, self.recording.of(self.out),
+            self.values, self.ids, places, self.weights, self.sums,
             tokens=tokens, used=self.what.used, rows=down.rows, experts=experts,
             num_experts=down.num_experts, residual=self.residual, scale=self.what.scale,
         )  # fmt: skip
@@ -155,7 +187,24 @@ class ExpertLaunches:
         """x in the form that a bank takes."""
         at = self.recording
         is_float = takes_floats(bank.quant_type, at.planes)
-        return at.of(self.x) if is_float else at.rounded_of(self.x)
+        if is_float:
+            return self.input
+        return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))
+
+    def _since(self, span: Span, row_bytes: int) -> Span:
+        """From the first token on."""
+        before = self.first * row_bytes
+        return span.part(before, span.num_bytes - before)
+
+    @property
+    def input(self) -> Span:
+        """The floats of x."""
+        return self._since(self.recording.of(self.x), self.x.width * FLOAT_BYTES)
+
+    @property
+    def sums(self) -> Span:
+        """What comes out, (T, rows)."""
+        return self._since(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
 
     @property
     def _hidden_planes(self) -> int:
@@ -165,9 +214,12 @@ class ExpertLaunches:
     def ids(self) -> Span | None:
         """The routes, (T, used)."""
         ids = self.what.ids
-        if ids is None or ids.routes is None or self.extent is None:
-            return None if ids is None else self.recording.of(ids)
-        return ids.routes.span(self.extent)
+        if ids is None:
+            return None
+        if ids.routes is None or self.extent is None:
+            return self._since(self.recording.of(ids), ids.width * FLOAT_BYTES)
+        span = ids.routes.span(self.extent)
+        return self._since(span, ids.width * FLOAT_BYTES)
 
     @property
     def values(self) -> Span:
@@ -186,12 +238,18 @@ class ExpertLaunches:
 
     @property
     def _route_weights(self) -> Span | None:
-        return None if self.what.weights is None else self.recording.of(self.what.weights)
+        weights = self.what.weights
+        if weights is None:
+            return None
+        return self._since(self.recording.of(weights), weights.width * FLOAT_BYTES)
 
     @property
     def residual(self) -> Span | None:
         """What the sum is added to."""
-        return None if self.what.residual is None else self.recording.of(self.what.residual)
+        residual = self.what.residual
+        if residual is None:
+            return None
+        return self._since(self.recording.of(residual), residual.width * FLOAT_BYTES)
 
     def at(self, buffer: Buffer) -> Span:
         """Where a buffer is that certainly is somewhere."""

@@ -29,8 +29,9 @@ def gate_up(
     planes: int,
     hidden_planes: int,
     input_weights: Span | None = None,
+    is_packed: bool = False,
 ) -> Launch:
-    """As `experts.gate_up`."""
+    """As `experts.gate_up`; into rows by place in the list where items are packed."""
     lanes = lanes_of_row(quant_type, columns)
     return Launch(
         kernel("experts_grouped_gate_up", quant_type, planes),
@@ -45,6 +46,7 @@ def gate_up(
                 np.int32(hidden_planes),
                 np.int32(activation),
                 np.int32(bits(lanes)),
+                np.int32(is_packed),
             ),
         ),
         writes=frozenset({10}),
@@ -55,7 +57,7 @@ def gate_up(
 def product(
     x: Span,
     offsets: Span,
-    items: Span,
+    items: Span | None,
     bank: BankPart,
     out: Span,
     *,
@@ -66,8 +68,9 @@ def product(
     rows: int,
     planes: int,
     input_weights: Span | None = None,
+    is_packed: bool = False,
 ) -> Launch:
-    """As `experts.product`: x has a row for each `used` items."""
+    """As `experts.product`: x has a row for each `used` items; for `is_packed` see `gate_up`."""
     lanes = lanes_of_row(quant_type, columns)
     return Launch(
         kernel("experts_grouped_product", quant_type, planes),
@@ -76,7 +79,7 @@ def product(
         arguments=(
             *(x, offsets, items, bank.addresses, bank.bias, bank.factors, input_weights, out),
             *(np.int32(used), np.int32(columns), np.int32(rows)),
-            *(np.int32(planes), np.int32(bits(lanes))),
+            *(np.int32(planes), np.int32(bits(lanes)), np.int32(is_packed)),
         ),
         writes=frozenset({7}),
         reaches=bank.reach,
@@ -86,7 +89,7 @@ def product(
 def down(
     hidden: Span,
     offsets: Span,
-    items: Span,
+    items: Span | None,
     bank: BankPart,
     out: Span,
     *,
@@ -96,7 +99,10 @@ def down(
     rows: int,
     planes: int,
 ) -> Launch:
-    """out (T * used, rows) = down h + bias of each item; `merge` sums them."""
+    """out (T * used, rows) = down h + bias of each item; `merge` sums them.
+
+    Without `items` these are rows of packed ones.
+    """
     return product(
         *(hidden, offsets, items, bank, out),
         quant_type=quant_type,

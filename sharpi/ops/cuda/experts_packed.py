@@ -37,3 +37,32 @@ def merge_group(
         ),
         writes=frozenset({5}),
     )
+
+
+def pack_routes(
+    offsets: Span,
+    items: Span,
+    packed_offsets: Span,
+    packed_items: Span,
+    places: Span,
+    is_over: Span,
+    *,
+    experts: int,
+    num_items: int,
+    capacity: int,
+) -> Launch:
+    """Lists the items of `experts` neighbouring experts for a buffer of `capacity` rows.
+
+    `offsets`, `items`: of `group_routes`, from the first of them on. `is_over` becomes 1 where
+    there are more items than rows.
+    """
+    return Launch(
+        Kernel("pack_routes", "pack_routes"),
+        grid=(-(-max(num_items, experts + 1) // BLOCK), 1, 1),
+        block=BLOCK,
+        arguments=(
+            *(offsets, items, packed_offsets, packed_items, places, is_over),
+            *map(np.int32, (experts, capacity)),
+        ),
+        writes=frozenset({2, 3, 4, 5}),
+    )

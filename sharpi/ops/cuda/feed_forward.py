@@ -47,7 +47,8 @@ class FeedForward:
 class Scratch:
     """`pair`: products of the first half apart. `parts`: what items give, before their sum.
 
-    `places`: which of the host's values is an item's.
+    `places`: which of the host's values is an item's. `packed`: lists of items for `num_rows` rows,
+    where these are fewer than items.
     """
 
     hidden: Buffer
@@ -57,6 +58,17 @@ class Scratch:
     parts: Buffer
     places: Buffer
     halves: HalfProducts | None
+    packed: "Packed | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Lists of what is in the rows that routed tokens have, and where an item is."""
+
+    num_rows: int
+    offsets: Buffer
+    items: Buffer
+    places: Buffer
 
 
 def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partial: bool) -> Scratch:
@@ -67,19 +79,33 @@ def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partia
     banks = (*what.first_half, down)
     if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in banks)):
         halves = half_products(recording, most, banks)
-    floats = items * up.rows * FLOAT_BYTES
+    packed = _packed(recording, most, what) if is_routed else None
+    rows = items if packed is None else packed.num_rows
+    floats = rows * up.rows * FLOAT_BYTES
     in_pairs = halves is not None or not what.is_fused
-    rounded = items * activation_bytes(down.columns, hidden_planes(recording, what))
+    rounded = rows * activation_bytes(down.columns, hidden_planes(recording, what))
     has_parts = most >= GROUPED_TOKENS or is_partial
     return Scratch(
         hidden=recording.buffer(max(floats, rounded)),
         pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
-        parts=recording.buffer(items * down.rows * FLOAT_BYTES if has_parts else 0),
+        parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
         places=recording.buffer(items * _INT_BYTES if is_partial else 0),
         halves=halves,
+        packed=packed,
     )
+
+
+def _packed(recording: Recording, tokens: int, what: FeedForward) -> Packed | None:
+    """None where all items have rows. Tokens that are too few to be grouped always have some."""
+    if recording.routed is None:
+        return None
+    rows, items = recording.routed.rows(tokens, what.used, GROUPED_TOKENS), tokens * what.used
+    if rows == items:
+        return None
+    sizes = what.banks.up.num_experts + 1, rows, items
+    return Packed(rows, *(recording.buffer(size * _INT_BYTES) for size in sizes))
 
 
 def hidden_planes(recording: Recording, what: FeedForward) -> int:

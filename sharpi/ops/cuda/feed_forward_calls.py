@@ -14,6 +14,7 @@ from sharpi.ops.cuda.feed_forward import GROUPED_TOKENS, FeedForward, make_scrat
 from sharpi.ops.cuda.foresight import Foresight
 from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard
 from sharpi.ops.cuda.linear_calls import want_source
+from sharpi.ops.cuda.packed_experts import PackedExperts
 from sharpi.ops.cuda.partial_layers import PartialLayers
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Call, Extent, Value
@@ -63,7 +64,7 @@ class _Calls:
     wanted: tuple[Callable[[], BankPart], ...]
 
     def calls(self, extent: Extent) -> Iterator[Call]:
-        it = self.launches
+        it = replace(self.launches, extent=extent)
         tokens = extent.rows(it.x.rows)
         if not tokens:
             return
@@ -71,8 +72,7 @@ class _Calls:
         if halves is not None and tokens >= PRODUCT_TOKENS:
             yield from self._dense(parts, tokens, halves)
         elif it.ids is not None and tokens >= GROUPED_TOKENS:
-            yield from it.grouped(parts, tokens)
-            yield it.merge(tokens)
+            yield from _grouped(it, parts, extent)
         else:
             yield from it.by_item(parts, tokens)
 
@@ -134,12 +134,11 @@ class _PartialCalls:
         tokens = extent.rows(it.x.rows)
         way = partial.way(self.layer)
         if way == "host":
-            yield from self._with_host(parts, ids, tokens)
+            yield from self._batch_with_host(parts, tokens)
         elif way == "streamed":
             yield from self._streamed(partial.stream, parts, extent)
         elif tokens >= GROUPED_TOKENS:
-            yield from it.grouped(parts, tokens)
-            yield it.merge(tokens)
+            yield from _grouped(it, parts, extent)
         else:
             yield from it.by_item(parts, tokens)
 
@@ -148,17 +147,23 @@ class _PartialCalls:
         it, turns = self.launches, self._turns(extent)
         tokens, all_chunks = extent.rows(it.x.rows), stream.chunks(self.layer)
         chunks = all_chunks if extent.group is None else [all_chunks[extent.group]]
-        yield it.group(tokens)
+        packed = _packed(it)
+        if packed is None:
+            yield it.group(tokens)
         for chunk in chunks:
+            some = range(chunk.first, chunk.first + chunk.count)
             if extent.turn == turns[0]:
                 yield from stream.bring(chunk)
-            yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
+            if packed is not None:
+                yield from packed.values(parts, tokens, some, is_exact=extent.is_exact)
+            else:
+                yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
             if extent.turn == turns[-1]:
                 yield from stream.done(chunk)
-        if len(chunks) == len(all_chunks):
+        if packed is None and len(chunks) == len(all_chunks):
             yield it.merge(tokens)
-        else:
-            yield it.merge_group(tokens, range(chunk.first, chunk.first + chunk.count))
+        elif packed is None:
+            yield it.merge_group(tokens, some)
 
     def _turns(self, extent: Extent) -> range:
         """Those of the batches that pass by this layer's experts; outputs are of one alone."""
@@ -166,13 +171,22 @@ class _PartialCalls:
             return range(extent.turn, extent.turn + 1)
         return range(extent.turns)
 
+    def _batch_with_host(self, parts: Parts, tokens: int) -> Iterator[Call]:
+        """As many tokens at a time as certainly have rows."""
+        packed, used = self.launches.scratch.packed, self.launches.what.used
+        step = tokens if packed is None else packed.num_rows // used
+        for first in range(0, tokens, step):
+            some = replace(self, launches=self.launches.since(first))
+            assert some.launches.ids is not None
+            yield from some._with_host(parts, some.launches.ids, min(step, tokens - first))
+
     def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
         """The host computes what the card has not, while the card computes the rest."""
         it, host = self.launches, self.banks.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}
         yield from host.ask(
-            ids, parts[0].addresses, it.recording.of(it.x), it.input_weights, places,
+            ids, parts[0].addresses, it.input, it.input_weights, places,
             columns=it.x.width, **sizes,
         )  # fmt: skip
         if tokens >= GROUPED_TOKENS:
@@ -180,9 +194,29 @@ class _PartialCalls:
         else:
             yield from it.item_values(parts, tokens)
         yield from host.merge(
-            it.values, places, ids, it.weights, it.recording.of(it.out),
+            it.values, places, ids, it.weights, it.sums,
             rows=what.banks.down.rows, residual=it.residual, scale=what.scale, **sizes,
         )  # fmt: skip
+
+
+def _packed(it: ExpertLaunches) -> PackedExperts | None:
+    """Where routed tokens have fewer rows than they may need."""
+    packed, routed = it.scratch.packed, it.recording.routed
+    if packed is None or routed is None:
+        return None
+    at_once = routed.experts_at_once(it.what.banks.down.num_experts)
+    return PackedExperts(it, packed.num_rows, at_once)
+
+
+def _grouped(it: ExpertLaunches, parts: Parts, extent: Extent) -> Iterator[Call]:
+    """All experts, which can be reached; what they give, and its sum."""
+    tokens, packed = extent.rows(it.x.rows), _packed(it)
+    if packed is None:
+        yield from it.grouped(parts, tokens)
+        yield it.merge(tokens)
+    else:
+        experts = range(it.what.banks.down.num_experts)
+        yield from packed.values(parts, tokens, experts, is_exact=extent.is_exact)
 
 
 def _on_card(bank: Bank, part: BankPart) -> OnCard:

@@ -81,7 +81,12 @@ class CardProgram:
             self._inputs.write_incoming(incoming)
         extent = self.extent(len(ids), len(outputs), position)
         guesses = guesses and len(ids) == len(outputs) == 1
-        self.replay(extent._replace(largest=largest, misses=misses, guesses=guesses))
+        extent = extent._replace(largest=largest, misses=misses, guesses=guesses)
+        routed = self.recording.routed
+        if routed is None or extent.tokens == 1:
+            self.replay(extent)
+        else:
+            routed.guard(lambda exactly: self.replay(extent._replace(is_exact=exactly)), state)
         return self.read_logits(0 if largest else len(outputs))
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:

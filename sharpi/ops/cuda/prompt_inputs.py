@@ -11,7 +11,7 @@ from sharpi.ops.program import IntArray
 
 
 class PromptInputs:
-    """Ids, positions and output rows of up to `max_turns` batches; pages and state are the step's."""
+    """Ids, positions and output rows of up to `max_turns` batches; the rest is the step's."""
 
     def __init__(self, device: Device, inputs: StepInputs, max_turns: int) -> None:
         self._device, self._target = device, inputs.of_tokens

@@ -85,15 +85,28 @@ class PromptProgram:
         self._num_tokens = len(ids)
         self._program.inputs.write(ids[: self._batch], position, outputs[:0], pages, state)
         self._inputs.write([turn.inputs for turn in turns])
-        last = turns[-1].extent
-        self._program.banks.begin(last._replace(tokens=len(ids)))
+        routed = self._program.recording.routed
+        if routed is None:
+            self._run(turns, incoming)
+        else:
+            routed.guard(lambda exactly: self._run(turns, incoming, is_exact=exactly), state)
+        return self._program.read_logits(len(outputs))
+
+    def _run(
+        self,
+        turns: Sequence[_Turn],
+        incoming: npt.NDArray[np.float32] | None,
+        *,
+        is_exact: bool = False,
+    ) -> None:
+        turns = [t._replace(extent=t.extent._replace(is_exact=is_exact)) for t in turns]
+        self._program.banks.begin(turns[-1].extent._replace(tokens=self._num_tokens))
         for number, each in enumerate(self._passes()):
             for index, turn in enumerate(turns):
                 if incoming is not None and number == 0:
                     end = turn.first + turn.extent.tokens
                     self._program.inputs.write_incoming(incoming[turn.first : end])
                 self._take_turn(each, index, turn)
-        return self._program.read_logits(len(outputs))
 
     def _turns(
         self, ids: IntArray, position: int, outputs: IntArray, misses: MissMode

@@ -14,6 +14,7 @@ from sharpi.ops.cuda import heads, quantise
 from sharpi.ops.cuda.activations import PLANES, activation_bytes
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.heads import HeadGroup
+from sharpi.ops.cuda.routed_rows import RoutedRows
 from sharpi.ops.cuda.values import Calls, Extent, PendingHeads, Value
 from sharpi.ops.program import ProgramLimits
 
@@ -37,10 +38,20 @@ class Stage:
 
 
 class Recording:
-    """Buffers live from the operation that makes them to the last that reads them."""
+    """Buffers live from the operation that makes them to the last that reads them.
 
-    def __init__(self, device: Device, limits: ProgramLimits, weights: CardWeights) -> None:
+    `routed`: the limit of rows for routed tokens, None without one.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        limits: ProgramLimits,
+        weights: CardWeights,
+        routed: RoutedRows | None = None,
+    ) -> None:
         self.device, self.limits, self.weights = device, limits, weights
+        self.routed = routed
         self.planes = PLANES[limits.precision]
         self._buffers: list[Buffer] = []
         self._operations: list[Calls] = []

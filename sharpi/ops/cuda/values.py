@@ -23,7 +23,8 @@ class Extent(NamedTuple):
     logit's id is wanted. `misses`: what is done about experts that are not on the card. Where
     batches of a prompt take turns, this is the `turn`-th of `turns` and begins with the prompt's
     `first`-th token; `group`: the chunk of experts that computes, None for all. `guesses`: whether
-    layers fetch experts for the next one; only of a token that has an output.
+    layers fetch experts for the next one; only of a token that has an output. `is_exact`: whether
+    routed tokens are too many for their rows, and take turns.
     """
 
     tokens: int
@@ -37,6 +38,7 @@ class Extent(NamedTuple):
     group: int | None = None
     first: int | None = None
     guesses: bool = False
+    is_exact: bool = False
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""

@@ -1,0 +1,21 @@
+// Items of some neighbouring experts, listed again from the beginning of a buffer: as many as it
+// has rows for. What is beyond them is left out, and a flag says so.
+#include "types.cuh"
+
+// offsets: of the first of `experts` experts in group_routes' (experts + 1,); items: its items.
+// packed_offsets (experts + 1,) and packed_items (capacity,) are the same for the buffer's rows;
+// places (num_items,): the row that an item of these experts has, -1 without one.
+KERNEL __launch_bounds__(256)
+    pack_routes(const int* offsets, const int* items, int* packed_offsets, int* packed_items,
+                int* places, int* is_over, int experts, int capacity) {
+  const int base = offsets[0], count = offsets[experts] - base;
+  const int first = int(blockIdx.x * blockDim.x + threadIdx.x);
+  const int step = int(gridDim.x * blockDim.x);
+  for (int e = first; e <= experts; e += step) packed_offsets[e] = min(offsets[e] - base, capacity);
+  for (int i = first; i < count; i += step) {
+    const int item = items[base + i];
+    if (i < capacity) packed_items[i] = item;
+    places[item] = i < capacity ? i : -1;
+  }
+  if (first == 0 && count > capacity) *is_over = 1;
+}
