@@ -49,7 +49,7 @@ class ServeOptions:
     ] = None
     parallel: Annotated[
         int,
-        option("--parallel", "Answers that share steps at most.", "N", min=1, max=256),
+        option("--parallel", "Answers that share steps at most.", "N", min=1, max=64),
     ] = 4
     queue: Annotated[
         int,
