@@ -26,9 +26,9 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 class CardSlots:
     """`modes`: how misses may be served, of which the quickest is found.
 
-    `stash`: for prompts. `guesses`: whether layers fetch experts for the next one, as long as that pays.
-
-    `expert_bytes`: of an expert, by layer. `notes` say what was decided otherwise than asked.
+    `expert_bytes`: of an expert, by layer. `guesses`: whether layers fetch experts for the next
+    one, as long as that pays. `stash`: for prompts. `notes` say what was decided otherwise than
+    asked.
     """
 
     settings: SlotSettings

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
-from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_room
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import NO_STAGING, CardStaging, card_staging, card_staging_bytes
@@ -116,9 +116,10 @@ def _take_slots(
     staging, stash = NO_STAGING, NO_STASH
     if any(count < moe[i].num_experts for i, count in slots.items()):
         staging = card_staging(model, moe.values(), ledger.left)
+        room = ledger.left - card_staging_bytes(staging, moe.values())
         if staging.num_streamed:
             stash = prompt_stash(model, request, ledger.left)
-        room = ledger.left - card_staging_bytes(staging, moe.values()) - stash.card_bytes
+            room -= stash_room(model, request, ledger.left)
         slots = grant_slots(moe, room, request.moe_slots)
     num_bytes = sum(moe[i].slot_bytes * count for i, count in slots.items())
     if not num_bytes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.request import TierRequest
 
-_BUDGET_SHARE = 32  # of a card's memory for experts, the stash takes one part in so many
+_BUDGET_SHARE = 16  # of a card's memory for experts, the stash takes one part in so many
 _FLOAT_BYTES = 4
 _STREAMS = 5  # values as wide as the residual stream: it, a normed copy, and what a layer adds
 
@@ -33,14 +33,19 @@ class StashPlan:
 NO_STASH = StashPlan()
 
 
+def stash_room(model: ModelFacts, request: TierRequest, budget: int) -> int:
+    """Bytes of `budget` that are worth spending on it, used or not: more where there are more."""
+    page = request.stash_page_tokens * token_bytes(model)
+    return int(_worth(model, request, budget) * request.stash_gpu_factor) + page
+
+
 def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashPlan:
-    """What is worth its room of `budget` bytes, where experts cross the bus for a prompt.
+    """What fits the room, where experts cross the bus for a prompt.
 
     For whole batches, and none for one alone: that is as quick as it is.
     """
-    wanted = -(-request.context_size // request.batch_size)
     token = token_bytes(model)
-    batches = min(wanted, max(0, budget) // _BUDGET_SHARE // (token * request.batch_size))
+    batches = _worth(model, request, budget) // (token * request.batch_size)
     if batches < 2:
         return NO_STASH
     tokens, page = batches * request.batch_size, request.stash_page_tokens
@@ -51,6 +56,13 @@ def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashP
         for factor in (request.stash_gpu_factor, request.stash_cpu_factor)
     )
     return StashPlan(tokens, page, card, host, card * page * token, host * page * token)
+
+
+def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:
+    """Bytes for a whole context, or what a share of the budget is."""
+    wanted = -(-request.context_size // request.batch_size)
+    share = max(0, budget) // _BUDGET_SHARE
+    return min(wanted * request.batch_size * token_bytes(model), share)
 
 
 def token_bytes(model: ModelFacts) -> int:

@@ -1,0 +1,55 @@
+"""Room for prompts that pass layer by layer: within its share, and worth it or none at all."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tier_cases import GIB, MACHINE, MIB, REQUEST, model
+
+from sharpi.tiers.plan import Purpose, Tier
+from sharpi.tiers.planner import plan_tiers
+from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash, stash_room, token_bytes
+
+PAGED = replace(REQUEST, stash_page_tokens=10, stash_gpu_factor=0.5, stash_cpu_factor=0.75)
+
+
+def test_a_whole_context_where_there_is_room() -> None:
+    token = token_bytes(model())
+    plan = prompt_stash(model(), REQUEST, GIB)
+    assert (plan.max_tokens, plan.card_bytes, plan.host_bytes) == (256, 256 * token, 0)
+    paged = prompt_stash(model(), PAGED, GIB)
+    assert (paged.card_pages, paged.host_pages) == (13, 20)
+    assert (paged.card_bytes, paged.host_bytes) == (130 * token, 200 * token)
+
+
+def test_one_batch_alone_needs_none() -> None:
+    assert prompt_stash(model(), replace(REQUEST, batch_size=256), GIB) == NO_STASH
+    assert prompt_stash(model(), REQUEST, 16 * 31 * token_bytes(model())) == NO_STASH
+    assert prompt_stash(model(), REQUEST, 16 * 32 * token_bytes(model())).max_tokens == 32
+    assert prompt_stash(model(), REQUEST, -1) == NO_STASH
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 64 * MIB),
+    st.integers(0, MIB),
+    st.sampled_from([REQUEST, PAGED, replace(PAGED, stash_gpu_factor=1.1)]),
+)
+def test_more_memory_leaves_more_for_slots(budget: int, more: int, request_: object) -> None:
+    assert isinstance(request_, type(REQUEST))
+    for size in (budget, budget + more):
+        plan = prompt_stash(model(), request_, size)
+        assert plan.card_bytes <= stash_room(model(), request_, size)
+        assert plan.max_tokens % REQUEST.batch_size == 0
+    rooms = [size - stash_room(model(), request_, size) for size in (budget, budget + more)]
+    assert rooms[0] <= rooms[1] + 1
+
+
+@pytest.mark.parametrize("vram", [620 * MIB, 630 * MIB])
+def test_both_tiers_account_for_it(vram: int) -> None:
+    plan = plan_tiers(model(), MACHINE, replace(PAGED, vram=vram))
+    assert plan.stash.max_tokens == 256
+    assert plan.bytes_in(Tier.VRAM, Purpose.STASH) == plan.stash.card_bytes > 0
+    assert plan.bytes_in(Tier.RAM, Purpose.STASH) == plan.stash.host_bytes > 0
+    assert plan.bytes_in(Tier.VRAM) <= vram
