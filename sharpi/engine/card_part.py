@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 from sharpi.device.device import Device
+from sharpi.engine.card_growth import CardGrowth, pages_of
 from sharpi.engine.card_prompts import CardPrompts
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.card_tier import CardTier
@@ -68,7 +69,14 @@ class CardPart(RecordedPart[CardProgram]):
         if slots is not None and self._banks.partial is not None:
             self.card_tier = CardTier(slots, self._banks.partial)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
-        self._cache = CardKvCache(device, shapes, settings.num_pages, settings.kv_type)
+        growth = None if slots is None else slots.growth
+        num_pages = settings.num_pages if growth is None else growth.first_pages
+        self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
+        self._growth: CardGrowth | None = None
+        if growth and self._banks.partial and self.card_tier:
+            self._growth = CardGrowth(
+                growth, self._cache, self._banks.partial, settings.num_pages, self.card_tier.notes
+            )
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
         factor = settings.capacity_factor
         self._states = CardStates(
@@ -91,6 +99,7 @@ class CardPart(RecordedPart[CardProgram]):
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         """Segments one after the other: the kernels read the page table of one sequence."""
+        self._make_room(pages_of(step.segments))
         program = self._latest = self._program(max_outputs)
         prompt = self._prompts.takes(step.num_tokens) if len(step.segments) == 1 else None
         if len(step.segments) == 1 and (prompt or step.num_tokens <= self._settings.batch_size):
@@ -182,7 +191,14 @@ class CardPart(RecordedPart[CardProgram]):
         """Bytes of the KV cache on the card, and of the recurrent layers' states."""
         return self._cache.num_bytes + self._states.num_bytes
 
+    def _make_room(self, num_pages: int) -> None:
+        """The KV cache grows to so many pages where it has fewer."""
+        if self._growth is not None and self._growth.lacks(num_pages):
+            self.forget_graphs()
+            self._growth.make_room(num_pages)
+
     def copy_page(self, source: int, target: int) -> None:
+        self._make_room(1 + max(source, target))
         self._cache.copy_page(source, target)
 
     def copy_state(self, source: int, target: int) -> None:

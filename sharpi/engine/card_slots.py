@@ -18,6 +18,7 @@ from sharpi.ops.cuda.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.slot_state import FirstSlots
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.cuda.values import MissMode
+from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
@@ -38,6 +39,7 @@ class CardSlots:
     guesses: bool = False
     stash: StashPlan = NO_STASH
     notes: tuple[str, ...] = ()
+    growth: KvGrowth | None = None
 
 
 def card_slots(
@@ -83,7 +85,7 @@ def card_slots(
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in partial}
     modes = _modes(asked, is_reached=is_reached)
-    return CardSlots(settings, policy, modes, sizes, guesses, plan.stash, notes)
+    return CardSlots(settings, policy, modes, sizes, guesses, plan.stash, notes, plan.kv_growth)
 
 
 def _partial_layers(plan: TierPlan) -> tuple[int, ...]:

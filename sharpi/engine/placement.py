@@ -9,6 +9,7 @@ from sharpi.hardware import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.kv_growth import first_pages
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.request import TierRequest, tier_request
@@ -46,7 +47,14 @@ class Placement:
 
             scratch = card_scratch_bytes(model, load_weights(file, model), settings)
             kv = card_kv_bytes(model, settings)
-            request = replace(request, card_scratch=scratch, card_kv=kv)
+            first = first_pages(settings.num_pages)
+            request = replace(
+                request,
+                card_scratch=scratch,
+                card_kv=kv,
+                card_kv_first=card_kv_bytes(model, replace(settings, num_kv_pages=first)),
+                kv_first_pages=first,
+            )
         self.request: TierRequest = request
 
     def plan(self, rates: Rates | None = None) -> TierPlan:

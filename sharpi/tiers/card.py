@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.tiers.card_experts import CardExperts, card_experts, goes_whole, whole_experts_bytes
 from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
-from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_room
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.request import TierRequest
-from sharpi.tiers.slot_sizing import grant_slots
-from sharpi.tiers.staging import NO_STAGING, CardStaging, card_staging, card_staging_bytes
+from sharpi.tiers.staging import NO_STAGING, CardStaging
 
 RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, allocator granularity
 
@@ -18,6 +20,7 @@ class CardPlan:
     """`layers`: indices of those on the card; `slots`: experts of each that have room there.
 
     `staging`: room for others, where not all have, and `stash` for prompts that these pass by.
+    `growth`: where the KV cache begins small.
     """
 
     layers: frozenset[int]
@@ -27,6 +30,7 @@ class CardPlan:
     notes: tuple[str, ...] = ()
     staging: CardStaging = NO_STAGING
     stash: StashPlan = NO_STASH
+    growth: KvGrowth | None = None
 
     def takes_experts(self, index: int) -> bool:
         """Whether the layer's experts may have slots on the card."""
@@ -50,8 +54,8 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     wanted = _wanted_layers(model, request)
     room = ledger.left - RESERVE_BYTES - scratch
     beside = kv
-    if _goes_whole(request):
-        beside = [kv[i] + _experts_bytes(model, request, i) for i in range(len(model.layers))]
+    if goes_whole(request):
+        beside = [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]
     fitting = _fitting_layers(model, beside, wanted, room)
     if fitting is None:
         return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
@@ -59,12 +63,40 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
     trunk = model.output_bytes + sum(model.layers[i].trunk_bytes for i in fitting)
     ledger.take(Purpose.TRUNK, trunk, f"read for every token: {len(fitting)} layers and the output")
-    kv_bytes = sum(kv[i] for i in fitting)
-    ledger.take(Purpose.KV, kv_bytes, f"{request.context_size} positions beside their layers")
-    has_slots = len(fitting) == wanted or _goes_whole(request)
-    slots, staging, stash = _take_slots(model, request, fitting if has_slots else [], ledger)
+    has_slots = len(fitting) == wanted or goes_whole(request)
+    left = ledger.left - sum(kv[i] for i in fitting)
+    experts = card_experts(model, request, fitting if has_slots else [], left)
+    _take_kv(ledger, request, [kv[i] for i in fitting], fitting, experts.growth)
+    _take_experts(ledger, experts)
     notes = _left_out_notes(wanted, len(fitting))
-    return CardPlan(frozenset(fitting), slots, True, ledger, notes, staging, stash)
+    if experts.growth is not None:
+        notes = (*notes, experts.growth.note(_num_pages(request)))
+    return CardPlan(
+        frozenset(fitting), experts.slots, True, ledger, notes,
+        experts.staging, experts.stash, experts.growth,
+    )  # fmt: skip
+
+
+def _take_kv(
+    ledger: Ledger, request: TierRequest, kv: list[int], on_card: list[int], growth: KvGrowth | None
+) -> None:
+    reason = f"{request.context_size} positions beside their layers"
+    if growth is not None and request.card_kv_first is not None:
+        kv = [request.card_kv_first[i] for i in on_card]
+        positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, _num_pages(request)))
+        reason = f"{positions} positions beside their layers; up to {most} in place of slots"
+    ledger.take(Purpose.KV, sum(kv), reason)
+
+
+def _num_pages(request: TierRequest) -> int:
+    return request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
+
+
+def _take_experts(ledger: Ledger, experts: CardExperts) -> None:
+    ledger.take(Purpose.STAGING, experts.staging_bytes, experts.staging.reason)
+    ledger.take(Purpose.STASH, experts.stash.card_bytes, experts.stash.reason)
+    reason = "what trunk and KV cache leave, shared by the layers"
+    ledger.take(Purpose.SLOTS, experts.slots_bytes, reason)
 
 
 def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
@@ -92,44 +124,6 @@ def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
     """Whether none of these last layers reads keys of one before them."""
     sources = (model.layers[i].kv_layer for i in layers)
     return all(source is None or source >= layers[0] for source in sources)
-
-
-def _goes_whole(request: TierRequest) -> bool:
-    """Whether layers were counted out, each of which then takes its experts along."""
-    return request.gpu_layers is not None and request.moe_slots is None
-
-
-def _experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
-    """Room for all experts of a layer, where they may be on the card."""
-    layer = model.layers[index]
-    is_kept_off = request.cpu_moe or index < request.num_cpu_moe
-    return 0 if is_kept_off else layer.num_experts * layer.slot_bytes
-
-
-def _take_slots(
-    model: ModelFacts, request: TierRequest, layers: list[int], ledger: Ledger
-) -> tuple[dict[int, int], CardStaging, StashPlan]:
-    """Slots by layer; where they are fewer than experts, there are staging and a stash, too."""
-    first = len(model.layers) if request.cpu_moe else request.num_cpu_moe
-    moe = {i: model.layers[i] for i in layers if i >= first and model.layers[i].num_experts}
-    slots = grant_slots(moe, ledger.left, request.moe_slots)
-    staging, stash = NO_STAGING, NO_STASH
-    if any(count < moe[i].num_experts for i, count in slots.items()):
-        staging = card_staging(model, moe.values(), ledger.left)
-        room = ledger.left - card_staging_bytes(staging, moe.values())
-        if staging.num_streamed:
-            stash = prompt_stash(model, request, ledger.left)
-            room -= stash_room(model, request, ledger.left)
-        slots = grant_slots(moe, room, request.moe_slots)
-    num_bytes = sum(moe[i].slot_bytes * count for i, count in slots.items())
-    if not num_bytes:
-        return slots, NO_STAGING, NO_STASH
-    if staging.num_experts:
-        size = card_staging_bytes(staging, moe.values())
-        ledger.take(Purpose.STAGING, size, staging.reason)
-    ledger.take(Purpose.STASH, stash.card_bytes, stash.reason)
-    ledger.take(Purpose.SLOTS, num_bytes, "what trunk and KV cache leave, shared by the layers")
-    return slots, staging, stash
 
 
 def _left_out_notes(wanted: int, on_card: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from sharpi.errors import UsageError
+from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.staging import NO_STAGING, CardStaging
 from sharpi.units import format_bytes
@@ -109,6 +110,7 @@ class TierPlan:
     `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
     buffers of the largest expert that reads land in, 0 without slots in RAM. `card_staging`: the
     same of a card whose slots are fewer than its layers' experts; `stash`: what prompts have there.
+    `kv_growth`: where the card's KV cache begins small.
     """
 
     context_size: int
@@ -123,6 +125,7 @@ class TierPlan:
     notes: tuple[str, ...]
     card_staging: CardStaging = NO_STAGING
     stash: StashPlan = NO_STASH
+    kv_growth: KvGrowth | None = None
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Bytes of one tier, of one purpose or of all."""

@@ -27,7 +27,10 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     card = plan_card(model, request, kv, scratch)
     host = plan_host(model, request, card, budget, kv, scratch)
     if request.card_kv is not None:
-        kv = [request.card_kv[i] if i in card.layers else size for i, size in enumerate(kv)]
+        on_card = request.card_kv
+        if card.growth is not None and request.card_kv_first is not None:
+            on_card = request.card_kv_first
+        kv = [on_card[i] if i in card.layers else size for i, size in enumerate(kv)]
     layers = tuple(_layer(model, request, i, kv[i], card, host) for i in range(len(model.layers)))
     return TierPlan(
         context_size=request.context_size,
@@ -42,6 +45,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         notes=(*card.notes, *plan_notes(model, hardware, request, host, layers)),
         card_staging=card.staging,
         stash=card.stash,
+        kv_growth=card.growth,
     )
 
 

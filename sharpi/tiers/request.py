@@ -17,7 +17,8 @@ class TierRequest:
     has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
     all do. `miss`: how those that a card has not are served. `card_scratch` and `card_kv`: the
     card's buffers and each layer's KV cache there, where somebody counted them. `num_kv_pages`:
-    pages of the KV cache, those of one context where nobody says. `num_states`: copies of what
+    pages of the KV cache, those of one context where nobody says. `card_kv_first`: the card's KV
+    cache with `kv_first_pages` alone, where it can grow. `num_states`: copies of what
     recurrent layers carry. `stash_page_tokens`: of pages for what long prompts carry from layer to
     layer, 0 for none; so many times what they need is on the card, and in RAM.
     """
@@ -36,6 +37,8 @@ class TierRequest:
     miss: Miss = "auto"
     card_scratch: int | None = None
     card_kv: tuple[int, ...] | None = None
+    card_kv_first: tuple[int, ...] | None = None
+    kv_first_pages: int = 0
     num_kv_pages: int | None = None
     num_states: int = MAX_STATES
     stash_page_tokens: int = 0

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import SlotStatus
+from sharpi.tiers.slot_grants import SlotWant, grant
 
 TOKENS_WORTH_OF_SLOTS = 2
 _ORDER = list(SlotStatus)
@@ -17,27 +18,16 @@ def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
 def grant_slots(
     layers: Mapping[int, LayerFacts], budget: int, limit: int | None = None
 ) -> dict[int, int]:
-    """Slots by layer index: one for each layer in turn, until the next one does not fit.
+    """Slots by layer index, see `grant`.
 
-    The order of grants never depends on the budget, so more of it never takes a slot away. `limit`:
-    slots of a layer at most, beside the number of its experts.
+    `limit`: slots of a layer at most, beside the number of its experts.
     """
-    granted = dict.fromkeys(layers, 0)
-    for index in _turns(layers, limit):
-        budget -= layers[index].slot_bytes
-        if budget < 0:
-            break
-        granted[index] += 1
-    return granted
+    wants = {i: SlotWant(layer.slot_bytes, most_slots(layer, limit)) for i, layer in layers.items()}
+    return grant(wants, budget)
 
 
-def _turns(layers: Mapping[int, LayerFacts], limit: int | None) -> Iterable[int]:
-    most = {i: _most_slots(layer, limit) for i, layer in layers.items()}
-    for number in range(max(most.values(), default=0)):
-        yield from (index for index in layers if number < most[index])
-
-
-def _most_slots(layer: LayerFacts, limit: int | None) -> int:
+def most_slots(layer: LayerFacts, limit: int | None) -> int:
+    """Slots that a layer can use, up to a limit."""
     if layer.expert_bytes is None:
         return 0
     return layer.num_experts if limit is None else min(limit, layer.num_experts)

@@ -42,6 +42,13 @@ class ExpertHomes:
         assert self._memory is not None
         return Span(self._memory, first * self.stride, count * self.stride)
 
+    def bring(self, device: Device, expert: int, target: Span) -> None:
+        """Copies one expert to memory of the card."""
+        if self._memory is None:
+            device.upload(target, self.bytes_of(expert))
+        else:
+            device.copy(target, self.span(expert, 1))
+
     def bytes_of(self, expert: int) -> HostArray:
         """One expert as the host has it."""
         data: HostArray = self._data[expert]

@@ -54,7 +54,7 @@ def _check(shape: AttentionShape, kv_type: KvType) -> None:
 
 
 class CardKvCache:
-    """All pages of some layers in one memory; who uses which page is decided elsewhere.
+    """All pages of some layers, each in a memory of its own; who uses which is decided elsewhere.
 
     Raises UnsupportedModelError for heads that the kernels do not take.
     """
@@ -66,29 +66,58 @@ class CardKvCache:
         num_pages: int,
         kv_type: KvType = "f16",
     ) -> None:
-        shapes = tuple(shapes)
-        for shape in shapes:
+        self._shapes = tuple(shapes)
+        for shape in self._shapes:
             _check(shape, kv_type)
         self.kv_type = kv_type
         self.num_pages = num_pages
-        self.num_bytes = sum(layer_bytes(shape, num_pages, kv_type) for shape in shapes)
-        memory = device.allocate(self.num_bytes)
         self._device = device
-        self.layers: dict[int, LayerKv] = {}
-        at = 0
-        for shape in shapes:
-            spans = []
-            for dim in _dims(shape):
-                size = num_pages * page_bytes(shape.num_kv_heads, dim, kv_type)
-                spans.append(Span(memory, at, size))
-                at += aligned(size)
-            self.layers[shape.layer] = LayerKv(spans[0], None if len(spans) == 1 else spans[1])
+        self.layers = {shape.layer: self._allocate(shape, num_pages) for shape in self._shapes}
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all layers."""
+        return self.bytes_of(self.num_pages)
+
+    def bytes_of(self, num_pages: int) -> int:
+        """What all layers take with so many pages."""
+        return sum(layer_bytes(shape, num_pages, self.kv_type) for shape in self._shapes)
+
+    def _allocate(self, shape: AttentionShape, num_pages: int) -> LayerKv:
+        memory = self._device.allocate(layer_bytes(shape, num_pages, self.kv_type))
+        spans, at = list[Span](), 0
+        for dim in _dims(shape):
+            size = num_pages * page_bytes(shape.num_kv_heads, dim, self.kv_type)
+            spans.append(Span(memory, at, size))
+            at += aligned(size)
+        return LayerKv(spans[0], None if len(spans) == 1 else spans[1])
+
+    def grow(self, num_pages: int) -> None:
+        """Layer by layer the pages move to a larger memory; what knew the old one is to forget it.
+
+        One layer's pages are there twice meanwhile. Raises DeviceError where there is no room; what
+        was there is whole then, and the next call goes on.
+        """
+        for shape in self._shapes:
+            if self.layers[shape.layer].keys.num_bytes < self._keys_bytes(shape, num_pages):
+                self._move(shape, num_pages)
+        self.num_pages = num_pages
+
+    def _move(self, shape: AttentionShape, num_pages: int) -> None:
+        before, grown = self.layers[shape.layer], self._allocate(shape, num_pages)
+        for old, new in zip(before, grown, strict=True):
+            if old is not None and new is not None:
+                self._device.copy(new.part(0, old.num_bytes), old)
+        self.layers[shape.layer] = grown
+
+    def _keys_bytes(self, shape: AttentionShape, num_pages: int) -> int:
+        return num_pages * page_bytes(shape.num_kv_heads, shape.key_dim, self.kv_type)
 
     def copy_page(self, source: int, target: int) -> None:
         """Makes a page of every layer what another is."""
-        for layer in self.layers.values():
-            for span in layer:
+        for shape in self._shapes:
+            for span, dim in zip(self.layers[shape.layer], _dims(shape), strict=False):
                 if span is not None:
-                    size = span.num_bytes // self.num_pages
+                    size = page_bytes(shape.num_kv_heads, dim, self.kv_type)
                     from_span, to_span = (span.part(i * size, size) for i in (source, target))
                     self._device.copy(to_span, from_span)

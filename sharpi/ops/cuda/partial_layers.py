@@ -4,7 +4,7 @@ A token finds its experts by tables that the slots' kernels keep; a batch by tab
 which say where everything is while it passes, and slots are filled after it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -123,11 +123,46 @@ class PartialLayers:
         """The slots of all layers, filled with what they begin with."""
         tables = SlotTables(self._device, self._settings.rules, self._slot_layers)
         for number, layer in self._slot_layers.items():
-            for expert, slot in tables.first_loads(number):
-                for tensor, piece in zip(self._tensors[number], layer.pieces, strict=True):
-                    target = piece.slots.part(slot * piece.stride, piece.num_bytes)
-                    self._device.upload(target, tensor.homes.bytes_of(expert))
+            loads = tables.first_loads(number)
+            self._fill(number, layer, [expert for expert, _ in loads])
         return tables
+
+    def _fill(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
+        """Copies these experts to the slots, from the first one on."""
+        for slot, expert in enumerate(residents):
+            for tensor, piece in zip(self._tensors[number], layer.pieces, strict=True):
+                target = piece.slots.part(slot * piece.stride, piece.num_bytes)
+                tensor.homes.bring(self._device, expert, target)
+
+    def shrink(self, slots: Mapping[int, int]) -> None:
+        """Between tokens: layers have so many slots at most, and the memory of others is free.
+
+        What stays is copied from its homes anew: there is no moment at which it is there twice.
+        """
+        fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
+        for number, count in fewer.items():
+            self.tables.resize(number, count)
+        states = self.tables.read_states()
+        for number, count in fewer.items():
+            slot_of = states[number].slot_of
+            residents = np.argsort(slot_of, kind="stable")[np.count_nonzero(slot_of < 0) :]
+            self._move(number, count, residents.tolist())
+
+    def _move(self, number: int, num_slots: int, residents: Sequence[int]) -> None:
+        nothing, pieces = self._device.allocate(0), self._slot_layers[number].pieces
+        sizes = [num_slots * piece.stride for piece in pieces]
+        self._set_memory(number, [Span(nothing, 0, 0) for _ in sizes], ())
+        del pieces
+        memories = [Span(self._device.allocate(size), 0, size) for size in sizes]
+        self._fill(number, self._set_memory(number, memories, residents), residents)
+
+    def _set_memory(
+        self, number: int, memories: Sequence[Span], residents: Sequence[int]
+    ) -> SlotLayer:
+        layer = self._slot_layers[number].with_slots(memories)
+        self._slot_layers[number] = layer
+        self.tables.set_memory(number, layer, residents)
+        return layer
 
     @cached_property
     def _stream(self) -> ExpertStream | None:
@@ -146,6 +181,11 @@ class PartialLayers:
         """The buffers that batches pass through; there have to be some."""
         assert self._stream is not None
         return self._stream
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The layers that have slots, in order."""
+        return tuple(self._settings.first)
 
     def num_slots(self, number: int) -> int:
         """Slots that a layer has memory for."""

@@ -1,7 +1,7 @@
 """What one layer's slots are made from: the memory of its experts' tensors, and what it becomes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,13 +111,20 @@ class SlotLayer:
             for piece in self.pieces
         )
 
-    def fill_tables(self, device: Device, kind: int) -> None:
-        """The tables say what is true before the first use."""
-        residents = self.first.residents(kind)
+    def with_slots(self, memories: Sequence[Span]) -> "SlotLayer":
+        """The same with other memory for the slots, one for each piece."""
+        pieces = tuple(
+            replace(piece, slots=slots) for piece, slots in zip(self.pieces, memories, strict=True)
+        )
+        num_slots = min(piece.room(piece.slots) for piece in pieces)
+        return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
+
+    def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
+        """The tables say that these experts are in slots, from the first one on."""
         for piece in self.pieces:
             experts = len(piece.homes)
             addresses = piece.where((len(residents), 0, 0))
-            addresses[residents] = addresses[experts:]
+            addresses[list(residents)] = addresses[experts:]
             for table in piece.tables:
                 device.upload(table.addresses, addresses[:experts] + np.uint64(table.offset))
 

@@ -3,7 +3,7 @@
 Residency is what the tables of addresses say, by which the experts' kernels find every expert.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -63,7 +63,7 @@ class SlotTables:
             words = self._words.part(place * self._num_bytes, self._num_bytes)
             device.upload(words, first_state(layer.first, rules.kind, rules.num_experts))
             self._memory[number] = self._memory_of(number, layer, words)
-            layer.fill_tables(device, rules.kind)
+            layer.fill_tables(device, layer.first.residents(rules.kind))
 
     def _memory_of(self, number: int, layer: SlotLayer, words: Span) -> SlotMemory:
         used = self._rules.experts_per_token
@@ -145,6 +145,18 @@ class SlotTables:
         wanted = min(num_slots, self._rules.num_experts)
         self._run(slot_resize(self._rules, memory.state, self._all_loads, resized=wanted))
         self._run(self._gather(memory, self._all_loads, memory.state.num_slots))
+
+    def set_memory(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
+        """Between tokens: a layer's slots are elsewhere from now on, and these experts in them."""
+        memory = self._memory[number]
+        spans = partial(table_of, self._device)
+        self._layers[number] = layer
+        self._memory[number] = replace(
+            memory,
+            state=layer.state(memory.state.words, memory.state.learned, spans),
+            pieces=layer.gather_pieces(spans),
+        )
+        layer.fill_tables(self._device, residents)
 
     def pin_most_used(self, count: int) -> None:
         """Between tokens: each layer pins those of its `count` most used for which there is room.

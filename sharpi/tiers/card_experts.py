@@ -1,0 +1,103 @@
+"""What the experts get of a card: slots; where they are too few, staging and a stash."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.kv_growth import KvGrowth
+from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_room
+from sharpi.tiers.request import TierRequest
+from sharpi.tiers.slot_grants import SlotWant, grant
+from sharpi.tiers.slot_sizing import most_slots
+from sharpi.tiers.staging import NO_STAGING, CardStaging, card_staging, card_staging_bytes
+
+Layers = Mapping[int, LayerFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class CardExperts:
+    """Slots by layer, and what is beside them; `growth` where the KV cache begins small."""
+
+    slots: dict[int, int] = field(default_factory=dict)
+    slots_bytes: int = 0
+    staging: CardStaging = NO_STAGING
+    staging_bytes: int = 0
+    stash: StashPlan = NO_STASH
+    growth: KvGrowth | None = None
+
+
+def card_experts(
+    model: ModelFacts, request: TierRequest, on_card: list[int], room: int
+) -> CardExperts:
+    """For the layers `on_card`, of the `room` bytes that trunk and the whole KV cache leave."""
+    first = len(model.layers) if request.cpu_moe else request.num_cpu_moe
+    layers = {i: model.layers[i] for i in on_card if i >= first and model.layers[i].num_experts}
+    wants = {
+        i: SlotWant(layer.slot_bytes, most_slots(layer, request.moe_slots))
+        for i, layer in layers.items()
+    }
+    slots = grant(wants, room)
+    if all(count == layers[i].num_experts for i, count in slots.items()):
+        return CardExperts(slots, _slots_bytes(layers, slots))
+    staging, stash = card_staging(model, layers.values(), room), NO_STASH
+    staging_bytes, stash_bytes = card_staging_bytes(staging, layers.values()), 0
+    if staging.num_streamed:
+        stash = prompt_stash(model, request, room)
+        stash_bytes = stash_room(model, request, room)
+    room -= staging_bytes + stash_bytes
+    slots = grant(wants, room)
+    growth = _growth(request, layers, wants, slots, on_card, room)
+    if growth is not None:
+        slots = {i: want.most for i, want in growth.wants.items()}
+    num_bytes = _slots_bytes(layers, slots)
+    if not num_bytes:
+        return CardExperts(slots)
+    return CardExperts(slots, num_bytes, staging, staging_bytes, stash, growth)
+
+
+def _growth(
+    request: TierRequest,
+    layers: Layers,
+    wants: Mapping[int, SlotWant],
+    last_slots: Mapping[int, int],
+    on_card: list[int],
+    room: int,
+) -> KvGrowth | None:
+    """Where a cache that begins small makes more slots, and can become whole later.
+
+    While a layer's part of the cache moves it is there twice. A layer that has all its experts
+    at the end has them from the start; no other one ever has all.
+    """
+    whole, first = request.card_kv, request.card_kv_first
+    if whole is None or first is None or goes_whole(request):
+        return None
+    last_bytes = room - max(whole[i] for i in on_card)
+    if last_bytes < 0:
+        return None
+    most = {
+        i: SlotWant(want.slot_bytes, min(want.most, layers[i].num_experts - 1))
+        if last_slots[i] < layers[i].num_experts
+        else want
+        for i, want in wants.items()
+    }
+    slots = grant(most, room + sum(whole[i] - first[i] for i in on_card))
+    if _slots_bytes(layers, slots) <= _slots_bytes(layers, last_slots):
+        return None
+    granted = {i: SlotWant(most[i].slot_bytes, count) for i, count in slots.items()}
+    return KvGrowth(request.kv_first_pages, last_bytes, granted)
+
+
+def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
+    return sum(layers[i].slot_bytes * count for i, count in slots.items())
+
+
+def goes_whole(request: TierRequest) -> bool:
+    """Whether layers were counted out, each of which then takes its experts along."""
+    return request.gpu_layers is not None and request.moe_slots is None
+
+
+def whole_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
+    """Room for all experts of a layer, where they may be on the card."""
+    layer = model.layers[index]
+    is_kept_off = request.cpu_moe or index < request.num_cpu_moe
+    return 0 if is_kept_off else layer.num_experts * layer.slot_bytes

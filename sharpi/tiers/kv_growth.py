@@ -1,0 +1,41 @@
+"""KvGrowth: a card's KV cache that begins small and takes the rest from the experts' slots."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.tiers.slot_grants import SlotWant, grant
+
+LEAST_PAGES = 2048 // PAGE_POSITIONS
+_FIRST_SHARE = 4  # of all pages, one part in so many
+
+
+@dataclass(frozen=True, slots=True)
+class KvGrowth:
+    """`first_pages` are there from the start; `last_bytes`: for slots beside the whole cache.
+
+    `wants`: by layer, the slots that there are at the start.
+    """
+
+    first_pages: int
+    last_bytes: int
+    wants: Mapping[int, SlotWant]
+
+    def slots_beside(self, spare_bytes: int) -> dict[int, int]:
+        """Slots by layer while the cache lacks so many bytes of its whole size."""
+        return grant(self.wants, self.last_bytes + spare_bytes)
+
+    def note(self, num_pages: int) -> str:
+        """What a user is told of it; the whole cache has `num_pages`."""
+        now = max(want.most for want in self.wants.values())
+        last = max(self.slots_beside(0).values())
+        first, most = self.first_pages * PAGE_POSITIONS, num_pages * PAGE_POSITIONS
+        return (
+            f"the KV cache begins with {first:,} of {most:,} positions; what grows beyond takes"
+            f" slots back, up to {now - last} of the {now} that a layer has"
+        )
+
+
+def first_pages(num_pages: int) -> int:
+    """Pages that a cache begins with where it can grow."""
+    return min(num_pages, max(LEAST_PAGES, -(-num_pages // _FIRST_SHARE)))
