@@ -43,8 +43,8 @@ class ExpertConfig:
     is derived from the policy's default. `warm_pin` experts of each layer are pinned after
     `warm_pin_after` accesses; None lets sharpi decide, 0 is off. `resident` names a fixed set for
     the static policy, `resident_ids` its ids for "ids"; "frequency" counts `warmup_tokens` first.
-    `miss` says what is done about experts that a card has not: "cpu" computes them beside it, "stream"
-    reads them where they are, "load" copies them first, "auto" takes what is quickest.
+    `miss` says what is done about experts that a card has not: "cpu" computes them beside it,
+    "stream" reads them where they are, "load" copies them first, "auto" takes what is quickest.
     `capacity_factor` None gives a prompt's routed tokens all the room they can need on a card, else
     so many times tokens * experts per token. `paged_stash` keeps what long prompts carry from layer
     to layer in pages of `stash_page_tokens`: on the card for `stash_gpu_factor` times its tokens,

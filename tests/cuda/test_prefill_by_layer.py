@@ -66,27 +66,26 @@ class Ways:
             return self._load(self._model, **(USUAL | options))
 
 
-@pytest.mark.parametrize("streamed", [FEW, ALL])
 @pytest.mark.parametrize("case", KINDS)
-def test_every_kind_of_layer(
-    case: str, streamed: int, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, 43)
+def test_every_kind_of_layer(case: str, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, 34)
     expected = answers(ways.by_batch(), ids)
-    engine = ways.by_layer(streamed)
+    engine = ways.by_layer(FEW)
     assert np.array_equal(answers(engine, ids), expected)
     assert passes_of(engine).by_layer == 1
 
 
-@pytest.mark.parametrize("batch_size", [5, 20])  # 20: one token is left for the last
+@pytest.mark.parametrize(
+    ("case", "batch_size", "count"),
+    [("qwen3next", 5, 23), ("granitehybrid", 8, 24), ("qwen3moe", 33, 90)],
+)  # 5: one token is left for the last; 33: matrix products are in 16 bits
 def test_every_size_of_batches(
-    batch_size: int, load: Load, monkeypatch: pytest.MonkeyPatch
+    case: str, batch_size: int, count: int, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways, ids = Ways(load, monkeypatch, "qwen3next"), tokens_of("qwen3next", 43)
-    experts = ExpertConfig(miss="stream")
-    options = {"batch_size": batch_size, "experts": experts}
+    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, count)
+    options = {"batch_size": batch_size, "context_size": 96, "experts": ExpertConfig(miss="stream")}
     expected = answers(ways.by_batch(**options), ids)
-    for streamed in (FEW, 3, ALL):
+    for streamed in (3, ALL):
         engine = ways.by_layer(streamed, **options)
         assert np.array_equal(answers(engine, ids), expected)
         assert passes_of(engine).by_layer == 1
@@ -99,6 +98,25 @@ def test_layers_on_both_processors(case: str, load: Load, monkeypatch: pytest.Mo
     engine = ways.by_layer(FEW, gpu_layers=1)
     assert len(engine.runner.parts) == 2
     assert np.array_equal(answers(engine, ids), expected)
+
+
+def test_layers_that_have_all_experts_between_others(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their batches follow each other as before, with routes where the prompt's are."""
+    monkeypatch.setattr(
+        card_planning,
+        "grant_slots",
+        lambda layers, *_: {i: layers[i].num_experts if i == 1 else 2 for i in layers},
+    )
+    ways, ids = Ways(load, monkeypatch, "glm4moe"), tokens_of("glm4moe", 43)
+    expected = answers(ways.by_batch(), ids)
+    for streamed in (FEW, ALL):
+        engine = ways.by_layer(streamed)
+        assert engine.plan is not None
+        assert len({layer.vram_slots for layer in engine.plan.layers if layer.num_experts}) == 2
+        assert np.array_equal(answers(engine, ids), expected)
+        assert passes_of(engine).by_layer == 1
 
 
 def test_an_expert_crosses_the_bus_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

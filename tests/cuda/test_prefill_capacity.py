@@ -18,7 +18,7 @@ from sharpi.ops.cuda.routed_rows import RoutedRows
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"
 KINDS = ["qwen3moe", "gpt-oss", "llama4", "qwen3next", "gemma4-moe"]
-BATCH = 24
+BATCH = 12  # rows for nine tokens there are always
 
 
 def tokens_of(case: str, count: int) -> list[int]:
@@ -30,7 +30,7 @@ def tokens_of(case: str, count: int) -> list[int]:
 def answers(engine: Engine, ids: list[int]) -> np.ndarray:
     """Logits after two prompts and a token more: of what the pass before left behind."""
     sequence = Sequence(engine.runner)
-    logits = [sequence.extend(part).copy() for part in (ids[:48], ids[48:70], ids[70:])]
+    logits = [sequence.extend(part).copy() for part in (ids[:24], ids[24:35], ids[35:])]
     sequence.truncate(0)
     return np.stack(logits)
 
@@ -42,19 +42,18 @@ def counts(engine: Engine) -> PassCounts:
 
 def loaded(load: Load, case: str, factor: float | None, **options: Any) -> Engine:
     experts = ExpertConfig(miss="stream", capacity_factor=factor)
-    usual = {"context_size": 96, "batch_size": BATCH, "experts": experts}
+    usual = {"context_size": 64, "batch_size": BATCH, "experts": experts}
     return load(REFERENCES / f"{case}.gguf", **(usual | options))
 
 
 @pytest.mark.parametrize("slots", [None, 2])
 @pytest.mark.parametrize("case", KINDS)
 def test_bits(case: str, slots: int | None, load: Load) -> None:
-    ids = tokens_of(case, 71)
+    ids = tokens_of(case, 36)
     expected = answers(loaded(load, case, None, moe_slots=slots), ids)
-    for factor in (0.4, 0.75):
-        engine = loaded(load, case, factor, moe_slots=slots)
-        assert np.array_equal(answers(engine, ids), expected)
-        assert counts(engine).limited == (3 if slots is None else 2)
+    engine = loaded(load, case, 0.5, moe_slots=slots)
+    assert np.array_equal(answers(engine, ids), expected)
+    assert counts(engine).limited == (3 if slots is None else 2)
 
 
 @pytest.mark.parametrize("slots", [None, 2])
@@ -62,19 +61,22 @@ def test_a_pass_with_too_few_rows_is_run_again(
     slots: int | None, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All experts as one group need more than its rows; recurrent states are taken back."""
-    ids = tokens_of("qwen3next", 71)
+    ids = tokens_of("qwen3next", 36)
     expected = answers(loaded(load, "qwen3next", None, moe_slots=slots), ids)
     monkeypatch.setattr(RoutedRows, "experts_at_once", lambda _, num_experts: num_experts)
     engine = loaded(load, "qwen3next", 0.5, moe_slots=slots)
     assert np.array_equal(answers(engine, ids), expected)
-    assert counts(engine).reruns == counts(engine).limited > 0
+    wanted = PassCounts(limited=3, reruns=3)
+    if slots is not None:  # of the shorter prompt fewer experts come at a time, and there are rows
+        wanted = PassCounts(by_layer=1, limited=2, reruns=1)
+    assert counts(engine) == wanted
 
 
 @pytest.mark.parametrize("fault", ["flag", "state"])
 def test_what_is_not_done_would_be_seen(
     fault: str, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = tokens_of("qwen3next", 71)
+    ids = tokens_of("qwen3next", 36)
     expected = answers(loaded(load, "qwen3next", None), ids)
     monkeypatch.setattr(RoutedRows, "experts_at_once", lambda _, num_experts: num_experts)
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
