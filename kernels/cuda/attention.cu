@@ -9,7 +9,7 @@ namespace sharpi {
 
 template <class Kv, int HEADS>
 __device__ __forceinline__ void attend_span(const float* queries, const uint8_t* keys,
-                                            const uint8_t* values, const int* page_table,
+                                            const uint8_t* values, const PageTables& tables,
                                             const int* positions, float* scratch, int num_heads,
                                             int heads_each, int key_dim, int value_dim, float scale,
                                             int window, int is_chunked, float soft_cap) {
@@ -21,10 +21,10 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
   const int first = max(0, first_visible(positions[token], window, is_chunked) - begin);
   const int last = min(kSpan - 1, positions[token] - begin);
   if (last < first) return;
-  find_pages<Kv>(key_pages, keys, page_table + span * kSpanPages, first, last, key_dim);
+  const int* page_table = tables.of(token) + span * kSpanPages;
+  find_pages<Kv>(key_pages, keys, page_table, first, last, key_dim);
   const int value_stride = values ? value_dim : key_dim;
-  find_pages<Kv>(value_pages, values ? values : keys, page_table + span * kSpanPages, first, last,
-                 value_stride);
+  find_pages<Kv>(value_pages, values ? values : keys, page_table, first, last, value_stride);
   __syncthreads();
   const int head = blockIdx.y * group + tile * heads_each;
   const int count = min(heads_each, group - tile * heads_each);
@@ -45,16 +45,18 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
 }  // namespace sharpi
 
 // queries: (T, num_heads, key_dim); keys, values: the pages of one layer, without values those that
-// begin the keys; scratch: Partials.
+// begin the keys; page_tables, sequences, table_stride: PageTables; scratch: Partials.
 // Grid (spans * tiles, KV heads, T), where a KV head's query heads are `tiles` times heads_each.
-#define ATTENTION(NAME, KV, HEADS)                                                                \
-  KERNEL __launch_bounds__(256, 2) NAME(                                                          \
-      const float* queries, const uint8_t* keys, const uint8_t* values, const int* page_table,    \
-      const int* positions, float* scratch, int num_heads, int heads_each, int key_dim,           \
-      int value_dim, float scale, int window, int is_chunked, float soft_cap) {                   \
-    sharpi::attend_span<sharpi::KV, HEADS>(queries, keys, values, page_table, positions, scratch, \
-                                           num_heads, heads_each, key_dim, value_dim, scale,      \
-                                           window, is_chunked, soft_cap);                         \
+#define ATTENTION(NAME, KV, HEADS)                                                             \
+  KERNEL __launch_bounds__(256, 2)                                                             \
+      NAME(const float* queries, const uint8_t* keys, const uint8_t* values,                   \
+           const int* page_tables, const int* sequences, const int* positions, float* scratch, \
+           int table_stride, int num_heads, int heads_each, int key_dim, int value_dim,        \
+           float scale, int window, int is_chunked, float soft_cap) {                          \
+    const sharpi::PageTables tables{page_tables, sequences, table_stride};                     \
+    sharpi::attend_span<sharpi::KV, HEADS>(queries, keys, values, tables, positions, scratch,  \
+                                           num_heads, heads_each, key_dim, value_dim, scale,   \
+                                           window, is_chunked, soft_cap);                      \
   }
 #define ATTENTION_OF_TYPE(TYPE, KV)         \
   ATTENTION(attention_heads1_##TYPE, KV, 1) \

@@ -1,7 +1,7 @@
 // A causal convolution of every channel alone, and the inputs that the next step needs of this one.
 //
-// A thread has 16 tokens of a channel. Only those of the first 16 look back at the state, so the
-// same threads replace it when they are done.
+// A thread has 16 tokens of a sequence's channel. Only those of the first 16 look back at the
+// state, so the same threads replace it when they are done.
 #include "gated.cuh"
 #include "state.cuh"
 
@@ -25,24 +25,28 @@ struct Inputs {
 }  // namespace sharpi
 
 // x, out: (T, channels); weight: (kernel, channels); bias: (channels,) or null; state:
-// (kernel - 1, channels), oldest first. Grid (channels by blocks, T by 16).
+// (kernel - 1, channels), oldest first. Grid (channels by blocks, a sequence's tokens by 16,
+// sequences).
 KERNEL __launch_bounds__(256)
     convolve(const float* x, const float* weight, const float* bias, float* out, float* states,
-             const int* index, const int* positions, int64_t stride, int64_t offset, int tokens,
-             int channels, int kernel, int silu) {
+             const int* index, const int* positions, const int* starts, int64_t stride,
+             int64_t offset, int tokens, int channels, int kernel, int silu) {
   using namespace sharpi;
-  const StatePlace place{states, index, positions, stride, offset};
+  const StatePlace place{states, index, positions, starts, stride, offset, tokens};
   const int channel = blockIdx.x * blockDim.x + threadIdx.x, past = kernel - 1;
   if (channel >= channels) return;
   float* state = place.at() + channel;
-  const Inputs inputs{x + channel, state, channels, past, place.is_new()};
-  const int begin = blockIdx.y * kTokensEach, end = min(begin + kTokensEach, tokens);
+  const int first = place.first(), count = place.end() - first;
+  x += size_t(first) * channels + channel;
+  out += size_t(first) * channels + channel;
+  const Inputs inputs{x, state, channels, past, place.is_new()};
+  const int begin = blockIdx.y * kTokensEach, end = min(begin + kTokensEach, count);
   for (int t = begin; t < end; t++) {
     float sum = bias ? bias[channel] : 0.f;
     for (int j = 0; j < kernel; j++)
       sum = __fmaf_rn(weight[size_t(j) * channels + channel], inputs.at(t - past + j), sum);
-    out[size_t(t) * channels + channel] = silu ? swish(sum, 1.f) : sum;
+    out[size_t(t) * channels] = silu ? swish(sum, 1.f) : sum;
   }
   if (begin > 0) return;
-  for (int j = 0; j < past; j++) state[size_t(j) * channels] = inputs.at(tokens - past + j);
+  for (int j = 0; j < past; j++) state[size_t(j) * channels] = inputs.at(count - past + j);
 }

@@ -1,5 +1,5 @@
 // The gated delta rule of each head: the state forgets, then what a key recalls is moved towards
-// its value. A block has 32 values of a head and walks the tokens in order.
+// its value. A block has 32 values of a head and walks a sequence's tokens in order.
 #include "state.cuh"
 
 namespace sharpi {
@@ -28,7 +28,7 @@ struct UnitRows {
 };
 
 struct DeltaNetSizes {
-  int tokens, key_heads, value_heads, key_dim, value_dim, stride, tiled;
+  int first, end, key_heads, value_heads, key_dim, value_dim, stride, tiled;
   float epsilon;
 
   __device__ __forceinline__ int key_head(int head) const {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
   const float scale = 1.f / sqrtf(float(keys));
   StateTile<kHeld> tile;
   tile.load(state, keys, s.stride, is_there && !is_new);
-  for (int t = 0; t < s.tokens; t++) {
+  for (int t = s.first; t < s.end; t++) {
     const float* row = qkv + size_t(t) * s.width();
     const float* query = row + s.key_head(head) * keys;
     const size_t gate = size_t(t) * s.value_heads + head;
@@ -73,19 +73,21 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
 }  // namespace sharpi
 
 // qkv: (T, width); beta, alpha: (T, value_heads); a, dt_bias: (value_heads,); out: (T, value_heads
-// * value_dim); state: (value_heads, key_dim, stride). Grid (value_dim by 32, value_heads).
-#define DELTA_NET(NAME, HELD, BLOCKS)                                                              \
-  KERNEL __launch_bounds__(256, BLOCKS)                                                            \
-      NAME(const float* qkv, const float* beta, const float* alpha, const float* a,                \
-           const float* dt_bias, float* out, float* states, const int* index,                      \
-           const int* positions, int64_t state_stride, int64_t offset, int tokens, int key_heads,  \
-           int value_heads, int key_dim, int value_dim, int stride, int tiled, float epsilon) {    \
-    using namespace sharpi;                                                                        \
-    const StatePlace place{states, index, positions, state_stride, offset};                        \
-    const int head = blockIdx.y;                                                                   \
-    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out,                                 \
-                    place.at() + size_t(head) * key_dim * stride, place.is_new(),                  \
-                    {tokens, key_heads, value_heads, key_dim, value_dim, stride, tiled, epsilon}); \
+// * value_dim); state: (value_heads, key_dim, stride). Grid (value_dim by 32, value_heads,
+// sequences).
+#define DELTA_NET(NAME, HELD, BLOCKS)                                                          \
+  KERNEL __launch_bounds__(256, BLOCKS) NAME(                                                  \
+      const float* qkv, const float* beta, const float* alpha, const float* a,                 \
+      const float* dt_bias, float* out, float* states, const int* index, const int* positions, \
+      const int* starts, int64_t state_stride, int64_t offset, int tokens, int key_heads,      \
+      int value_heads, int key_dim, int value_dim, int stride, int tiled, float epsilon) {     \
+    using namespace sharpi;                                                                    \
+    const StatePlace place{states, index, positions, starts, state_stride, offset, tokens};    \
+    const int head = blockIdx.y;                                                               \
+    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out,                             \
+                    place.at() + size_t(head) * key_dim * stride, place.is_new(),              \
+                    {place.first(), place.end(), key_heads, value_heads, key_dim, value_dim,   \
+                     stride, tiled, epsilon});                                                 \
   }
 
 DELTA_NET(delta_net_16, 16, 2)

@@ -52,20 +52,21 @@ __device__ __forceinline__ HeadGroup group_of(const HeadGroup& a, const HeadGrou
 
 }  // namespace sharpi
 
-// One to three groups of the same tokens; those without heads are none. The KV cache by page_table
+// One to three groups of the same tokens; those without heads are none. The KV cache by PageTables
 // and positions (T,), is_q8_0 or f16. Dynamic shared memory: four rows of row_floats. Grid: all
 // tokens' heads by four.
-#define HEAD_GROUP(g)                                                                      \
-  float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g,      \
+#define HEAD_GROUP(g)                                                                 \
+  float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g, \
       int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g
-#define AS_HEAD_GROUP(g)                                                                   \
-  {                                                                                        \
-    x_##g, weight_##g, angles_##g, pages_##g, heads_##g, dim_##g, weight_stride_##g,       \
-        half_##g, epsilon_##g                                                              \
+#define AS_HEAD_GROUP(g)                                                                       \
+  {                                                                                            \
+    x_##g, weight_##g, angles_##g, pages_##g, heads_##g, dim_##g, weight_stride_##g, half_##g, \
+        epsilon_##g                                                                            \
   }
 KERNEL __launch_bounds__(128)
-    heads(HEAD_GROUP(a), HEAD_GROUP(b), HEAD_GROUP(c), const int* page_table, const int* positions,
-          int tokens, int interleaved, int is_q8_0, int row_floats) {
+    heads(HEAD_GROUP(a), HEAD_GROUP(b), HEAD_GROUP(c), const int* page_tables, const int* sequences,
+          const int* positions, int table_stride, int tokens, int interleaved, int is_q8_0,
+          int row_floats) {
   using namespace sharpi;
   DYN_SHARED(float, rows);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -73,8 +74,7 @@ KERNEL __launch_bounds__(128)
   const int token = item / heads_each;
   if (token >= tokens) return;
   int head = item % heads_each;
-  const HeadGroup group =
-      group_of(AS_HEAD_GROUP(a), AS_HEAD_GROUP(b), AS_HEAD_GROUP(c), head);
+  const HeadGroup group = group_of(AS_HEAD_GROUP(a), AS_HEAD_GROUP(b), AS_HEAD_GROUP(c), head);
   const int dim = group.dim;
   float* row = rows + size_t(warp) * row_floats;
   float* home = group.x + (size_t(token) * group.heads + head) * dim;
@@ -88,7 +88,8 @@ KERNEL __launch_bounds__(128)
     for (int i = lane; i < dim; i += kWarp) home[i] = row[i];
     return;
   }
-  const int at = positions[token] % kPage, page = page_table[positions[token] / kPage];
+  const PageTables tables{page_tables, sequences, table_stride};
+  const int at = positions[token] % kPage, page = tables.of(token)[positions[token] / kPage];
   if (is_q8_0)
     KvQ8_0::store(group.pages + kv_head_at<KvQ8_0>(page, group.heads, head, dim), at, dim, row);
   else KvF16::store(group.pages + kv_head_at<KvF16>(page, group.heads, head, dim), at, dim, row);

@@ -96,6 +96,18 @@ struct KvQ8_0 {
   }
 };
 
+// Whose pages are whose: tables (sequences, stride), each the pages of positions 0..63, 64..127,
+// ... `sequences` (T,) says which is a token's; null: the first is all tokens'.
+struct PageTables {
+  const int* tables;
+  const int* sequences;
+  int stride;
+
+  __device__ __forceinline__ const int* of(int token) const {
+    return sequences ? tables + size_t(sequences[token]) * stride : tables;
+  }
+};
+
 // Where one KV head's part of one page begins
 template <class Kv>
 __device__ __forceinline__ size_t kv_head_at(int page, int num_heads, int head, int dim) {

@@ -1,5 +1,5 @@
 // The state space step of each head: the state forgets, then takes in dt * x where B writes; C
-// reads. A block has 32 values of a head and walks the tokens in order.
+// reads. A block has 32 values of a head and walks a sequence's tokens in order.
 #include "state.cuh"
 
 namespace sharpi {
@@ -7,7 +7,7 @@ namespace sharpi {
 constexpr int kMaxKeys = 1024;
 
 struct Mamba2Sizes {
-  int tokens, heads, groups, head_dim, keys, stride;
+  int first, end, heads, groups, head_dim, keys, stride;
 
   __device__ __forceinline__ int inner() const { return heads * head_dim; }
   __device__ __forceinline__ int written(int head) const { return head * groups / heads * keys; }
@@ -35,7 +35,7 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
   const bool is_there = column < s.head_dim;
   StateTile<kHeld> tile;
   tile.load(state, s.keys, s.stride, is_there && !is_new);
-  for (int t = 0; t < s.tokens; t++) {
+  for (int t = s.first; t < s.end; t++) {
     const float* row = xbc + size_t(t) * (s.inner() + 2 * s.groups * s.keys);
     const float* b = row + s.inner() + s.written(head);
     rows.load(b, b + s.groups * s.keys, s.keys, kStateWarps * kHeld);
@@ -55,18 +55,19 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
 }  // namespace sharpi
 
 // xbc: (T, width); dt: (T, heads); a, skip, dt_bias: (heads,); out: (T, heads * head_dim); state:
-// (heads, keys, stride). Grid (head_dim by 32, heads).
-#define MAMBA2(NAME, HELD, BLOCKS)                                                                \
-  KERNEL __launch_bounds__(256, BLOCKS) NAME(                                                     \
-      const float* xbc, const float* dt, const float* a, const float* skip, const float* dt_bias, \
-      float* out, float* states, const int* index, const int* positions, int64_t state_stride,    \
-      int64_t offset, int tokens, int heads, int groups, int head_dim, int keys, int stride) {    \
-    using namespace sharpi;                                                                       \
-    const StatePlace place{states, index, positions, state_stride, offset};                       \
-    const int head = blockIdx.y;                                                                  \
-    mamba2<HELD>(xbc, dt, a[head], skip[head], dt_bias[head], out,                                \
-                 place.at() + size_t(head) * keys * stride, place.is_new(),                       \
-                 {tokens, heads, groups, head_dim, keys, stride});                                \
+// (heads, keys, stride). Grid (head_dim by 32, heads, sequences).
+#define MAMBA2(NAME, HELD, BLOCKS)                                                          \
+  KERNEL __launch_bounds__(256, BLOCKS)                                                     \
+      NAME(const float* xbc, const float* dt, const float* a, const float* skip,            \
+           const float* dt_bias, float* out, float* states, const int* index,               \
+           const int* positions, const int* starts, int64_t state_stride, int64_t offset,   \
+           int tokens, int heads, int groups, int head_dim, int keys, int stride) {         \
+    using namespace sharpi;                                                                 \
+    const StatePlace place{states, index, positions, starts, state_stride, offset, tokens}; \
+    const int head = blockIdx.y;                                                            \
+    mamba2<HELD>(xbc, dt, a[head], skip[head], dt_bias[head], out,                          \
+                 place.at() + size_t(head) * keys * stride, place.is_new(),                 \
+                 {place.first(), place.end(), heads, groups, head_dim, keys, stride});      \
   }
 
 MAMBA2(mamba2_16, 16, 2)

@@ -10,15 +10,23 @@ namespace sharpi {
 
 constexpr int kStateWarps = 8;
 
-// States (any, stride) of which `index` names one. At position 0 it is zeros, whatever is there.
+// States (any, stride) of which `index` (sequences,) names each sequence's, a block's that of its
+// blockIdx.z. `starts` (sequences + 1,): its tokens are from one of these to the next; null: all
+// `tokens` are the first's. At position 0 the state is zeros, whatever is there.
 struct StatePlace {
   float* memory;
   const int* index;
   const int* positions;
+  const int* starts;
   int64_t stride, offset;
+  int tokens;
 
-  __device__ __forceinline__ float* at() const { return memory + index[0] * stride + offset; }
-  __device__ __forceinline__ bool is_new() const { return positions[0] == 0; }
+  __device__ __forceinline__ int first() const { return starts ? starts[blockIdx.z] : 0; }
+  __device__ __forceinline__ int end() const { return starts ? starts[blockIdx.z + 1] : tokens; }
+  __device__ __forceinline__ float* at() const {
+    return memory + index[blockIdx.z] * stride + offset;
+  }
+  __device__ __forceinline__ bool is_new() const { return positions[first()] == 0; }
 };
 
 __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }

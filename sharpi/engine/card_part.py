@@ -1,17 +1,19 @@
 """A model's layers on a card: the last ones, and the output."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from sharpi.device.device import Device
 from sharpi.engine.card_growth import CardGrowth, pages_of
+from sharpi.engine.card_passes import CardPass, card_passes
 from sharpi.engine.card_prompts import CardPrompts
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.card_tier import CardTier
 from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.kept_routes import KeptRoutes
-from sharpi.engine.model_part import Segment, StepOfPart, StepRoutes, Values, batches
+from sharpi.engine.model_part import Segment, StepOfPart, StepRoutes, Values
 from sharpi.engine.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -20,13 +22,14 @@ from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.card_banks import CardBanks, HostSettings
 from sharpi.ops.cuda.card_states import CardStates
 from sharpi.ops.cuda.card_weights import CardWeights
+from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.program import CardProgram
 from sharpi.ops.cuda.prompt_program import PromptProgram
 from sharpi.ops.cuda.recorder import CardRecorder
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.cuda.step_inputs import StepInputs
+from sharpi.ops.cuda.step_inputs import SequenceInputs, StepInputs, StepSizes
 from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import MissMode, Value
 from sharpi.ops.kv_cache import PAGE_POSITIONS
@@ -98,55 +101,72 @@ class CardPart(RecordedPart[CardProgram]):
         return self._prompts.max_tokens
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """Segments one after the other: the kernels read the page table of one sequence."""
+        """Short segments share a pass; a prompt's has its own, or several."""
         self._make_room(pages_of(step.segments))
         program = self._latest = self._program(max_outputs)
-        prompt = self._prompts.takes(step.num_tokens) if len(step.segments) == 1 else None
-        if len(step.segments) == 1 and (prompt or step.num_tokens <= self._settings.batch_size):
-            self._kept = prompt
-            return self._run(program, step.segments[0], step.incoming, step.wants_largest, prompt)
-        return self._in_turn(program, step)
+        if len(step.segments) == 1:
+            self._kept = prompt = self._prompts.takes(step.num_tokens)
+            if prompt is not None:
+                return self._run(program, step.segments, step.incoming, prompt=prompt)
+        passes = list(card_passes(step.segments, self._settings.batch_size, self._most_shared))
+        if len(passes) > 1:
+            return self._in_turn(program, passes, step.incoming)
+        self._kept = None
+        return self._run(program, step.segments, step.incoming, largest=step.wants_largest)
 
-    def _in_turn(self, program: CardProgram, step: StepOfPart) -> Values:
+    @property
+    def _most_shared(self) -> int:
+        """Tokens of a segment that may share a pass with others.
+
+        Where experts have slots only single tokens, after which those are filled one by one.
+        """
+        if self.card_tier is None:
+            return PRODUCT_TOKENS - 1
+        return int(self.card_tier.shares)
+
+    def _in_turn(
+        self, program: CardProgram, passes: Sequence[CardPass], incoming: Values | None
+    ) -> Values:
         self._kept = kept = KeptRoutes(trims=self._trims)
-        logits, first = [], 0
-        for segment in step.segments:
-            for own, batch in batches(segment, self._settings.batch_size):
-                rows = slice(first + own.start, first + own.stop)
-                incoming = None if step.incoming is None else step.incoming[rows]
-                logits.append(self._run(program, batch, incoming))
-                kept.add(batch, program)
-            first += len(segment.ids)
-        return np.concatenate(logits)
+        logits: dict[int, Values] = {}
+        for each in passes:
+            own = None if incoming is None else incoming[each.rows]
+            segments = tuple(each.segments.values())
+            ends = np.cumsum([len(segment.outputs) for segment in segments])
+            values = self._run(program, segments, own)
+            logits |= zip(each.segments, np.split(values, ends[:-1]), strict=True)
+            kept.add(each.segments, program)
+        return np.concatenate([logits[row] for row in sorted(logits)])
 
     def _run(
         self,
         program: CardProgram,
-        segment: Segment,
+        segments: tuple[Segment, ...],
         incoming: Values | None,
+        *,
         largest: bool = False,
         prompt: PromptProgram | None = None,
     ) -> Values:
-        """One sequence's tokens; with slots, their misses are served in the way that is next."""
-        start = time.perf_counter()
+        """One pass; with slots, its misses are served in the way that is next."""
+        start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
         if self.card_tier is not None:
-            self.card_tier.begin_step(segment.position)
+            self.card_tier.begin_step(min(segment.position for segment in segments))
         if self._tier is not None:
-            self._tier.begin_step((segment,), len(segment.ids))
+            self._tier.begin_step(segments, num_tokens)
         misses: MissMode = "stream" if self.card_tier is None else self.card_tier.mode
-        tokens = segment.ids, segment.position, segment.outputs, segment.pages, incoming
+        sequences = [_inputs(segment) for segment in segments]
         if prompt is not None:
-            values = prompt.run(*tokens, state=segment.state or 0, misses=misses)
+            values = prompt.run(sequences[0], incoming, misses=misses)
         else:
             guesses = self.card_tier is not None and self.card_tier.guesses
             values = program.run(
-                *tokens, state=segment.state or 0, largest=largest, misses=misses, guesses=guesses
+                sequences, incoming, largest=largest, misses=misses, guesses=guesses
             )
         seconds = time.perf_counter() - start
         if self._tier is not None:
-            self._tier.end_step(len(segment.ids), seconds)
+            self._tier.end_step(num_tokens, seconds)
         if self.card_tier is not None:
-            self.card_tier.end_step(len(segment.ids), seconds)
+            self.card_tier.end_step(num_tokens, seconds)
         return values
 
     def prepare(self) -> None:
@@ -233,17 +253,27 @@ class CardPart(RecordedPart[CardProgram]):
             self._banks,
             self._cache,
             self._states,
-            StepInputs(
-                device,
-                limits.max_tokens,
-                limits.max_outputs,
-                self._settings.pages_per_sequence,
-                c.hidden_size,
-            ),
+            StepInputs(device, self._sizes(limits)),
             StepOutputs(device, num_ids),
             keeps_router_logits=self._keeps_router_logits,
+        )
+
+    def _sizes(self, limits: ProgramLimits) -> StepSizes:
+        s = self._settings
+        return StepSizes(
+            tokens=limits.max_tokens,
+            outputs=limits.max_outputs,
+            sequences=s.num_parallel,
+            num_pages=s.pages_per_sequence,
+            hidden_size=self._config.hidden_size,
         )
 
     def close(self) -> None:
         self._programs.clear()
         self._banks.close()
+
+
+def _inputs(segment: Segment) -> SequenceInputs:
+    """As a program takes them."""
+    ids, position, outputs, pages, state, _ = segment
+    return SequenceInputs(ids, position, outputs, pages, state or 0)

@@ -42,6 +42,14 @@ class CardTier:
         return self._choice.verdict
 
     @property
+    def shares(self) -> bool:
+        """Whether the next tokens of several sequences may share a step.
+
+        Not while ways of serving misses are compared, by what single tokens take.
+        """
+        return self._is_settled
+
+    @property
     def guesses(self) -> bool:
         """Whether the next token's layers fetch experts for the next one.
 

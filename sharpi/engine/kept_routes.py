@@ -1,9 +1,11 @@
-"""What the segments of a step left behind, where a processor takes them one after the other."""
+"""What the segments of a step left behind, where a processor takes them in several passes."""
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from sharpi.engine.model_part import Segment, StepRoutes, Values
-from sharpi.engine.segment_routes import segment_routes
+from sharpi.engine.segment_routes import SegmentRoutes, segment_routes
 from sharpi.ops.program import IntArray
 
 
@@ -12,16 +14,24 @@ class KeptRoutes:
 
     def __init__(self, *, trims: bool) -> None:
         self._trims = trims
-        self.routes: list[IntArray] = []
-        self.router_logits: list[Values] = []
+        self._kept: dict[int, SegmentRoutes] = {}
 
-    def add(self, segment: Segment, program: StepRoutes) -> None:
-        """What the program did for a segment, before it runs another."""
-        (own,) = segment_routes([segment], program, trims=self._trims)
-        first = not self.routes
-        before = [ids[:0] for ids in own.routes] if first else self.routes
-        self.routes = [np.concatenate(p) for p in zip(before, own.routes, strict=True)]
-        logits = [x[:0] for x in own.router_logits] if first else self.router_logits
-        self.router_logits = [
-            np.concatenate(p) for p in zip(logits, own.router_logits, strict=True)
-        ]
+    def add(self, segments: Mapping[int, Segment], program: StepRoutes) -> None:
+        """What the program did for segments, by their first rows in the step; before it runs on."""
+        dealt = segment_routes(list(segments.values()), program, trims=self._trims)
+        self._kept |= zip(segments, dealt, strict=True)
+
+    @property
+    def routes(self) -> list[IntArray]:
+        """Expert ids, (rows, used) for each MoE layer, in the order of the step's tokens."""
+        layers = zip(*(own.routes for own in self._in_order()), strict=True)
+        return [np.concatenate(layer) for layer in layers]
+
+    @property
+    def router_logits(self) -> list[Values]:
+        """Those of each router, where they were kept, in the same order."""
+        layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
+        return [np.concatenate(layer) for layer in layers]
+
+    def _in_order(self) -> list[SegmentRoutes]:
+        return [self._kept[row] for row in sorted(self._kept)]

@@ -125,9 +125,9 @@ class Runner:
         kept = self._kept[part] = KeptRoutes(trims=False)
         (segment,) = step.segments
         values = []
-        for _, batch in batches(segment, part.max_tokens):
+        for own, batch in batches(segment, part.max_tokens):
             values.append(part.run(StepOfPart((batch,)), max_outputs).copy())
-            kept.add(batch, part)
+            kept.add({own.start: batch}, part)
         return np.concatenate(values)
 
     @property

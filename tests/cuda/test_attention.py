@@ -11,7 +11,7 @@ from kv_pages import PAGE, pack_pages, round_row
 from sharpi.device.device import Device
 from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.attention import attention, scratch_bytes
-from sharpi.ops.cuda.heads import KvType
+from sharpi.ops.cuda.heads import CachePlace, KvType
 
 Array = npt.NDArray[Any]
 
@@ -104,8 +104,7 @@ def attend(
         else upload(device, pack_pages(values, case.kv_type, table, num_pages + 2)),
         *(out, rounded, scratch),
         **sizes,
-        page_table=upload(device, table),
-        positions=upload(device, positions),
+        place=CachePlace(upload(device, table), upload(device, positions), case.kv_type),
         num_kv_heads=case.num_kv_heads,
         key_dim=case.key_dim,
         scale=case.scale,
@@ -113,7 +112,6 @@ def attend(
         is_chunked=case.is_chunked,
         soft_cap=case.soft_cap,
         sinks=None if sinks is None else upload(device, sinks),
-        kv_type=case.kv_type,
         planes=planes,
         max_positions=limit,
     )

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.heads import KvType
+from sharpi.ops.cuda.heads import CachePlace
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -29,8 +29,7 @@ def attention(
     rounded: Span | None,
     scratch: Span,
     *,
-    page_table: Span,
-    positions: Span,
+    place: CachePlace,
     tokens: int,
     num_heads: int,
     num_kv_heads: int,
@@ -41,15 +40,14 @@ def attention(
     is_chunked: bool = False,
     soft_cap: float,
     sinks: Span | None,
-    kv_type: KvType,
     planes: int,
     max_positions: int,
 ) -> tuple[Launch, Launch]:
     """softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
     Into floats `out` and/or `rounded` activation rows. keys, values: a layer's pages
-    (kernels/cuda/kv_cache.cuh), with the tokens' own already in them; page_table int32, positions
-    int32 (T,), all under max_positions. Without values those are the first of each key. `window` 0
+    (kernels/cuda/kv_cache.cuh), with the tokens' own already in them, by `place`, whose positions
+    are all under max_positions. Without values those are the first of each key. `window` 0
     sees everything, one that `is_chunked` begins at a multiple of it; `soft_cap` 0 is none; sinks
     (num_heads,): one more score in each denominator. Dims are even, of q8_0 multiples of 32;
     value_dim is at most 1024.
@@ -59,16 +57,17 @@ def attention(
     heads_each = -(-group // tiles)
     variant = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
     part = Launch(
-        Kernel("attention", f"attention_heads{variant}_{kv_type}", kv_type),
+        Kernel("attention", f"attention_heads{variant}_{place.kv_type}", place.kv_type),
         grid=(spans * tiles, num_kv_heads, tokens),
         block=_THREADS,
         arguments=(
-            *(q, keys, values, page_table, positions, scratch),
-            *(np.int32(num_heads), np.int32(heads_each), np.int32(key_dim), np.int32(value_dim)),
+            *(q, keys, values, place.page_tables, place.sequences, place.positions, scratch),
+            *(np.int32(place.table_stride), np.int32(num_heads), np.int32(heads_each)),
+            *(np.int32(key_dim), np.int32(value_dim)),
             *(np.float32(scale), np.int32(window), np.int32(is_chunked)),
             np.float32(soft_cap),
         ),
-        writes=frozenset({5}),
+        writes=frozenset({6}),
     )
     heads_merged = 1 if rounded is None else _BLOCK_COLUMNS // gcd(value_dim, _BLOCK_COLUMNS)
     merge = Launch(
@@ -76,7 +75,7 @@ def attention(
         grid=(num_heads // heads_merged, tokens, 1),
         block=min(_THREADS, -(-heads_merged * value_dim // 32) * 32),
         arguments=(
-            *(scratch, positions, sinks, out, rounded),
+            *(scratch, place.positions, sinks, out, rounded),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
             *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
         ),

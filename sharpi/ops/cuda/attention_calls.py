@@ -7,7 +7,7 @@ from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import attention, heads
-from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
+from sharpi.ops.cuda.half_products import is_product
 from sharpi.ops.cuda.heads import CachePlace
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.ops.cuda.recording import Recording, head_group
@@ -89,14 +89,14 @@ class _Attention:
                 group = head_group(self.recording, value, pending, s.num_kv_heads)
                 groups.append(replace(group, pages=pages))
         if groups:
-            yield heads.heads(groups, tokens=extent.tokens, place=self._place)
+            yield heads.heads(groups, tokens=extent.tokens, place=self._place(extent))
         if layer.values is not None and self._is_fused(extent):
             yield self._fused(extent, layer.keys, layer.values)
             yield from self.recording.round(self.out, extent)
             return
         for first in range(0, extent.tokens, self.at_once):
             count = min(self.at_once, extent.tokens - first)
-            yield from self._attend(first, count, extent.positions)
+            yield from self._attend(first, count, extent)
 
     def _is_fused(self, extent: Extent) -> bool:
         """Whether the device's library knows this kind of attention, and there is enough of it."""
@@ -105,7 +105,7 @@ class _Attention:
         sees_all = not s.window or extent.end <= s.window
         fits = extent.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
         is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
-        return extent.tokens >= PRODUCT_TOKENS and is_plain and sees_all and fits and is_known
+        return is_product(extent.tokens, extent) and is_plain and sees_all and fits and is_known
 
     def _fused(self, extent: Extent, keys: Span, values: Span) -> Call:
         s = self.shape
@@ -120,14 +120,20 @@ class _Attention:
             page_positions=PAGE_POSITIONS,
         )
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
-        return Attend(q, keys, values, self.inputs.page_table, out, shape)
+        return Attend(q, keys, values, self.inputs.page_table(0), out, shape)
 
-    @property
-    def _place(self) -> CachePlace:
-        inputs = self.inputs
-        return CachePlace(inputs.page_table, inputs.positions, self.cache.kv_type)
+    def _place(self, extent: Extent, first: int = 0) -> CachePlace:
+        """Of the tokens from the first on."""
+        inputs, rows = self.inputs, (first * _INT_BYTES, (extent.tokens - first) * _INT_BYTES)
+        return CachePlace(
+            inputs.page_tables,
+            inputs.positions.part(*rows),
+            self.cache.kv_type,
+            inputs.sequences.part(*rows) if extent.sequences > 1 else None,
+            inputs.num_pages,
+        )
 
-    def _attend(self, first: int, count: int, max_positions: int) -> tuple[Call, Call]:
+    def _attend(self, first: int, count: int, extent: Extent) -> tuple[Call, Call]:
         s, at, out = self.shape, self.recording, self.out
         scratch = at.at(self.scratch)
         assert scratch is not None
@@ -139,8 +145,7 @@ class _Attention:
             at.rows_of(out, first, count) if out.is_read else None,
             at.rounded_rows_of(out, first, count) if out.rounded else None,
             scratch,
-            page_table=self.inputs.page_table,
-            positions=self.inputs.positions.part(first * _INT_BYTES, count * _INT_BYTES),
+            place=self._place(extent, first),
             sinks=at.weights.optional(self.sinks),
             tokens=count,
             num_heads=s.num_heads,
@@ -151,7 +156,6 @@ class _Attention:
             window=s.window,
             is_chunked=s.is_chunked,
             soft_cap=s.soft_cap,
-            kv_type=self.cache.kv_type,
             planes=at.planes,
-            max_positions=max_positions,
+            max_positions=extent.positions,
         )

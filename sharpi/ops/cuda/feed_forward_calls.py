@@ -12,7 +12,7 @@ from sharpi.ops.cuda.expert_stream import ExpertStream
 from sharpi.ops.cuda.experts import BankPart
 from sharpi.ops.cuda.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
 from sharpi.ops.cuda.foresight import Foresight
-from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard
+from sharpi.ops.cuda.half_products import HalfProducts, OnCard, is_product
 from sharpi.ops.cuda.linear_calls import want_source
 from sharpi.ops.cuda.packed_experts import PackedExperts
 from sharpi.ops.cuda.partial_layers import PartialLayers
@@ -69,7 +69,7 @@ class _Calls:
         if not tokens:
             return
         halves, parts = it.scratch.halves, [want() for want in self.wanted]
-        if halves is not None and tokens >= PRODUCT_TOKENS:
+        if halves is not None and is_product(tokens, extent):
             yield from self._dense(parts, tokens, halves)
         elif it.ids is not None and tokens >= GROUPED_TOKENS:
             yield from _grouped(it, parts, extent)
@@ -104,7 +104,9 @@ class _PartialCalls:
         partial = self.banks.partial
         assert partial is not None
         assert ids is not None
-        if tokens == 1:
+        if extent.sequences > 1:
+            yield from here._company(partial, tokens, extent)
+        elif tokens == 1:
             yield from here._token(partial, ids, extent)
         elif tokens:
             yield from here._batch(partial, ids, extent)
@@ -128,6 +130,30 @@ class _PartialCalls:
             yield from self.launches.by_item(parts, 1)
         if following is not None:
             yield from following.guessed(extent)
+
+    def _company(self, partial: PartialLayers, tokens: int, extent: Extent) -> Iterator[Call]:
+        """Tokens of several sequences: each one's experts are looked up in turn.
+
+        An expert that a later token evicts is found at home by the earlier one; but what is in
+        staging stays for one look-up only, so with that each computes before the next.
+        """
+        step = 1 if extent.misses == "load" else max(1, tokens)
+        for first in range(0, tokens, step):
+            for row in range(first, first + step):
+                ids = self.launches.since(row).ids
+                assert ids is not None
+                yield from partial.use(self.layer, ids, extent.misses)
+            some = replace(self, launches=self.launches.since(first))
+            yield from some._looked_up(partial.parts(self.layer), step, extent)
+
+    def _looked_up(self, parts: Parts, tokens: int, extent: Extent) -> Iterator[Call]:
+        it = self.launches
+        if extent.misses == "cpu":
+            yield from self._batch_with_host(parts, tokens)
+        elif tokens >= GROUPED_TOKENS:
+            yield from _grouped(it, parts, extent)
+        else:
+            yield from it.by_item(parts, tokens)
 
     def _batch(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
         it, parts = self.launches, partial.passing_parts(self.layer)

@@ -59,12 +59,15 @@ class HeadGroup:
 class CachePlace:
     """Where in the KV cache the tokens go (kernels/cuda/kv_cache.cuh).
 
-    page_table int32: the page of positions 0..63, 64..127, ...; positions int32 (T,).
+    page_tables int32 (sequences, table_stride): the pages of positions 0..63, 64..127, ...;
+    positions int32 (T,); sequences int32 (T,): whose token each is, None where there is one alone.
     """
 
-    page_table: Span
+    page_tables: Span
     positions: Span
     kv_type: KvType = "f16"
+    sequences: Span | None = None
+    table_stride: int = 0
 
 
 def heads(groups: Sequence[HeadGroup], *, tokens: int, place: CachePlace | None = None) -> Launch:
@@ -82,8 +85,9 @@ def heads(groups: Sequence[HeadGroup], *, tokens: int, place: CachePlace | None 
         arguments=(
             *(value for group in groups for value in _group(group)),
             *(_NO_GROUP * (_MAX_GROUPS - len(groups))),
-            *((place.page_table, place.positions) if place else (None, None)),
-            *(np.int32(tokens), np.int32(is_interleaved)),
+            *((place.page_tables, place.sequences, place.positions) if place else (None,) * 3),
+            *(np.int32(place.table_stride if place else 0), np.int32(tokens)),
+            np.int32(is_interleaved),
             *(np.int32(place is not None and place.kv_type == "q8_0"), np.int32(row)),
         ),
         writes=frozenset(

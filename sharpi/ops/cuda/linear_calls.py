@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from sharpi.ops.abi import Rows
-from sharpi.ops.cuda.half_products import PRODUCT_TOKENS, HalfProducts, OnCard, half_products
+from sharpi.ops.cuda.half_products import HalfProducts, OnCard, half_products, is_product
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.recording import Recording
@@ -75,7 +75,7 @@ class _Linear:
     def calls(self, extent: Extent) -> Iterator[Call]:
         rows = extent.rows(self.x.rows)
         rest: Sequence[Part] = self.parts
-        if self.halves is not None and rows >= PRODUCT_TOKENS:
+        if self.halves is not None and is_product(rows, extent):
             quick = [part for part in self.parts if not self._takes_floats(part)]
             rest = [part for part in self.parts if self._takes_floats(part)]
             yield from self._products(quick, rows, self.halves)

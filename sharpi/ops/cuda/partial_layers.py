@@ -45,7 +45,8 @@ class SlotSettings:
     """`first`: what the slots of each layer begin with; a layer without is on the card as a whole.
 
     `num_staging`, `num_early`: experts that are on the card for one use, or early, without a slot.
-    `num_streamed`: experts of each of two buffers. `is_reached`: whether the card can read homes.
+    `num_streamed`: experts of each of two buffers. `is_reached`: whether the card can read homes;
+    not those of the layers `computed`, whose missed experts the host computes in any case.
     """
 
     rules: PolicyRules
@@ -54,6 +55,11 @@ class SlotSettings:
     num_early: int
     num_streamed: int
     is_reached: bool = True
+    computed: frozenset[int] = frozenset()
+
+    def reaches(self, number: int) -> bool:
+        """Whether the card can read the homes of a layer's experts."""
+        return self.is_reached and number not in self.computed
 
 
 @dataclass(slots=True)
@@ -86,7 +92,13 @@ class PartialLayers:
     def fetches_early(self, number: int) -> bool:
         """Whether experts that were guessed for a layer can be brought before it wants them."""
         s = self._settings
-        return s.num_early > 0 and s.is_reached and number in s.first
+        return s.num_early > 0 and s.reaches(number) and number in s.first
+
+    def extent(self, number: int, extent: Extent) -> Extent:
+        """As a layer takes part in a step."""
+        if number in self._settings.computed:
+            return extent._replace(misses="cpu")
+        return extent
 
     def want(self, banks: ExpertBanks, rows: Rows) -> int:
         """Remembers a layer; returns its number."""
@@ -100,9 +112,9 @@ class PartialLayers:
 
     @cached_property
     def _tensors(self) -> dict[int, tuple[Tensor, ...]]:
-        reached = self._settings.is_reached
+        reaches = self._settings.reaches
         return {
-            number: tensors_of(self._device, layer.banks, is_reached=reached)
+            number: tensors_of(self._device, layer.banks, is_reached=reaches(number))
             for number, layer in self._layers.items()
         }
 
@@ -168,7 +180,11 @@ class PartialLayers:
     def _stream(self) -> ExpertStream | None:
         if not self.streams:
             return None
-        homes = {number: [t.homes for t in tensors] for number, tensors in self._tensors.items()}
+        homes = {
+            number: [t.homes for t in tensors]
+            for number, tensors in self._tensors.items()
+            if self._settings.reaches(number)
+        }
         return ExpertStream(self._device, homes, self._settings.num_streamed)
 
     @property
@@ -258,18 +274,19 @@ class PartialLayers:
         batches = {n: extent.rows(layer.rows) for n, layer in self._layers.items()}
         passing = [number for number, tokens in batches.items() if tokens > 1]
         for number in passing:
-            self._layers[number].way = self._choose(batches[number], extent.misses)
+            misses = self.extent(number, extent).misses
+            self._layers[number].way = self._choose(number, batches[number], misses)
         if self._stream is not None:
             streamed = [n for n in passing if self._layers[n].way == "streamed"]
             self._stream.begin({number: states[number].slot_of for number in streamed})
         self._upload_tables(passing, states)
 
-    def _choose(self, tokens: int, misses: Misses) -> Way:
-        rules = self._settings.rules
+    def _choose(self, number: int, tokens: int, misses: Misses) -> Way:
+        rules, is_reached = self._settings.rules, self._settings.reaches(number)
         is_many = tokens * rules.experts_per_token >= STREAMED_ITEMS * rules.num_experts
-        if self._stream is not None and is_many:
+        if self._stream is not None and is_reached and is_many:
             return "streamed"
-        return "in place" if self._settings.is_reached and misses != "cpu" else "host"
+        return "in place" if is_reached and misses != "cpu" else "host"
 
     def _upload_tables(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
         """All the batch's tables in one copy."""

@@ -1,5 +1,6 @@
-"""A step recorded for the card, ready to run: batches as launches, a token as a CUDA graph."""
+"""A step recorded for the card, ready to run: batches as launches, decoding as CUDA graphs."""
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from functools import partial
 
@@ -10,7 +11,7 @@ from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.step_inputs import StepInputs
+from sharpi.ops.cuda.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.step_outputs import Rows4, StepOutputs
 from sharpi.ops.cuda.values import (
     After,
@@ -27,13 +28,15 @@ from sharpi.ops.cuda.values import (
 )
 from sharpi.ops.program import IntArray
 
+MAX_GRAPHS = 32  # that a program keeps
 _LEAST_POSITIONS = 256
 
 
 class CardProgram:
     """Calls as functions of the step's sizes; `run` makes them, or replays those of before.
 
-    A graph is captured at the second step of its sizes: the first has loaded the kernels.
+    A graph, of one token of each of some sequences, is captured at the second step of its sizes:
+    the first has loaded the kernels.
     """
 
     def __init__(
@@ -52,42 +55,38 @@ class CardProgram:
         self._inputs, self._outputs = inputs, outputs
         self._logits = Rows4(recording.of(logits), logits.width)
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
-        self._graphs: dict[Extent, tuple[Work, int]] = {}
+        self._graphs: OrderedDict[Extent, tuple[Work, int]] = OrderedDict()
         self._seen: set[Extent] = set()
         self._marks: dict[Hashable, Mark] = {}
 
     def run(
         self,
-        ids: IntArray,
-        position: int,
-        outputs: IntArray,
-        pages: IntArray,
+        sequences: Sequence[SequenceInputs],
         incoming: npt.NDArray[np.float32] | None = None,
         *,
-        state: int = 0,
         largest: bool = False,
         misses: MissMode = "stream",
         guesses: bool = False,
     ) -> npt.NDArray[np.float32]:
-        """Logits (outputs, vocabulary) of the rows `outputs`, one copy to the host.
+        """Logits (outputs, vocabulary) of the sequences' wanted rows, one copy to the host.
 
-        `incoming` (tokens, hidden): what the layers before these left, where there are some.
-        `state`: which of the recurrent layers' states is gone on with. With `largest` none are
-        copied, see the method of that name. `misses`: what is done about experts that the card has
-        not; with `guesses` a token's layers fetch some for the next one.
+        Several have fewer tokens each than `PRODUCT_TOKENS`, and one where layers are partial.
+        `incoming` (tokens, hidden): what the layers before these left, where there are some. With
+        `largest` none are copied, see the method of that name. `misses`: what is done about experts
+        that the card has not; with `guesses` a token's layers fetch some for the next one.
         """
-        self._inputs.write(ids, position, outputs, pages, state)
+        self._inputs.write(sequences)
         if incoming is not None:
             self._inputs.write_incoming(incoming)
-        extent = self.extent(len(ids), len(outputs), position)
-        guesses = guesses and len(ids) == len(outputs) == 1
+        extent = self._extent(sequences)
+        guesses = guesses and extent.tokens == extent.outputs == 1
         extent = extent._replace(largest=largest, misses=misses, guesses=guesses)
-        routed = self.recording.routed
-        if routed is None or extent.tokens == 1:
-            self.replay(extent)
+        routed, state = self.recording.routed, sequences[0].state
+        if routed is None or extent.is_decode or extent.sequences > 1:
+            self.replay(extent._replace(is_exact=extent.sequences > 1))
         else:
             routed.guard(lambda exactly: self.replay(extent._replace(is_exact=exactly)), state)
-        return self.read_logits(0 if largest else len(outputs))
+        return self.read_logits(0 if largest else extent.outputs)
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
         """Those of the first so many outputs of the last step."""
@@ -97,30 +96,49 @@ class CardProgram:
         """The id of the largest logit of a step that was to find it; -1 if that is not finite."""
         return self._outputs.read_largest()
 
+    def _extent(self, sequences: Sequence[SequenceInputs]) -> Extent:
+        tokens = sum(len(each.ids) for each in sequences)
+        outputs = sum(len(each.outputs) for each in sequences)
+        if len(sequences) == 1:
+            return self.extent(tokens, outputs, sequences[0].position)
+        bound = self._bound_of(max(each.end for each in sequences))
+        return Extent(tokens, outputs, bound, sequences=len(sequences))
+
     def extent(self, tokens: int, outputs: int, position: int) -> Extent:
-        """Sizes of a step; of positions, so few different ones that graphs are used again."""
+        """Sizes of one sequence's step."""
+        end = position + tokens
+        return Extent(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
+
+    def _bound_of(self, num_positions: int) -> int:
+        """So few different ones that graphs are used again."""
         bound = _LEAST_POSITIONS
-        while bound < position + tokens:
+        while bound < num_positions:
             bound *= 2
-        end = position + tokens if tokens > 1 else 0
-        return Extent(tokens, outputs, min(bound, self._limits.max_positions), end)
+        return min(bound, self._limits.max_positions)
 
     def replay(self, extent: Extent) -> None:
         """Starts the step's work, and does the host's part of it."""
-        if extent.tokens > 1:
+        if not extent.is_decode and extent.sequences == 1:
             self._banks.begin(extent)
         if extent in self._graphs:
+            self._graphs.move_to_end(extent)
             self._start(*self._graphs[extent])
             return
         calls = self.calls(extent)
         work, num_requests = [self._bound(call) for call in calls], _count_requests(calls)
-        if extent.tokens == 1 and extent in self._seen:
-            self._graphs[extent] = self._device.record(work), num_requests
+        if extent.is_decode and extent in self._seen:
+            self._keep(extent, self._device.record(work), num_requests)
             self._start(*self._graphs[extent])
             return
-        if extent.tokens == 1:
+        if extent.is_decode:
             self._seen.add(extent)
         self._start(lambda: _do_all(work), num_requests)
+
+    def _keep(self, extent: Extent, graph: Work, num_requests: int) -> None:
+        """In place of the one that was not needed for longest, where there are many."""
+        while len(self._graphs) >= MAX_GRAPHS:
+            self._graphs.popitem(last=False)
+        self._graphs[extent] = graph, num_requests
 
     def _start(self, work: Work, num_requests: int) -> None:
         """`num_requests`: so often the card asks the host for experts on the way."""

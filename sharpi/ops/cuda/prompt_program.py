@@ -21,6 +21,7 @@ from sharpi.ops.cuda.program import CardProgram
 from sharpi.ops.cuda.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.prompt_stash import PromptStash, StashRoom
 from sharpi.ops.cuda.recording import Stage
+from sharpi.ops.cuda.step_inputs import SequenceInputs
 from sharpi.ops.cuda.values import Calls, Extent, MissMode
 from sharpi.ops.program import IntArray
 
@@ -70,27 +71,24 @@ class PromptProgram:
 
     def run(
         self,
-        ids: IntArray,
-        position: int,
-        outputs: IntArray,
-        pages: IntArray,
+        prompt: SequenceInputs,
         incoming: npt.NDArray[np.float32] | None = None,
         *,
-        state: int = 0,
         misses: MissMode = "stream",
     ) -> npt.NDArray[np.float32]:
         """As `CardProgram.run`; wanted outputs are of the last batch."""
-        turns = self._turns(ids, position, outputs, misses)
-        assert all(row >= turns[-1].first for row in outputs), "outputs of an earlier batch"
-        self._num_tokens = len(ids)
-        self._program.inputs.write(ids[: self._batch], position, outputs[:0], pages, state)
+        turns = self._turns(prompt, misses)
+        assert all(row >= turns[-1].first for row in prompt.outputs), "outputs of an earlier batch"
+        self._num_tokens = len(prompt.ids)
+        first = prompt._replace(ids=prompt.ids[: self._batch], outputs=prompt.outputs[:0])
+        self._program.inputs.write([first])
         self._inputs.write([turn.inputs for turn in turns])
         routed = self._program.recording.routed
         if routed is None:
             self._run(turns, incoming)
         else:
-            routed.guard(lambda exactly: self._run(turns, incoming, is_exact=exactly), state)
-        return self._program.read_logits(len(outputs))
+            routed.guard(lambda exactly: self._run(turns, incoming, is_exact=exactly), prompt.state)
+        return self._program.read_logits(len(prompt.outputs))
 
     def _run(
         self,
@@ -108,9 +106,8 @@ class PromptProgram:
                     self._program.inputs.write_incoming(incoming[turn.first : end])
                 self._take_turn(each, index, turn)
 
-    def _turns(
-        self, ids: IntArray, position: int, outputs: IntArray, misses: MissMode
-    ) -> list[_Turn]:
+    def _turns(self, prompt: SequenceInputs, misses: MissMode) -> list[_Turn]:
+        ids, position, outputs, _, _ = prompt
         starts = range(0, len(ids), self._batch)
         num_batches = sum(len(ids) - first > 1 for first in starts)
         turns = []

@@ -48,7 +48,7 @@ class RecurrentOnCard:
                 rec.weights.span(weight),
                 rec.weights.optional(bias),
                 rec.of(out),
-                self._place(shape),
+                self._place(shape, extent),
                 shape=shape,
                 tokens=extent.tokens,
                 silu=silu,
@@ -76,7 +76,7 @@ class RecurrentOnCard:
                 rec.weights.span(rates.a),
                 rec.weights.span(rates.dt_bias),
                 rec.of(out),
-                self._place(shape),
+                self._place(shape, extent),
                 shape=shape,
                 tokens=extent.tokens,
             )
@@ -103,7 +103,7 @@ class RecurrentOnCard:
                 rec.weights.span(skip),
                 rec.weights.span(rates.dt_bias),
                 rec.of(out),
-                self._place(shape),
+                self._place(shape, extent),
                 shape=shape,
                 tokens=extent.tokens,
             )
@@ -111,8 +111,14 @@ class RecurrentOnCard:
         rec.append(calls)
         return out
 
-    def _place(self, shape: RecurrentShape) -> StatePlace:
+    def _place(self, shape: RecurrentShape, extent: Extent) -> StatePlace:
         states, inputs = self._states, self._inputs
         return StatePlace(
-            states.memory, inputs.state, inputs.positions, states.num_floats, states.offsets[shape]
+            states.memory,
+            inputs.states,
+            inputs.positions,
+            states.num_floats,
+            states.offsets[shape],
+            inputs.starts if extent.sequences > 1 else None,
+            extent.sequences,
         )

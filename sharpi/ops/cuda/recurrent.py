@@ -1,4 +1,4 @@
-"""Starts of what carries a state from token to token: each walks a step's tokens in their order."""
+"""Starts of what carries states from token to token: each sequence's are walked in their order."""
 
 from typing import Final, NamedTuple
 
@@ -16,9 +16,11 @@ _TOKENS_OF_THREAD: Final = 16  # of a convolution
 
 
 class StatePlace(NamedTuple):
-    """States (any, stride) floats, of which int32 `state` (1,) says which; `offset` within it.
+    """States (any, stride) floats, of which int32 `state` (sequences,) says whose is which.
 
-    positions int32 (T,): where the first is 0, the state is zeros, whatever the memory holds.
+    `offset` within it. positions int32 (T,): where a sequence's first is 0, the state is zeros,
+    whatever the memory holds. starts int32 (sequences + 1,): whose tokens begin where, and where
+    all end; None where one sequence has all.
     """
 
     memory: Span
@@ -26,12 +28,14 @@ class StatePlace(NamedTuple):
     positions: Span
     stride: int
     offset: int
+    starts: Span | None = None
+    num_sequences: int = 1
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
         """As the kernels take them."""
         return (
-            *(self.memory, self.state, self.positions),
+            *(self.memory, self.state, self.positions, self.starts),
             *(np.int64(self.stride), np.int64(self.offset)),
         )
 
@@ -51,9 +55,14 @@ def convolve(
 
     Its state is (kernel - 1, channels). The kernel has at most 16 tokens; `out` is not x.
     """
+    longest = tokens - (place.num_sequences - 1)
     return Launch(
         Kernel("convolve", "convolve"),
-        grid=(-(-shape.channels // _THREADS), -(-tokens // _TOKENS_OF_THREAD), 1),
+        grid=(
+            -(-shape.channels // _THREADS),
+            -(-longest // _TOKENS_OF_THREAD),
+            place.num_sequences,
+        ),
         block=_THREADS,
         arguments=(
             *(x, weight, bias, out, *place.arguments),
@@ -81,7 +90,7 @@ def delta_net(
     """
     return Launch(
         Kernel("delta_net", f"delta_net_{_keys_held(shape.key_dim)}"),
-        grid=(-(-shape.value_dim // _TILE), shape.num_value_heads, 1),
+        grid=(-(-shape.value_dim // _TILE), shape.num_value_heads, place.num_sequences),
         block=_THREADS,
         arguments=(
             *(qkv, beta, alpha, a, dt_bias, out, *place.arguments),
@@ -112,7 +121,7 @@ def mamba2(
     """
     return Launch(
         Kernel("mamba2", f"mamba2_{_keys_held(shape.state_size)}"),
-        grid=(-(-shape.head_dim // _TILE), shape.num_heads, 1),
+        grid=(-(-shape.head_dim // _TILE), shape.num_heads, place.num_sequences),
         block=_THREADS,
         arguments=(
             *(xbc, dt, a, skip, dt_bias, out, *place.arguments),

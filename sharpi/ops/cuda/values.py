@@ -24,7 +24,8 @@ class Extent(NamedTuple):
     batches of a prompt take turns, this is the `turn`-th of `turns` and begins with the prompt's
     `first`-th token; `group`: the chunk of experts that computes, None for all. `guesses`: whether
     layers fetch experts for the next one; only of a token that has an output. `is_exact`: whether
-    routed tokens are too many for their rows, and take turns.
+    routed tokens are too many for their rows, and take turns. `sequences` share the step, each with
+    fewer tokens than matrix products take.
     """
 
     tokens: int
@@ -39,6 +40,12 @@ class Extent(NamedTuple):
     first: int | None = None
     guesses: bool = False
     is_exact: bool = False
+    sequences: int = 1
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether every sequence has one token: steps of which there will be more alike."""
+        return self.tokens == self.sequences
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""
