@@ -111,8 +111,9 @@ class Recording:
         return Stage(self._operations[begin:end], layer, self._live(begin), leaves, sums)
 
     def _live(self, cut: int) -> list[Buffer]:
-        """What the operations from the cut on read of those before it."""
-        return [each for each in self._buffers if each.first < cut <= each.last]
+        """What the operations from the cut on read of those before it; prompts guess nothing."""
+        values = (each for each in self._buffers if each.rows is not Rows.GUESSED)
+        return [each for each in values if each.first < cut <= each.last]
 
     def floats(self, *values: Value) -> None:
         """Says that the next operation reads these floats; their heads are done by then."""
