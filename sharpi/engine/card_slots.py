@@ -29,7 +29,7 @@ class CardSlots:
 
     `expert_bytes`: of an expert, by layer. `guesses`: whether layers fetch experts for the next
     one, as long as that pays. `stash`: for prompts. `notes` say what was decided otherwise than
-    asked.
+    asked. `growth`: where the KV cache begins small.
     """
 
     settings: SlotSettings
@@ -49,11 +49,13 @@ def card_slots(
     profile: ExpertProfile | None,
     *,
     is_reached: bool,
+    num_computed: int = 0,
 ) -> CardSlots | None:
     """None where the card has all experts of its layers.
 
     Raises UsageError, and UnsupportedModelError for more experts than a card's slots can have.
-    `is_reached`: whether the card can read experts that it has not from RAM.
+    `is_reached`: whether the card can read experts that it has not from RAM. Those of the first
+    `num_computed` layers are computed by the CPU.
     """
     partial = _partial_layers(plan)
     if not partial:
@@ -82,9 +84,10 @@ def card_slots(
         num_early=plan.card_staging.num_early if guesses else 0,
         num_streamed=plan.card_staging.num_streamed,
         is_reached=is_reached,
+        computed=frozenset(index for index in partial if index < num_computed),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in partial}
-    modes = _modes(asked, is_reached=is_reached)
+    modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(partial))
     return CardSlots(settings, policy, modes, sizes, guesses, plan.stash, notes, plan.kv_growth)
 
 

@@ -120,7 +120,10 @@ def _card_slots(
     from sharpi.engine.card_slots import card_slots
 
     is_reached = plan.is_mapped and not config.cpu_moe
-    return card_slots(config.experts, model, plan, profile, is_reached=is_reached)
+    return card_slots(
+        config.experts, model, plan, profile,
+        is_reached=is_reached, num_computed=config.num_cpu_moe,
+    )  # fmt: skip
 
 
 def _copied(

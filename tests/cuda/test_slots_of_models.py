@@ -169,3 +169,32 @@ def test_an_expert_that_cannot_be_read_ends_the_step(quick: Device, tmp_path: Pa
     with pytest.raises(ModelFileError, match="start again with the complete file"):
         greedy(engine, PROMPT, 8)
     engine.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cpu_moe": True},
+        {"num_cpu_moe": 6},
+        {"num_cpu_moe": 2},
+        {"num_cpu_moe": 3, "moe_slots": 5},
+        {"num_cpu_moe": 0, "moe_slots": 2, "experts": ExpertConfig(miss="cpu")},
+    ],
+    ids=["all", "all layers", "others on the card", "others with slots", "misses"],
+)
+@pytest.mark.parametrize("tokens", [6, 30, 96])
+def test_layers_whose_experts_the_cpu_computes(
+    asked: dict[str, Any], tokens: int, quick: Device
+) -> None:
+    """Their homes are not page-locked, and whichever layers ask, each gets its own experts."""
+    whole, engine = load_on(quick), load_on(quick, **asked)
+    reference, sequence = Sequence(whole.runner), Sequence(engine.runner)
+    for ids in (long_prompt(tokens), [5], [200]):
+        wanted, found = reference.extend(ids), sequence.extend(ids)
+        assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
+    stats = stats_of(engine)
+    computed = asked.get("num_cpu_moe", 6)
+    assert all(layer.bytes_read == 0 for layer in stats.layers[:computed])
+    assert any("computed by the CPU" in note for note in stats.notes)
+    for each in (whole, engine):
+        each.close()

@@ -104,6 +104,7 @@ class _PartialCalls:
         partial = self.banks.partial
         assert partial is not None
         assert ids is not None
+        extent = partial.extent(self.layer, extent)
         if extent.sequences > 1:
             yield from here._company(partial, tokens, extent)
         elif tokens == 1:
@@ -221,7 +222,8 @@ class _PartialCalls:
             yield from it.item_values(parts, tokens)
         yield from host.merge(
             it.values, places, ids, it.weights, it.sums,
-            rows=what.banks.down.rows, residual=it.residual, scale=what.scale, **sizes,
+            layer=self.layer, rows=what.banks.down.rows, residual=it.residual, scale=what.scale,
+            **sizes,
         )  # fmt: skip
 
 

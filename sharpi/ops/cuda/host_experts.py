@@ -1,6 +1,8 @@
 """HostExperts: the experts that the card has not, computed by the native engine meanwhile."""
 
 import ctypes
+from collections import deque
+from collections.abc import Iterable
 from ctypes import c_int, c_void_p
 from functools import cache
 
@@ -19,7 +21,7 @@ _PATIENCE_MS = 20_000  # a card that has not asked by then will not ask any more
 
 
 class HostExperts:
-    """One program a layer; requests of the card are answered in the order of the layers.
+    """One program a layer; requests of the card are answered in the order that was announced.
 
     Every item is a row of its own with one expert and the weight 1, so that its values come back
     unsummed: the card adds them in the order that it always has. `source` brings experts that are
@@ -36,7 +38,8 @@ class HostExperts:
         self._mailbox, self._limits, self._source = mailbox, limits, source
         self._pool = ThreadPool(num_threads)
         self._programs: list[Program] = []
-        self._next = self._last = 0
+        self._places: dict[int, int] = {}  # of layers, among those that were added
+        self._asking: deque[int] = deque()
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
@@ -53,10 +56,11 @@ class HostExperts:
         return len(self._programs)
 
     def add(self, banks: ExpertBanks, activation: Activation) -> None:
-        """The next layer that the card will ask for."""
+        """A layer that the card may ask for."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(banks, activation, program))
         program.seal_scratch(within=self._programs)
+        self._places[banks.layer or 0] = len(self._programs)
         self._programs.append(program)
         feed = None if self._source is None else self._source.handle
         if self._library.sharpi_misses_add(self._handle, program.handle, feed, banks.layer or 0):
@@ -75,22 +79,26 @@ class HostExperts:
             banks.weighs_input,
         )  # fmt: skip
 
-    def begin(self, num_layers: int) -> None:
-        """The card is going to ask for so many layers, from the first on."""
-        self._next, self._last = 0, num_layers
+    def begin(self, layers: Iterable[int]) -> None:
+        """The card is going to ask for these layers, in this order."""
+        self._asking = deque(self._places[layer] for layer in layers)
 
     def serve_next(self) -> None:
-        """Answers the next layer's request; raises DeviceError where there is none."""
-        self._serve(1)
+        """Answers the next request; raises DeviceError where there is none."""
+        self._serve(self._asking.popleft(), 1)
 
     def serve_rest(self) -> None:
         """Answers the requests that have not been answered since `begin`."""
-        if self._next < self._last:
-            self._serve(self._last - self._next)
+        while self._asking:
+            first, count = self._asking.popleft(), 1
+            while self._asking and self._asking[0] == first + count:
+                self._asking.popleft()
+                count += 1
+            self._serve(first, count)
 
-    def _serve(self, count: int) -> None:
-        result = self._library.sharpi_misses_serve(self._handle, self._next, count)
-        self._next += count
+    def _serve(self, first: int, count: int) -> None:
+        """Neighbours among the layers that were added."""
+        result = self._library.sharpi_misses_serve(self._handle, first, count)
         if result == -1:
             raise DeviceError("the card does not answer any more; see `sharpi doctor`")
         if result:

@@ -42,14 +42,15 @@ class HostMisses:
         weights: Span | None,
         out: Span,
         *,
+        layer: int,
         tokens: int,
         used: int,
         rows: int,
         residual: Span | None,
         scale: float,
     ) -> Iterator[Call]:
-        """Waits for the host's values and sums them with the card's."""
-        yield AwaitWord(self._mailbox.answer, 1, self.experts.serve_next)
+        """Waits for the host's values of a layer and sums them with the card's."""
+        yield AwaitWord(self._mailbox.answer, 1, self.experts.serve_next, layer)
         yield WriteWord(self._mailbox.answer, 0)
         yield merge(
             values, self._mailbox.values, places, ids, weights, out,

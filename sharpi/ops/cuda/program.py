@@ -55,7 +55,7 @@ class CardProgram:
         self._inputs, self._outputs = inputs, outputs
         self._logits = Rows4(recording.of(logits), logits.width)
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
-        self._graphs: OrderedDict[Extent, tuple[Work, int]] = OrderedDict()
+        self._graphs: OrderedDict[Extent, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[Extent] = set()
         self._marks: dict[Hashable, Mark] = {}
 
@@ -125,28 +125,28 @@ class CardProgram:
             self._start(*self._graphs[extent])
             return
         calls = self.calls(extent)
-        work, num_requests = [self._bound(call) for call in calls], _count_requests(calls)
+        work, requests = [self._bound(call) for call in calls], _requests(calls)
         if extent.is_decode and extent in self._seen:
-            self._keep(extent, self._device.record(work), num_requests)
+            self._keep(extent, self._device.record(work), requests)
             self._start(*self._graphs[extent])
             return
         if extent.is_decode:
             self._seen.add(extent)
-        self._start(lambda: _do_all(work), num_requests)
+        self._start(lambda: _do_all(work), requests)
 
-    def _keep(self, extent: Extent, graph: Work, num_requests: int) -> None:
+    def _keep(self, extent: Extent, graph: Work, requests: tuple[int, ...]) -> None:
         """In place of the one that was not needed for longest, where there are many."""
         while len(self._graphs) >= MAX_GRAPHS:
             self._graphs.popitem(last=False)
-        self._graphs[extent] = graph, num_requests
+        self._graphs[extent] = graph, requests
 
-    def _start(self, work: Work, num_requests: int) -> None:
-        """`num_requests`: so often the card asks the host for experts on the way."""
-        if not num_requests:
+    def _start(self, work: Work, requests: tuple[int, ...]) -> None:
+        """`requests`: the layers that ask the host for experts on the way, in order."""
+        if not requests:
             work()
             return
         host = self._banks.host.experts
-        host.begin(num_requests)
+        host.begin(requests)
         work()
         host.serve_rest()
 
@@ -159,7 +159,7 @@ class CardProgram:
         """Starts some of the operations, once."""
         calls = _calls(operations, extent)
         work = [self._bound(call) for call in calls]
-        self._start(lambda: _do_all(work), _count_requests(calls))
+        self._start(lambda: _do_all(work), _requests(calls))
 
     def calls(self, extent: Extent) -> list[Call]:
         """What a step of these sizes starts, in order."""
@@ -181,7 +181,7 @@ class CardProgram:
             case WriteWord():
                 return partial(device.write_word, *call)
             case AwaitWord():
-                return partial(device.await_word, *call)
+                return partial(device.await_word, call.word, call.value, call.meanwhile)
             case Aside():
                 return partial(self._aside, call.key, [self._bound(each) for each in call.calls])
             case After():
@@ -216,6 +216,6 @@ def _do_all(work: Sequence[Work]) -> None:
         each()
 
 
-def _count_requests(calls: Sequence[Call]) -> int:
-    """How often the host is waited for."""
-    return sum(isinstance(call, AwaitWord) for call in calls)
+def _requests(calls: Sequence[Call]) -> tuple[int, ...]:
+    """The layers for which the host is waited, as often as it is."""
+    return tuple(call.layer for call in calls if isinstance(call, AwaitWord))

@@ -89,11 +89,12 @@ class WriteWord(NamedTuple):
 
 
 class AwaitWord(NamedTuple):
-    """See `Device.await_word`."""
+    """See `Device.await_word`; `layer`: of which the host has been asked for experts."""
 
     word: Span
     value: int
     meanwhile: Work
+    layer: int
 
 
 class Aside(NamedTuple):
