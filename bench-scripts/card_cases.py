@@ -13,7 +13,7 @@ from sharpi.ops.cuda import experts
 from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.attention import attention, scratch_bytes
 from sharpi.ops.cuda.elementwise import sigmoid
-from sharpi.ops.cuda.heads import KvType
+from sharpi.ops.cuda.heads import CachePlace, KvType
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.rms_norm import rms_norm
@@ -173,10 +173,10 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
         for layer in range(layers)
         for launch in attention(
             q, caches[2 * layer], caches[2 * layer + 1], out, rounded, scratch,
-            page_table=table, positions=positions, tokens=1, num_heads=s.heads,
+            place=CachePlace(table, positions, kv_type), tokens=1, num_heads=s.heads,
             num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
-            scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, kv_type=kv_type,
-            planes=_PLANES, max_positions=most,
+            scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
+            max_positions=most,
         )
     ]  # fmt: skip
     num_bytes = 2 * keys.num_bytes * context // (64 * pages)
