@@ -17,7 +17,7 @@ from sharpi.ops.cuda.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Copy
-from sharpi.tiers import card as card_planning
+from sharpi.tiers import card_experts as card_planning
 from sharpi.tiers.prompt_stash import NO_STASH
 from sharpi.tiers.staging import CardStaging
 
@@ -106,13 +106,13 @@ def test_layers_that_have_all_experts_between_others(
     """Their batches follow each other as before, with routes where the prompt's are."""
     monkeypatch.setattr(
         card_planning,
-        "grant_slots",
-        lambda layers, *_: {i: layers[i].num_experts if i == 1 else 2 for i in layers},
+        "grant",
+        lambda wants, _: {i: want.most if i == 1 else 2 for i, want in wants.items()},
     )
     ways, ids = Ways(load, monkeypatch, "glm4moe"), tokens_of("glm4moe", 43)
-    expected = answers(ways.by_batch(), ids)
+    expected = answers(ways.by_batch(moe_slots=None), ids)
     for streamed in (FEW, ALL):
-        engine = ways.by_layer(streamed)
+        engine = ways.by_layer(streamed, moe_slots=None)
         assert engine.plan is not None
         assert len({layer.vram_slots for layer in engine.plan.layers if layer.num_experts}) == 2
         assert np.array_equal(answers(engine, ids), expected)
