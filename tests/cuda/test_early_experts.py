@@ -103,14 +103,11 @@ def test_tokens_are_the_same_with_and_without(miss: Miss, load: Load) -> None:
 def test_guesses_may_be_wrong_and_copies_late(
     kind: type[CpuDevice], texts: dict[str, str], load: Load
 ) -> None:
-    """A fixed set, whose misses the CPU computes, leaves the link idle for guesses.
-
-    The prompt's tokens come one by one, those without an output too.
-    """
+    """A fixed set, whose misses the CPU computes, leaves the link idle for guesses."""
     experts = ExpertConfig(miss="cpu", resident="first-n")
     wanted = greedy(load(CpuDevice(False), moe_slots=2, experts=replace(experts, prefetch=False)))
     device = kind(check=False, texts=texts)
-    engine = load(device, moe_slots=2, batch_size=1, experts=experts)
+    engine = load(device, moe_slots=2, experts=experts)
     assert greedy(engine) == wanted
     stats = prediction(engine)
     assert stats is not None
@@ -123,6 +120,19 @@ def test_guesses_may_be_wrong_and_copies_late(
         assert stats.right > 0.5 * stats.guessed
     if isinstance(device, LateDevice):
         assert not device.is_forgotten
+
+
+def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
+    """Of tokens that have no output the last layer computes nothing."""
+    experts = ExpertConfig(miss="stream", policy="slru")
+    wanted = greedy(load(CpuDevice(False), moe_slots=12, experts=replace(experts, prefetch=False)))
+    device = LateDevice(check=False)
+    engine = load(device, moe_slots=12, batch_size=1, experts=experts)
+    assert greedy(engine) == wanted
+    stats = prediction(engine)
+    assert stats is not None
+    assert stats.prefetched > 0
+    assert not device.is_forgotten
 
 
 def test_other_predictors_are_the_router_on_a_card(load: Load) -> None:

@@ -1,0 +1,92 @@
+"""A card's KV cache that begins small: what the plan takes at any size of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tier_cases import GIB, MACHINE, MIB, MODELS, REQUEST, model, moe_layer
+
+from sharpi.tiers.card import RESERVE_BYTES
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.kv_growth import LEAST_PAGES, first_pages
+from sharpi.tiers.plan import Purpose, Tier, TierPlan
+from sharpi.tiers.planner import plan_tiers
+from sharpi.tiers.request import TierRequest
+
+PAGES, FIRST = 16, 4
+
+
+def request(of: ModelFacts, vram: int) -> TierRequest:
+    kv = tuple(PAGES * layer.kv_page_bytes for layer in of.layers)
+    return replace(
+        REQUEST, context_size=64 * PAGES, ram=8 * GIB, vram=vram, card_scratch=MIB, card_kv=kv,
+        card_kv_first=tuple(size * FIRST // PAGES for size in kv), kv_first_pages=FIRST,
+    )  # fmt: skip
+
+
+def plan(of: ModelFacts, vram: int) -> TierPlan:
+    return plan_tiers(of, MACHINE, request(of, vram))
+
+
+def whole(of: ModelFacts) -> int:
+    """VRAM for everything but the experts."""
+    return (
+        RESERVE_BYTES
+        + MIB
+        + of.output_bytes
+        + sum(layer.trunk_bytes + PAGES * layer.kv_page_bytes for layer in of.layers)
+    )
+
+
+def test_slots_take_what_the_cache_does_not_need_yet() -> None:
+    facts = model(*[replace(moe_layer(), kv_page_bytes=MIB)] * 4)
+    vram = whole(facts) + 48 * MIB
+    found = plan(facts, vram)
+    small = plan_tiers(facts, MACHINE, replace(request(facts, vram), card_kv_first=None))
+    assert found.kv_growth is not None
+    assert small.kv_growth is None
+    assert sum(found.vram_slots) > sum(small.vram_slots)
+    assert found.bytes_in(Tier.VRAM, Purpose.KV) == 4 * FIRST * MIB
+    assert sum(layer.kv_bytes for layer in found.layers) == 4 * FIRST * MIB
+    last = found.kv_growth.slots_beside(0)
+    assert max(last.values()) < max(found.vram_slots)
+    assert any("takes slots back" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("options", [{"gpu_layers": 4}, {"cpu_moe": True}, {"moe_slots": 1}])
+def test_where_slots_would_not_be_more_it_is_whole(options: dict[str, Any]) -> None:
+    facts = model(*[replace(moe_layer(), kv_page_bytes=MIB)] * 4)
+    asked = replace(request(facts, whole(facts) + 48 * MIB), **options)
+    assert plan_tiers(facts, MACHINE, asked).kv_growth is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(facts=MODELS, extra=st.integers(0, 400 * MIB), pages=st.integers(FIRST, PAGES))
+def test_no_size_of_the_cache_takes_more_than_there_is(
+    facts: ModelFacts, extra: int, pages: int
+) -> None:
+    found = plan(facts, whole(facts) + extra)
+    assert found.bytes_in(Tier.VRAM) <= found.vram_budget
+    if found.kv_growth is None:
+        return
+    kv = [layer.kv_page_bytes for layer in facts.layers]
+    slots = found.kv_growth.slots_beside((PAGES - pages) * sum(kv))
+    beside = found.bytes_in(Tier.VRAM) - sum(
+        found.bytes_in(Tier.VRAM, purpose) for purpose in (Purpose.KV, Purpose.SLOTS)
+    )
+    taken = sum(facts.layers[i].slot_bytes * count for i, count in slots.items())
+    moving = max(pages * size for size in kv)
+    assert beside + taken + pages * sum(kv) + moving <= found.vram_budget
+    for layer in found.layers:
+        if layer.num_experts and layer.vram_slots == layer.num_experts:
+            assert slots[layer.index] == layer.num_experts
+        else:
+            assert slots.get(layer.index, 0) <= layer.vram_slots
+
+
+def test_a_cache_begins_with_a_quarter_or_a_usual_conversation() -> None:
+    assert first_pages(10) == 10
+    assert first_pages(2 * LEAST_PAGES) == LEAST_PAGES
+    assert first_pages(8 * LEAST_PAGES) == 2 * LEAST_PAGES
