@@ -67,10 +67,7 @@ class SharedRoom:
         starts = [0]
         for tensor in tensors:
             starts.append(starts[-1] + self._num_experts * tensor.slot_bytes)
-        return [
-            self._span.part(start, end - start)
-            for start, end in pairwise(starts)
-        ]
+        return [self._span.part(start, end - start) for start, end in pairwise(starts)]
 
 
 def slot_layer(
