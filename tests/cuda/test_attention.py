@@ -9,6 +9,7 @@ from device_arrays import empty, read, upload
 from kv_pages import PAGE, pack_pages, round_row
 
 from sharpi.device.device import Device
+from sharpi.device.launch import Span
 from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.attention import attention, scratch_bytes
 from sharpi.ops.cuda.heads import CachePlace, KvType
@@ -198,6 +199,45 @@ def test_bits_do_not_depend_on_the_launch(device: Device) -> None:
     for token in range(4):
         alone, _ = attend(device, case, slice(token, token + 1), max_positions=1024)
         np.testing.assert_array_equal(alone[0], together[token])
+
+
+def test_sequences_have_pages_of_their_own(device: Device) -> None:
+    """Three sequences, whose pages lie among each other: each token as with its own alone."""
+    case = Case((300, 5, 70), num_heads=3, num_kv_heads=1, kv_type="q8_0")
+    keys, values = case.cache()
+    tables = np.random.default_rng(5).permutation(15).reshape(3, 5).astype(np.int32)
+    pages = [
+        [pack_pages(np.roll(rows, i), case.kv_type, table, 15) for rows in (keys, values)]
+        for i, table in enumerate(tables)
+    ]
+    of_page = np.argsort(tables.ravel()) // 5
+    mixed = [
+        upload(device, np.stack([pages[s][kind][page] for page, s in enumerate(of_page)]))
+        for kind in (0, 1)
+    ]
+    sizes = {"num_heads": 3, "value_dim": 64, "max_positions": 320}
+    common = {"num_kv_heads": 1, "key_dim": 64, "scale": 0.125, "window": 0, "soft_cap": 0.0}
+
+    def run(rows: slice, cache: list[Span], **whose: Any) -> Array:
+        queries, positions = case.queries()[rows], np.array(case.positions, np.int32)[rows]
+        count = len(positions)
+        place = CachePlace(positions=upload(device, positions), kv_type=case.kv_type, **whose)
+        out = empty(device, count * 3 * 64 * 4)
+        scratch = empty(device, scratch_bytes(tokens=count, **sizes))
+        for launch in attention(
+            *(upload(device, queries), *cache, out, None, scratch),
+            **(common | sizes), place=place, tokens=count, sinks=None, planes=0,
+        ):  # fmt: skip
+            device.launch(launch)
+        return read(device, out, np.float32, (count, 3 * 64))
+
+    whose = upload(device, np.array([0, 1, 2], np.int32))
+    all_tables = upload(device, tables)
+    together = run(slice(None), mixed, page_tables=all_tables, sequences=whose, table_stride=5)
+    for i, table in enumerate(tables):
+        own = [upload(device, each) for each in pages[i]]
+        alone = run(slice(i, i + 1), own, page_tables=upload(device, table))
+        np.testing.assert_array_equal(alone[0], together[i])
 
 
 def test_large_scores_do_not_overflow(device: Device) -> None:

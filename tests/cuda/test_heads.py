@@ -83,6 +83,23 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
         assert (np.abs(row - want) <= step + 1e-6).all()
 
 
+def test_sequences_go_to_pages_of_their_own(device: Device) -> None:
+    """Three tokens of two sequences, at their positions of these."""
+    x, size = _values(3, 2, 64), page_bytes("f16", 2, 64)
+    tables = np.array([[3, 0, 0, 2], [4, 0, 0, 1]], np.int32)
+    owners = np.array([1, 0, 1], np.int32)
+    pages = upload(device, np.zeros((5, size), np.uint8))
+    place = CachePlace(
+        upload(device, tables), upload(device, POSITIONS), "f16", upload(device, owners), 4
+    )
+    device.launch(heads([HeadGroup(upload(device, x), 2, 64, pages=pages)], tokens=3, place=place))
+    bits = read(device, pages, np.uint8, (5, size))
+    for token, position in enumerate(POSITIONS):
+        page = bits[tables[owners[token], position // PAGE]]
+        row = unpack_row(page, position % PAGE, 2, 64, "f16")
+        np.testing.assert_array_equal(row, x[token].astype(np.float16))
+
+
 def test_cache_leaves_other_positions_alone(device: Device) -> None:
     size = page_bytes("q8_0", 1, 32)
     pages = upload(device, np.full(size, 7, np.uint8))

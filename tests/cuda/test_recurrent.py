@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,3 +146,35 @@ def test_any_batches_give_the_same_bits(device: Device, name: str) -> None:
         out, after = _run(device, case, batches)
         np.testing.assert_array_equal(out, whole)
         np.testing.assert_array_equal(after, state)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_sequences_have_states_of_their_own(device: Device, name: str) -> None:
+    """Of uneven lengths, one of them already under way; their tokens lie one after the other."""
+    case, counts = _case(name), (1, 18, 2)
+    stride = OFFSET + case.shape.state_floats
+    ends = np.cumsum([0, *counts]).astype(np.int32)
+    before = np.random.default_rng(3).standard_normal((STATES, stride), np.float32)
+    names = np.array([2, 0, 1], np.int32)
+    positions = np.concatenate([[9], np.arange(18), [4, 5]]).astype(np.int32)
+    weights = [upload(device, w) for w in case.weights]
+    width = case.want.shape[1]
+
+    def run(rows: slice, states: Span, **whose: Any) -> Floats:
+        inputs = [upload(device, x[rows]) for x in case.inputs]
+        count = rows.stop - rows.start
+        place = StatePlace(states, positions=upload(device, positions[rows]), **whose)
+        out = empty(device, 4 * count * width)
+        device.launch(case.start([*inputs, *weights], out, place, count))
+        return read(device, out, np.float32, (count, width))
+
+    together, apart = upload(device, before), upload(device, before)
+    sizes = {"stride": stride, "offset": OFFSET}
+    whose = {"state": upload(device, names), "starts": upload(device, ends), "num_sequences": 3}
+    out = run(slice(0, TOKENS), together, **whose, **sizes)
+    for number, (first, end) in enumerate(pairwise(ends.tolist())):
+        own = upload(device, names[number : number + 1])
+        alone = run(slice(first, end), apart, state=own, **sizes)
+        np.testing.assert_array_equal(out[first:end], alone)
+    after = [read(device, each, np.float32, before.shape) for each in (together, apart)]
+    np.testing.assert_array_equal(*after)

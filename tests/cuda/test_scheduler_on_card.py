@@ -1,4 +1,4 @@
-"""Several answers at once on a card, whose kernels take them one after the other within a step."""
+"""Several answers at once on a card, which share its steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
+from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending
 from sharpi.engine.scheduler import Scheduler
@@ -58,6 +58,16 @@ def test_greedy_tokens_are_the_same_in_company(case: str, layers: int | None, lo
     assert ids == expected
     if case != "qwen3next":
         assert sorted(each.timings.num_cached_tokens for each in endings) == [0, 0, 18]
+
+
+@pytest.mark.parametrize("miss", ["stream", "load"])
+def test_with_slots_for_a_few_experts(miss: Miss, load: Load) -> None:
+    options = {"num_parallel": 3, "context_size": 128}
+    whole = load(REFERENCES / "qwen3moe.gguf", **options)
+    some = load(
+        REFERENCES / "qwen3moe.gguf", moe_slots=2, experts=ExpertConfig(miss=miss), **options
+    )
+    assert together(some)[0] == together(whole)[0]
 
 
 def test_half_a_page_of_8_bits_is_copied_as_it_is(load: Load) -> None:
