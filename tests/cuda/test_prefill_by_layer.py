@@ -1,6 +1,7 @@
 """Prompts whose batches take turns at every layer: no bit differs from batch after batch."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Copy
 from sharpi.tiers import card_experts as card_planning
-from sharpi.tiers.prompt_stash import NO_STASH
+from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash
 from sharpi.tiers.staging import CardStaging
 
 pytestmark = pytest.mark.native
@@ -138,6 +139,22 @@ def test_an_expert_crosses_the_bus_once(load: Load, monkeypatch: pytest.MonkeyPa
     brought.clear()
     Sequence(ways.by_batch().runner).extend(ids)
     assert len(brought) == 2 * len(set(brought))  # the first batch fills half of the slots
+
+
+def test_a_prompt_longer_than_the_stash_passes_in_parts(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways, ids = Ways(load, monkeypatch, "qwen3next"), tokens_of("qwen3next", 45)
+    expected = answers(ways.by_batch(batch_size=8), ids)
+    monkeypatch.setattr(
+        card_planning,
+        "prompt_stash",
+        lambda *request: replace(prompt_stash(*request), max_tokens=16),
+    )
+    engine = ways.by_layer(FEW, batch_size=8)
+    assert engine.runner.prompt_batch == 16
+    assert np.array_equal(answers(engine, ids), expected)
+    assert passes_of(engine).by_layer == 3
 
 
 def paged(gpu: float, cpu: float) -> ExpertConfig:
