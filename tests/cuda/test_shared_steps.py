@@ -89,17 +89,16 @@ def options(count: int = 3) -> dict[str, Any]:
     return {"num_parallel": count, "context_size": 64 * PAGES_EACH * count, "batch_size": 64}
 
 
-# A prompt beside tokens of others, then uneven parts of all, past the end of a page, in any order.
+# A prompt beside tokens of others, then uneven parts of all, in any order.
 STEPS = [
     {1: 3},
-    {0: 40, 1: 1},
-    {0: 20, 2: 5, 1: 1},
-    {2: 1, 0: 1, 1: 1},
+    {0: 33, 1: 1},
     {1: 1, 2: 17, 0: 2},
-    {0: 2, 1: 2},
     {0: 1, 1: 1, 2: 1},
     {0: 1, 1: 1, 2: 1},
 ]
+# The same past the end of a page.
+LONG_STEPS = [*STEPS, {0: 24, 2: 5, 1: 1}, {2: 1, 0: 3, 1: 1}, {0: 2, 1: 2}, {2: 1, 0: 1}]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -110,11 +109,11 @@ def test_models_of_all_kinds(case: str, load: Load) -> None:
 @pytest.mark.parametrize("case", ["qwen3moe", "gemma3", "qwen3next", "granitehybrid"])
 def test_quant_blocks(case: str, load: Load, tmp_path: Path) -> None:
     q4_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q4_0)
-    compare(load(q4_0, **options()), STEPS)
+    compare(load(q4_0, **options()), LONG_STEPS)
 
 
 def test_kv_cache_of_8_bits(load: Load) -> None:
-    compare(load(REFERENCES / "qwen3moe.gguf", kv_type="q8_0", **options()), STEPS)
+    compare(load(REFERENCES / "qwen3moe.gguf", kv_type="q8_0", **options()), LONG_STEPS)
 
 
 @pytest.mark.parametrize("case", ["qwen3moe", "qwen35moe"])
