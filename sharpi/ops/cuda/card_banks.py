@@ -15,7 +15,8 @@ from sharpi.ops.cuda.experts import BankPart
 from sharpi.ops.cuda.host_experts import HostExperts
 from sharpi.ops.cuda.host_misses import HostMisses
 from sharpi.ops.cuda.mailbox import Mailbox
-from sharpi.ops.cuda.partial_layers import PartialLayers, SlotSettings
+from sharpi.ops.cuda.partial_layers import PartialLayers
+from sharpi.ops.cuda.slot_settings import SlotSettings
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Extent
 from sharpi.ops.interface import Activation, Bank, ExpertBanks, ExpertSource
@@ -76,11 +77,11 @@ class CardBanks:
     @property
     def streams(self) -> bool:
         """Whether batches may pass by experts that come through buffers."""
-        return self.partial is not None and self.partial.streams
+        return self.partial is not None and self.partial.passage.streams
 
     def num_groups(self, layer: int) -> int:
         """Chunks in which the experts of a layer with slots pass; see `PartialLayers`."""
-        return 1 if self.partial is None else self.partial.num_groups(layer)
+        return 1 if self.partial is None else self.partial.passage.num_groups(layer)
 
     def begin(self, extent: Extent) -> None:
         """Announces a batch, before its calls are made."""

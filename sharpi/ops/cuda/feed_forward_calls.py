@@ -111,7 +111,7 @@ class _PartialCalls:
             yield from here._token(partial, ids, extent)
         elif tokens:
             yield from here._batch(partial, ids, extent)
-            if extent.group in (None, partial.num_groups(self.layer) - 1):
+            if extent.group in (None, partial.passage.num_groups(self.layer) - 1):
                 yield from partial.use_batch(self.layer, ids, tokens)
 
     def _token(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
@@ -159,11 +159,11 @@ class _PartialCalls:
     def _batch(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
         it, parts = self.launches, partial.passing_parts(self.layer)
         tokens = extent.rows(it.x.rows)
-        way = partial.way(self.layer)
+        way = partial.passage.way(self.layer)
         if way == "host":
             yield from self._batch_with_host(parts, tokens)
         elif way == "streamed":
-            yield from self._streamed(partial.stream, parts, extent)
+            yield from self._streamed(partial.passage.stream, parts, extent)
         elif tokens >= GROUPED_TOKENS:
             yield from _grouped(it, parts, extent)
         else:
