@@ -14,9 +14,9 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
                                                         const Hidden& hidden, int used,
                                                         int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
+  if (!gate.addresses[expert]) return;  // the host computes it
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
-  if (!halves.gate.weights) return;  // the host computes it
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
     const Items items = {list, first, min(kAtOnce, end - first), used, is_packed};
     gate_up<Dot, kAtOnce>(halves, x, items, lane_bits, hidden);
