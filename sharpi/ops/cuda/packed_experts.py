@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.values import Call, Extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +31,23 @@ class PackedExperts:
                 if len(firsts) > 1:
                     yield some.group(count)
                 yield from some.packed_values(parts, count, group, self.num_rows)
+
+
+def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
+    """Where routed tokens have fewer rows than they may need."""
+    packed, routed = it.scratch.packed, it.recording.routed
+    if packed is None or routed is None:
+        return None
+    at_once = routed.experts_at_once(it.what.banks.down.num_experts)
+    return PackedExperts(it, packed.num_rows, at_once)
+
+
+def grouped_sum(it: ExpertLaunches, parts: Parts, extent: Extent) -> Iterator[Call]:
+    """All experts, which can be reached; what they give, and its sum."""
+    tokens, packed = extent.rows(it.x.rows), packed_experts(it)
+    if packed is None:
+        yield from it.grouped(parts, tokens)
+        yield it.merge(tokens)
+    else:
+        experts = range(it.what.banks.down.num_experts)
+        yield from packed.values(parts, tokens, experts, is_exact=extent.is_exact)
