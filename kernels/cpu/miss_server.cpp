@@ -18,7 +18,7 @@ namespace sharpi {
 namespace {
 
 constexpr int kMostOfToken = 32;  // experts of a token that a card has slots for
-constexpr int kSpins = 4000;  // looks at a word before other threads are let run
+constexpr int kSpins = 4000;      // looks at a word before other threads are let run
 
 // Both sides write one word each; neither is touched by two at once.
 struct Mailbox {
@@ -40,9 +40,11 @@ class MissServer {
   MissServer(Pool& pool, const Mailbox& mailbox, int num_threads, int patience_ms)
       : pool_(pool), mailbox_(mailbox), num_threads_(num_threads), patience_(patience_ms) {}
 
-  // Programs of one operation each, in the order of the card's requests; `feed` brings the experts of the model's
-  // layer, null where they are in memory.
-  void add(Program& program, ExpertFeed* feed, int layer) { layers_.push_back({&program, feed, layer}); }
+  // Programs of one operation each, in the order of the card's requests; `feed` brings the experts
+  // of the model's layer, null where they are in memory.
+  void add(Program& program, ExpertFeed* feed, int layer) {
+    layers_.push_back({&program, feed, layer});
+  }
 
   // 0, or -1 where no request came in time.
   int serve(int first, int count) {
@@ -96,26 +98,31 @@ class MissServer {
 
 using namespace sharpi;
 
-// `request` and `answer` are uint32 words of page-locked memory; a request is about `num_items`, with their `experts`.
-SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer, const int32_t* num_items,
-                                      const int32_t* experts, int num_threads, int patience_ms) {
-  const Mailbox mailbox = {static_cast<std::atomic<uint32_t>*>(request), static_cast<std::atomic<uint32_t>*>(answer),
-                           num_items, experts};
-  return new (std::nothrow) MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, patience_ms);
+// `request` and `answer` are uint32 words of page-locked memory; a request is about `num_items`,
+// with their `experts`.
+SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
+                                      const int32_t* num_items, const int32_t* experts,
+                                      int num_threads, int patience_ms) {
+  const Mailbox mailbox = {static_cast<std::atomic<uint32_t>*>(request),
+                           static_cast<std::atomic<uint32_t>*>(answer), num_items, experts};
+  return new (std::nothrow)
+      MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, patience_ms);
 }
 SHARPI_API void sharpi_misses_destroy(void* server) { delete static_cast<MissServer*>(server); }
 
 // 0, or -1 when memory is short.
 SHARPI_API int sharpi_misses_add(void* server, void* program, void* feed, int layer) {
   try {
-    static_cast<MissServer*>(server)->add(*static_cast<Program*>(program), static_cast<ExpertFeed*>(feed), layer);
+    static_cast<MissServer*>(server)->add(*static_cast<Program*>(program),
+                                          static_cast<ExpertFeed*>(feed), layer);
   } catch (const std::bad_alloc&) {
     return -1;
   }
   return 0;
 }
 
-// Serves so many layers from the first on; 0, -1 where no request came in time, -2 when memory is short.
+// Serves so many layers from the first on; 0, -1 where no request came in time, -2 when memory is
+// short.
 SHARPI_API int sharpi_misses_serve(void* server, int first, int count) {
   try {
     return static_cast<MissServer*>(server)->serve(first, count);

@@ -6,8 +6,8 @@
 // (late,), rows (late, columns), late_weights (late,). places (items,): -1 for what the card has.
 KERNEL __launch_bounds__(256)
     late_items(const int* ids, const uint64_t* addresses, const float* x, const float* weights,
-               int* places, int* num_late, int* experts, float* rows, float* late_weights,
-               int used, int columns) {
+               int* places, int* num_late, int* experts, float* rows, float* late_weights, int used,
+               int columns) {
   using namespace sharpi;
   __shared__ int before;
   const int item = int(blockIdx.x);

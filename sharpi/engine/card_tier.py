@@ -1,17 +1,15 @@
-"""CardTier: a running card's slots: how the next misses are served, pins, and what happened."""
+"""CardTier: a running card's slots: how the next misses are served, guesses, and pins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
+from sharpi.engine.card_report import CardReport
 from sharpi.engine.card_slots import CardSlots
 from sharpi.engine.miss_choice import MissChoice
-from sharpi.experts.expert_stats import ExpertStats, LayerStats, PredictionStats
-from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
+from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.expert_view import ExpertView
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.ops.cuda.partial_layers import PartialLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.slot_state import SlotCounts, SlotStates, total_counts
 from sharpi.ops.cuda.values import MissMode
 
 
@@ -20,6 +18,8 @@ class CardTier:
 
     def __init__(self, slots: CardSlots, layers: PartialLayers) -> None:
         self._slots, self._layers = slots, layers
+        self._report = CardReport(slots, layers)
+        self._is_ready = False
         self._choice = MissChoice(slots.modes)
         self.trial = PredictionTrial() if slots.guesses else None
         self._num_accesses = 0
@@ -30,6 +30,7 @@ class CardTier:
     def prepare(self) -> None:
         """Takes the memory, and fills the slots with what they begin with."""
         assert self._layers.tables
+        self._is_ready = True
 
     @property
     def mode(self) -> MissMode:
@@ -67,6 +68,7 @@ class CardTier:
 
     def begin_step(self, position: int) -> None:
         """Before tokens from `position` on."""
+        self.prepare()
         if position == 0:
             self._layers.tables.reset_sequence()
 
@@ -90,68 +92,25 @@ class CardTier:
 
     def residents(self) -> dict[int, tuple[int, ...]]:
         """The experts that have slots now, by layer. Waits for the card."""
-        states = self._layers.tables.read_states()
-        return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
+        return self._report.residents()
 
-    def stats(self, model: str, num_tokens: int) -> ExpertStats:
-        """What happened so far; `num_tokens` counts decoded ones. Waits for the card."""
-        tables, rules = self._layers.tables, self._layers.rules
-        counts, states = tables.read_counts(), tables.read_states()
-        return ExpertStats(
-            model=model,
-            policy=self._slots.policy.kind.name.lower().replace("_", "-"),
-            num_experts=rules.num_experts,
-            experts_per_token=rules.experts_per_token,
-            num_tokens=num_tokens,
-            layers=tuple(self._layer(number, counts[number], states[number]) for number in counts),
-            prediction=self._prediction(counts),
-            notes=(*self._slots.notes, *self._miss_notes(counts), *self.passes.notes, *self.notes),
-        )
+    def stats(self, model: str, num_tokens: int) -> ExpertStats | None:
+        """What happened so far; `num_tokens` counts decoded ones. Waits for the card.
 
-    def _layer(self, number: int, counts: SlotCounts, states: SlotStates) -> LayerStats:
-        return LayerStats(
-            layer=number,
-            num_slots=self._layers.num_slots(number),
-            accesses=counts.accesses,
-            hits=counts.hits,
-            late=counts.early_hits,
-            loads=counts.loads + counts.staged,
-            bytes_read=counts.over_bus * self._slots.expert_bytes[number],
-            stall_seconds=0.0,
-            uses=tuple(states.uses.tolist()),
-            pinned=tuple(np.flatnonzero(states.pinned).tolist()),
-        )
-
-    def _prediction(self, counts: Mapping[int, SlotCounts]) -> PredictionStats | None:
-        if self.trial is None:
+        None before the slots are there.
+        """
+        if not self._is_ready:
             return None
-        sizes, total = self._slots.expert_bytes, total_counts(tuple(counts.values()))
-        return PredictionStats(
-            predictor=DEFAULT_PREDICTOR,
-            is_on=self.trial.is_on,
-            guessed=total.guesses,
-            used=total.guesses,
-            right=total.right_guesses,
-            prefetched=total.early_loads,
-            prefetch_used=total.early_hits,
-            late=0,
-            dropped=0,
-            failed=0,
-            bytes_moved=sum(each.early_loads * sizes[i] for i, each in counts.items()),
-            wasted_bytes=sum(each.early_wasted * sizes[i] for i, each in counts.items()),
-        )
+        is_on = None if self.trial is None else self.trial.is_on
+        return self._report.stats(model, num_tokens, is_on, tuple(self._all_notes()))
 
-    def _miss_notes(self, counts: Mapping[int, SlotCounts]) -> list[str]:
-        """How misses were served, in words."""
-        served = {
-            "loaded into slots": sum(each.loads for each in counts.values()),
-            "loaded for one use": sum(each.staged for each in counts.values()),
-            "read in place": sum(each.streamed for each in counts.values()),
-            "computed by the CPU": sum(each.computed for each in counts.values()),
-            "read in place for want of staging": sum(each.overflows for each in counts.values()),
-        }
-        notes = [f"missed experts {how}: {count}" for how, count in served.items() if count]
+    def view(self, num_tokens: int) -> ExpertView | None:
+        """Who has a slot and was used; None before the slots are there. Waits for the card."""
+        return self._report.view(num_tokens) if self._is_ready else None
+
+    def _all_notes(self) -> Iterator[str]:
         if self._choice.seconds:
             times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
-            notes.append(f"a token by way of serving misses: {times}; now {self._choice.verdict}")
-        return notes
+            yield f"a token by way of serving misses: {times}; now {self._choice.verdict}"
+        yield from self.passes.notes
+        yield from self.notes

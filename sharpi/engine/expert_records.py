@@ -134,6 +134,8 @@ class ExpertRecords:
         """
         if not self._moe_layers:
             return None
+        if self._card is not None:
+            return self._card.view(self._num_tokens)
         if self._tier is not None:
             return view_of_store(self._tier.store, self._moe_layers, self._num_tokens)
         self._watched_until = time.monotonic() + _WATCHED_SECONDS
@@ -149,7 +151,8 @@ class ExpertRecords:
             return None
         stats = self.stats()
         if stats is None:
-            return "no expert stats were written: the model has no routed experts"
+            why = "nothing was computed" if self._moe_layers else "the model has no routed experts"
+            return f"no expert stats were written: {why}"
         return save_stats(self._asked.stats, stats)
 
     def _close_profile(self) -> str | None:
@@ -166,7 +169,12 @@ class ExpertRecords:
         return save_profile(self._asked.profile, profile)
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
-        return self._uses if self._tier is None else self._tier.policy.states().accesses
+        uses = self._uses if self._tier is None else self._tier.policy.states().accesses
+        seen = None if self._card is None else self._card.view(self._num_tokens)
+        if seen is not None:
+            uses = uses.copy()
+            uses[list(seen.layers)] = seen.uses
+        return uses
 
     def _close_trace(self) -> str | None:
         if self._log is None:

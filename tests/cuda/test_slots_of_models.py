@@ -50,7 +50,9 @@ def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:
 def stats_of(engine: Engine) -> ExpertStats:
     tier = card_tier_of(engine.runner.parts)
     assert tier is not None
-    return tier.stats("model", 0)
+    stats = tier.stats("model", 0)
+    assert stats is not None
+    return stats
 
 
 def long_prompt(count: int) -> list[int]:
@@ -130,6 +132,39 @@ def test_prompts_pass_through_the_buffers(
 def test_a_prompt_with_all_checks(load: Load, answers: dict[int, list[int]]) -> None:
     engine = load(DEMO, **SMALL, moe_slots=4)
     assert greedy(engine, long_prompt(30), 1) == answers[30][:1]
+
+
+def test_a_look_at_the_slots(quick: Device) -> None:
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(miss="stream"))
+    assert engine.expert_view() is None, "nothing is there yet"
+    assert engine.expert_stats() is None
+    greedy(engine, PROMPT, 8)
+    view, stats = engine.expert_view(), engine.expert_stats()
+    assert view is not None
+    assert stats is not None
+    assert view.counts is not None
+    assert view.layers == tuple(layer.layer for layer in stats.layers)
+    assert np.array_equal(view.resident.sum(axis=1), view.slots)
+    assert view.uses.sum() > 0
+    assert [each.hits for each in view.counts] == [layer.hits for layer in stats.layers]
+    engine.close()
+
+
+def test_what_is_written_at_the_end(quick: Device, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    asked = ExpertConfig(stats=tmp_path / "stats.json", profile=profile)
+    engine = load_on(quick, moe_slots=4, experts=asked)
+    first = greedy(engine, PROMPT, 8)
+    engine.close()
+    assert engine.exit_notes == ()
+    assert {path.name for path in tmp_path.iterdir()} == {"stats.json", "profile.json"}
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(profile=profile))
+    engine.session()
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    assert all(len(ids) == 4 for ids in tier.residents().values()), "warm from the start"
+    assert greedy(engine, PROMPT, 8) == first
+    engine.close()
 
 
 def test_a_prompt_evicts_nobody(quick: Device) -> None:
