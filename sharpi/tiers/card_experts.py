@@ -39,7 +39,9 @@ def card_experts(
     slots = grant(wants, room)
     if all(count == layers[i].num_experts for i, count in slots.items()):
         return CardExperts(slots, _slots_bytes(layers, slots))
-    staging, stash = card_staging(model, layers.values(), room), NO_STASH
+    staging, stash = NO_STAGING, NO_STASH
+    if request.fills_from_ram:
+        staging = card_staging(model, layers.values(), room)
     staging_bytes, stash_bytes = card_staging_bytes(staging, layers.values()), 0
     if staging.num_streamed:
         stash = prompt_stash(model, request, room)

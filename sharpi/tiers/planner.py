@@ -1,5 +1,7 @@
 """`plan_tiers`: from the model's sizes, the machine and the request to a TierPlan. Pure."""
 
+from dataclasses import replace
+
 from sharpi.hardware import HardwareInfo
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card import CardPlan, plan_card
@@ -24,8 +26,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     pages = request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
     states = request.num_states
     kv = [pages * layer.kv_page_bytes + states * layer.state_bytes for layer in model.layers]
-    card = plan_card(model, request, kv, scratch)
-    host = plan_host(model, request, card, budget, kv, scratch)
+    card, host = _card_and_host(model, request, budget, kv, scratch)
     if request.card_kv is not None:
         on_card = request.card_kv
         if card.growth is not None and request.card_kv_first is not None:
@@ -47,6 +48,18 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         stash=card.stash,
         kv_growth=card.growth,
     )
+
+
+def _card_and_host(
+    model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
+) -> tuple[CardPlan, HostPlan]:
+    """Where RAM is too small, too, the card has no use for buffers that would be filled from it."""
+    card = plan_card(model, request, kv, scratch)
+    host = plan_host(model, request, card, budget, kv, scratch)
+    if host.home is not Tier.DISK or not card.slots:
+        return card, host
+    card = plan_card(model, replace(request, fills_from_ram=False), kv, scratch)
+    return card, plan_host(model, request, card, budget, kv, scratch)
 
 
 def default_ram(hardware: HardwareInfo) -> int:

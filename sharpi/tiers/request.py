@@ -21,6 +21,7 @@ class TierRequest:
     cache with `kv_first_pages` alone, where it can grow. `num_states`: copies of what
     recurrent layers carry. `stash_page_tokens`: of pages for what long prompts carry from layer to
     layer, 0 for none; so many times what they need is on the card, and in RAM.
+    `fills_from_ram`: whether a card may read experts that it has not from RAM.
     """
 
     context_size: int
@@ -44,6 +45,7 @@ class TierRequest:
     stash_page_tokens: int = 0
     stash_gpu_factor: float = 1.0
     stash_cpu_factor: float = 0.0
+    fills_from_ram: bool = True
 
     def keeps_off_card(self, index: int) -> bool:
         """Whether the CPU is to compute all experts of a layer."""

@@ -182,10 +182,12 @@ class TestCard:
         assert planned(vram=2 * GIB, num_cpu_moe=3).vram_slots == (0, 0, 0, 8)
 
     def test_three_tiers(self) -> None:
-        vram = RESERVE_BYTES + scratch() + TRUNK + KV + STAGING + 4 * SLOT
+        """The card has no staging: it could not be filled from RAM."""
+        vram = RESERVE_BYTES + scratch() + TRUNK + KV + 4 * SLOT
         ram = EMBEDDING + scratch() + STAGING + 12 * SLOT
         plan = planned(vram=vram, ram=ram)
         assert (plan.vram_slots, plan.ram_slots) == ((1, 1, 1, 1), (3, 3, 3, 3))
+        assert plan.bytes_in(Tier.VRAM, Purpose.STAGING) == 0
         assert {layer.experts for layer in plan.layers} == {Tier.DISK}
         assert {layer.num_resident for layer in plan.layers} == {4}
         assert plan.layers[0].reason == "1 on the card, 3 in slots in RAM, the others on disk"
