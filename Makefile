@@ -9,8 +9,9 @@ SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 run: $(VENV)/.installed
 	@$(BIN)/sharpi run
 
+# As many processes as there are cores.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Style, types and the direction of imports; slower to set up, so apart from the tests.
 check: $(VENV)/.installed-dev
@@ -32,7 +33,7 @@ $(VENV)/.installed: $(SOURCES)
 
 # NVRTC compiles the CUDA kernels in the tests; it needs no card.
 $(VENV)/.installed-test: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "hypothesis>=6" \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" \
 	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
 	  "starlette>=0.45" "uvicorn>=0.34" "prometheus-client>=0.21" "llguidance>=1.0" "huggingface_hub>=1.0" \
 	  httpx openai anthropic

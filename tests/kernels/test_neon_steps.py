@@ -17,7 +17,7 @@ import sharpi.ops.library
 import sharpi.ops.program
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.ops import recorder_experts, recorder_tape, state_memory
+from sharpi.ops import bank_params, recorder_tape, state_memory
 from sharpi.ops.interface import Bank
 
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -28,7 +28,7 @@ CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs go to the emulated library, and what they point to into the memory it sees."""
     arm.memory.clear()
-    addresses_of = recorder_experts._addresses
+    addresses_of = bank_params._addresses
 
     placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share what they write
 
@@ -43,7 +43,7 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
         return addresses_of(replace(bank, data=arm.memory.place(bank.data)))
 
     monkeypatch.setattr(recorder_tape.Tape, "_data", data)
-    monkeypatch.setattr(recorder_experts, "_addresses", addresses)
+    monkeypatch.setattr(bank_params, "_addresses", addresses)
     for user_of_memory in (recorder_tape, state_memory):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
     for module in (sharpi.ops.program, sharpi.ops.library):

@@ -12,9 +12,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 PATIENCE_MS = 10_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, driven by playwright; skips, and is counted, without either."""
+    """Chromium, driven by playwright; skips, and is counted, without either.
+
+    Its driver keeps an event loop running in the thread, so it ends before other tests want one.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:

@@ -217,6 +217,7 @@ def test_requests_are_logged_on_one_line_each(serve_demo: Serve) -> None:
     server = serve_demo(app=lambda **given: AppSettings(logs_requests=True, **given))
     server.client.get("/health")
     server.client.get("/no%0Aforged line")
+    server.wait_until(lambda: len(server.lines) == 2)
     first, second = server.lines
     assert first.startswith("GET '/health' 200 ")
     assert second.startswith("GET '/no\\nforged line' 404 ")
