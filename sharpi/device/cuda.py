@@ -7,6 +7,7 @@ import ctypes
 import importlib
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Memory, Span
 from sharpi.device.nvrtc import own_options
 from sharpi.device.page_lock import PageLock
-from sharpi.device.stream_words import await_word, write_word
+from sharpi.device.stream_words import StreamWordError, await_word, write_word
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
 
@@ -188,19 +189,37 @@ class CudaDevice:
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
-        """The kernels must have run before: loading one inside a capture is not allowed."""
+        """The kernels must have run before: loading one inside a capture is not allowed.
+
+        With a driver that captures no words of a stream, the replay is call by call.
+        """
+        try:
+            return self._captured(work)
+        except StreamWordError:
+            calls = tuple(work)
+            return lambda: _do_all(calls)
+
+    def _captured(self, work: Sequence[Work]) -> Work:
         self._stream.begin_capture()
         self._is_recording = True
         try:
-            for each in work:
-                each()
+            _do_all(work)
+        except BaseException:
+            with suppress(self._cupy.cuda.runtime.CUDARuntimeError):
+                self._stream.end_capture()  # of a capture that is no longer valid
+            raise
         finally:
             self._is_recording = False
-            graph = self._stream.end_capture()
+        graph = self._stream.end_capture()
         return lambda: graph.launch(self._stream)
 
     def synchronise(self) -> None:
         self._stream.synchronize()
+
+
+def _do_all(work: Sequence[Work]) -> None:
+    for each in work:
+        each()
 
 
 class _ForeignArray:

@@ -17,19 +17,23 @@ _DRIVERS = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 def write_word(stream: int, address: int, value: int) -> None:
     """Has the stream set a uint32 after everything before, and the host see it.
 
-    Raises DeviceError.
+    Raises StreamWordError.
     """
     _check("writes", _operation("cuStreamWriteValue32_v2")(stream, address, value, 0))
 
 
 def await_word(stream: int, address: int, value: int) -> None:
-    """Has the stream wait until a uint32 equals the value; raises DeviceError."""
+    """Has the stream wait until a uint32 equals the value; raises StreamWordError."""
     _check("waits for", _operation("cuStreamWaitValue32_v2")(stream, address, value, _EQUAL))
+
+
+class StreamWordError(DeviceError):
+    """The driver refused such an operation, within a capture perhaps."""
 
 
 def _check(what: str, result: int) -> None:
     if result:
-        raise DeviceError(f"the driver {what} no words in a stream (error {result})")
+        raise StreamWordError(f"the driver {what} no words in a stream (error {result})")
 
 
 @cache

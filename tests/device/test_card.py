@@ -9,6 +9,7 @@ from stand_ins import OTHER_ERROR, OUT_OF_MEMORY, Card, Function, install
 from sharpi.device.card import open_card
 from sharpi.device.cuda import CudaDevice
 from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.stream_words import StreamWordError
 from sharpi.errors import DeviceError
 from sharpi.ops.cuda.elementwise import sigmoid
 
@@ -196,3 +197,22 @@ def test_a_capture_ends_where_something_fails(card: Card, device: CudaDevice) ->
     with pytest.raises(RuntimeError, match="no kernel"):
         device.record([fail])
     assert len(card.calls("end_capture")) == 1
+
+
+def test_words_that_cannot_be_captured_are_done_call_by_call(
+    card: Card, device: CudaDevice
+) -> None:
+    done = []
+
+    def work() -> None:
+        done.append(len(card.calls("end_capture")))
+        if len(done) == 1:
+            raise StreamWordError("the driver waits for no words in a stream (error 900)")
+
+    replay = device.record([work])
+    assert done == [0], "tried within a capture"
+    assert len(card.calls("end_capture")) == 1
+    replay()
+    replay()
+    assert done == [0, 1, 1]
+    assert not card.calls("replay")
