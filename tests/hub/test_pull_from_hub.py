@@ -336,7 +336,7 @@ class TestRefusals:
             pull(puller, REPO)
 
     def test_a_path_that_leads_out_of_the_cache(self, hub: StandIn, puller: Puller) -> None:
-        hub.add(REPO, {"../../../t-Q8_0.gguf": DATA, "/tmp/t-Q4_0.gguf": DATA})
+        hub.add(REPO, {"../../../t-Q8_0.gguf": DATA, "/absolute/t-Q4_0.gguf": DATA})
         with pytest.raises(HubError, match="no GGUF file"):
             pull(puller, REPO)
 

@@ -86,10 +86,9 @@ def test_a_turn_finds_its_beginning_in_the_kv_cache(gpt: openai.OpenAI) -> None:
 def test_a_sampled_turn_is_found_with_its_own_tokens(gpt: openai.OpenAI, seed: int) -> None:
     """At this temperature the model spells words as its tokeniser would not."""
     question = [{"role": "user", "content": f"Tell me story number {seed}."}]
-    hot = {**BRIEF, "temperature": 1.2, "seed": seed, "max_tokens": 700}
-    first = gpt.chat.completions.create(**{**hot, "messages": question})
-    if first.choices[0].finish_reason != "stop":
-        pytest.skip("the story has no end")
+    hot = {**BRIEF, "temperature": 1.2, "max_tokens": 700, "messages": question}
+    stories = (gpt.chat.completions.create(**{**hot, "seed": n}) for n in range(seed, 99, 10))
+    first = next(story for story in stories if story.choices[0].finish_reason == "stop")
     answer = {"role": "assistant", "content": first.choices[0].message.content}
     turns = [*question, answer, {"role": "user", "content": "Go on."}]
     second = gpt.chat.completions.create(**{**BRIEF, "messages": turns, "max_tokens": 1})
