@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.serve.answer_events import answer_events
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question, Usage
 from sharpi.serve.answer_stream import answers
 from sharpi.serve.anthropic_message import Event, WholeMessage
@@ -22,16 +23,10 @@ _SIGNATURE = "sharpi"
 _PING = named_event({"type": "ping"})
 
 
-async def message_events(host: ModelHost, question: Question, shows_thinking: bool) -> Events:
+def message_events(host: ModelHost, question: Question, shows_thinking: bool) -> Events:
     """The events of a stream."""
     writer = MessageEvents(host.model_id, len(question.prompt_ids), shows_thinking)
-    async with answers(host, [question]) as items:
-        async for numbered in items:
-            if numbered is None:
-                yield _PING
-                continue
-            for event in writer.of(numbered[1]):
-                yield named_event(event)
+    return answer_events(host, [question], lambda _, item: map(named_event, writer.of(item)), _PING)
 
 
 async def whole_message(host: ModelHost, question: Question, shows_thinking: bool) -> Event:

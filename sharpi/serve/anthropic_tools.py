@@ -3,6 +3,7 @@
 from typing import Literal
 
 from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.serve.openai_tools import each_tool
 from sharpi.serve.request_fields import RequestFields
 
 _MODES: dict[str, Literal["auto", "none", "required"]] = {
@@ -11,7 +12,6 @@ _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "tool": "required",
     "none": "none",
 }
-_MAX_TOOLS = 256
 # How the client caches, examines or delivers a tool; nothing the model reads.
 _HARMLESS = (
     "cache_control",
@@ -25,13 +25,7 @@ _HARMLESS = (
 
 def read_tools(fields: RequestFields) -> tuple[Tool, ...]:
     """The client's own tools; raises ApiError for those that Anthropic's servers would run."""
-    tools = fields.each("tools")
-    if len(tools) > _MAX_TOOLS:
-        fields.fail("tools", f"must have {_MAX_TOOLS} tools at most")
-    read = tuple(map(_tool, tools))
-    if len({tool.name for tool in read}) < len(read):
-        fields.fail("tools", "has two tools with the same name")
-    return read
+    return each_tool(fields, _tool)
 
 
 def read_choice(fields: RequestFields, tools: tuple[Tool, ...]) -> ToolChoice:

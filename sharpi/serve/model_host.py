@@ -15,7 +15,6 @@ from sharpi.serve.engine_thread import EngineThread
 from sharpi.serve.errors import ApiError, busy, stopping, unknown_model
 from sharpi.serve.loaded import Loaded
 from sharpi.serve.metrics import Metrics
-from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -104,25 +103,11 @@ class ModelHost:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Only after `ready`, as all that follow."""
-        return self._engine.tokenizer
-
-    @property
-    def chat_format(self) -> ChatFormat:
-        """How the model wants its messages."""
-        return self._engine.chat_format
-
-    @property
-    def context_size(self) -> int:
-        """Tokens of one conversation at most."""
-        return self._engine.context_size
-
-    @property
-    def _engine(self) -> Engine:
+        """Only after `ready`."""
         loaded = self._thread.loaded
         if loaded is None:
             raise ApiError(503, "the model is not loaded; try again", "unavailable")
-        return loaded.engine
+        return loaded.engine.tokenizer
 
     async def answer(
         self,

@@ -1,19 +1,19 @@
 """Answers of /v1/chat/completions: whole, and as chunks of a stream."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage
-from sharpi.serve.answer_stream import answers
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question
 from sharpi.serve.collected_answer import CollectedAnswer, collect, new_id, total_usage
-from sharpi.serve.event_stream import DONE, PING, Events, data_event
+from sharpi.serve.event_stream import Events
 from sharpi.serve.model_host import ModelHost
+from sharpi.serve.openai_choices import choice_events, completion_head, usage_body
 from sharpi.serve.openai_logprobs import chat_logprobs
 from sharpi.serve.openai_messages import call_message
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+_ID_PREFIX = "chatcmpl-"
 _FINISH: dict[EndReason, str] = {
     "stop": "stop",
     "stop_string": "stop",
@@ -23,17 +23,6 @@ _FINISH: dict[EndReason, str] = {
 }
 
 
-def usage_body(usage: Usage) -> dict[str, Any]:
-    """Usage as both kinds of completions report it."""
-    return {
-        "prompt_tokens": usage.num_prompt,
-        "completion_tokens": usage.num_generated,
-        "total_tokens": usage.num_prompt + usage.num_generated,
-        "prompt_tokens_details": {"cached_tokens": usage.num_cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.num_reasoning},
-    }
-
-
 async def chat_completion(
     host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer
 ) -> dict[str, Any]:
@@ -41,35 +30,21 @@ async def chat_completion(
     collected = await collect(host, questions)
     usage = total_usage([each.end.usage for each in collected if each.end], len(questions))
     return {
-        **_head(host, "chat.completion"),
+        **completion_head(host, "chat.completion", _ID_PREFIX),
         "choices": [_choice(number, each, tokenizer) for number, each in enumerate(collected)],
         "usage": usage_body(usage),
     }
 
 
-async def chat_chunks(
+def chat_chunks(
     host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer, includes_usage: bool
 ) -> Events:
     """The events of a stream; `includes_usage` adds one at the end."""
-    head = _head(host, "chat.completion.chunk")
+    head = completion_head(host, "chat.completion.chunk", _ID_PREFIX)
     if includes_usage:
         head["usage"] = None
-    usages = [Usage()] * len(questions)
     chunks = [_ChoiceChunks(number, tokenizer) for number in range(len(questions))]
-    async with answers(host, questions) as items:
-        async for numbered in items:
-            if numbered is None:
-                yield PING
-                continue
-            number, item = numbered
-            if isinstance(item, AnswerEnd):
-                usages[number] = item.usage
-            for choice in chunks[number].of(item):
-                yield data_event(head | {"choices": [choice]})
-    if includes_usage:
-        usage = usage_body(total_usage(usages, len(questions)))
-        yield data_event(head | {"choices": [], "usage": usage})
-    yield DONE
+    return choice_events(host, questions, head, chunks, len(questions), includes_usage)
 
 
 class _ChoiceChunks:
@@ -79,7 +54,7 @@ class _ChoiceChunks:
         self._number, self._tokenizer = number, tokenizer
         self._has_begun = False
 
-    def of(self, item: AnswerPart | AnswerEnd) -> list[dict[str, Any]]:
+    def of(self, item: AnswerItem) -> list[dict[str, Any]]:
         choices = []
         if not self._has_begun:
             self._has_begun = True
@@ -137,12 +112,3 @@ def _message(collected: CollectedAnswer) -> dict[str, Any]:
 
 def _logprobs(tokenizer: Tokenizer, tokens: Any) -> dict[str, Any]:
     return {"content": chat_logprobs(tokenizer, tokens), "refusal": None}
-
-
-def _head(host: ModelHost, kind: str) -> dict[str, Any]:
-    return {
-        "id": new_id("chatcmpl-"),
-        "object": kind,
-        "created": int(time.time()),
-        "model": host.model_id,
-    }

@@ -1,16 +1,14 @@
 """Answers of /v1/completions: text that goes on from prompts, whole and as a stream."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import Text
-from sharpi.serve.answer_parts import AnswerEnd, AnswerPart, EndReason, Question, Usage
-from sharpi.serve.answer_stream import answers
-from sharpi.serve.collected_answer import collect, new_id, total_usage
-from sharpi.serve.event_stream import DONE, PING, Events, data_event
+from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, AnswerPart, EndReason, Question
+from sharpi.serve.collected_answer import collect, total_usage
+from sharpi.serve.event_stream import Events
 from sharpi.serve.model_host import ModelHost
-from sharpi.serve.openai_chat import usage_body
+from sharpi.serve.openai_choices import choice_events, completion_head, usage_body
 from sharpi.serve.openai_completions_request import CompletionsRequest
 from sharpi.serve.openai_logprobs import LegacyLogprobs
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -34,27 +32,14 @@ async def completion(
     return {**_head(host), "choices": choices, "usage": usage_body(usage)}
 
 
-async def completion_chunks(
+def completion_chunks(
     host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
 ) -> Events:
     """The events of a stream."""
-    head = _head(host)
-    usages = [Usage()] * len(questions)
     choices = [_Choice(number, asked, tokenizer) for number in range(len(questions))]
-    async with answers(host, questions) as items:
-        async for numbered in items:
-            if numbered is None:
-                yield PING
-                continue
-            number, item = numbered
-            if isinstance(item, AnswerEnd):
-                usages[number] = item.usage
-            for chunk in choices[number].of(item):
-                yield data_event(head | {"choices": [chunk]})
-    if asked.includes_usage:
-        usage = usage_body(total_usage(usages, asked.num_answers))
-        yield data_event(head | {"choices": [], "usage": usage})
-    yield DONE
+    return choice_events(
+        host, questions, _head(host), choices, asked.num_answers, asked.includes_usage
+    )
 
 
 class _Choice:
@@ -66,7 +51,7 @@ class _Choice:
         has_logprobs = asked.request.num_logprobs is not None
         self._logprobs = LegacyLogprobs(tokenizer, len(self._echo)) if has_logprobs else None
 
-    def of(self, item: AnswerPart | AnswerEnd) -> Iterator[dict[str, Any]]:
+    def of(self, item: AnswerItem) -> Iterator[dict[str, Any]]:
         if isinstance(item, AnswerEnd):
             last = self.chunk(AnswerPart(Text("")))
             yield last | {"finish_reason": _FINISH.get(item.reason, _CUT)}
@@ -85,9 +70,4 @@ class _Choice:
 
 
 def _head(host: ModelHost) -> dict[str, Any]:
-    return {
-        "id": new_id("cmpl-"),
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": host.model_id,
-    }
+    return completion_head(host, "text_completion", "cmpl-")

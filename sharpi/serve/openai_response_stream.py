@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
+from sharpi.serve.answer_events import answer_events
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
 from sharpi.serve.answer_stream import answers
 from sharpi.serve.collected_answer import new_id
 from sharpi.serve.errors import ApiError
-from sharpi.serve.event_stream import PING, Events, named_event
+from sharpi.serve.event_stream import Events, named_event
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_response_output import CallItem, Item, MessageItem, ReasoningItem
 from sharpi.serve.openai_responses_request import ResponsesRequest
@@ -40,15 +41,9 @@ class ResponseEvents:
             **asked.echoed,
         }
 
-    async def stream(self, host: ModelHost, question: Question) -> Events:
+    def stream(self, host: ModelHost, question: Question) -> Events:
         """The events of a stream."""
-        async with answers(host, [question]) as items:
-            async for numbered in items:
-                if numbered is None:
-                    yield PING
-                    continue
-                for event in self.of(numbered[1]):
-                    yield named_event(event)
+        return answer_events(host, [question], lambda _, item: map(named_event, self.of(item)))
 
     async def whole(self, host: ModelHost, question: Question) -> Event:
         """The response, once it is complete."""

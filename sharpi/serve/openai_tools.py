@@ -1,5 +1,6 @@
 """Tools and their choice in OpenAI's requests; chat completions nest them, responses do not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -17,10 +18,7 @@ _NO_OTHER = "sharpi has no tools of its own; only functions can be called"
 
 def read_tools(fields: RequestFields, *, nested: bool) -> tuple[Tool, ...]:
     """The functions of "tools"; raises ApiError for any other kind of tool."""
-    tools = fields.each("tools")
-    if len(tools) > _MAX_TOOLS:
-        fields.fail("tools", f"must have {_MAX_TOOLS} tools at most")
-    return unambiguous(fields, tuple(_tool(each, nested) for each in tools))
+    return each_tool(fields, lambda tool: _tool(tool, nested))
 
 
 def wants_strict_calls(fields: RequestFields) -> bool:
@@ -29,8 +27,12 @@ def wants_strict_calls(fields: RequestFields) -> bool:
     return any(isinstance(tool, dict) and tool.get("strict") is True for tool in tools)
 
 
-def unambiguous(fields: RequestFields, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """The tools, if no two share a name."""
+def each_tool(fields: RequestFields, read: Callable[[RequestFields], Tool]) -> tuple[Tool, ...]:
+    """The tools of a request, of any API, as `read` takes them: not too many, no two of a name."""
+    items = fields.each("tools")
+    if len(items) > _MAX_TOOLS:
+        fields.fail("tools", f"must have {_MAX_TOOLS} tools at most")
+    tools = tuple(map(read, items))
     if len({tool.name for tool in tools}) < len(tools):
         fields.fail("tools", "has two tools with the same name")
     return tools

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sharpi.resources import page_folder
+from sharpi.serve.access import PAGE_FOLDER
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -59,7 +60,7 @@ def page_routes() -> list[Route]:
 
 def _route(folder: Path, path: Path) -> Route:
     name = path.relative_to(folder).as_posix()
-    address = "/" if name == "index.html" else f"/page/{name}"
+    address = "/" if name == "index.html" else f"{PAGE_FOLDER}{name}"
     return Route(address, _read(path).respond, methods=["GET"])
 
 
