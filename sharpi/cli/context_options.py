@@ -10,26 +10,23 @@ from sharpi.config import RunConfig
 _RUN = RunConfig(model=Path())
 
 
-ContextSizeOption = Annotated[
-    int | None,
-    option(
-        "-c --ctx-size",
-        "Tokens of context.",
-        "N",
-        min=1,
-        callback=count,
-        show_default="the model's, at most 4096",
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
     """How many tokens are remembered, and what happens when they are too many."""
 
     heading: ClassVar = "Context"
 
-    ctx_size: ContextSizeOption = None
+    ctx_size: Annotated[
+        int | None,
+        option(
+            "-c --ctx-size",
+            "Tokens of context.",
+            "N",
+            min=1,
+            callback=count,
+            show_default="the model's, at most 4096",
+        ),
+    ] = None
     context_shift: Annotated[
         bool,
         option(

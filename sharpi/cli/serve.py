@@ -3,18 +3,18 @@
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from sharpi.cli.context_options import ContextSizeOption
+from sharpi.cli.context_options import ContextOptions
 from sharpi.cli.engine_options import EngineOptions
 from sharpi.cli.given import Given
 from sharpi.cli.inputs import find_model
 from sharpi.cli.loading import ProgressBar
 from sharpi.cli.sampling_options import SamplingOptions
 from sharpi.cli.serve_options import ServeOptions
-from sharpi.cli.source_options import ModelOption
+from sharpi.cli.source_options import ModelArgument, ModelOption
 from sharpi.cli.terminal import note
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
@@ -30,15 +30,10 @@ def serve(
     context: typer.Context,
     serving: ServeOptions,
     sampling: SamplingOptions,
+    limits: ContextOptions,
     engine_options: EngineOptions,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="A GGUF file or a name.", show_default="the demo model"
-        ),
-    ] = None,
+    model: ModelArgument = None,
     model_file: ModelOption = None,
-    ctx_size: ContextSizeOption = None,
 ) -> None:
     """Serve a model to OpenAI and Anthropic clients, several at once.
 
@@ -48,7 +43,9 @@ def serve(
     _require_packages()
     _refuse_lost_records(serving, Given(context))
     path = find_model(context, model)
-    config = engine_options.run_config(context, path, context_size=ctx_size)
+    config = engine_options.run_config(
+        context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
+    )
     config = replace(config, num_parallel=serving.parallel)
     from sharpi.cli.serving import serve_until_stopped
     from sharpi.serve.listener import bind
@@ -96,7 +93,7 @@ def _refuse_lost_records(serving: ServeOptions, given: Given) -> None:
     if serving.idle_unload is None:
         return
     for name in ("expert_stats", "moe_trace"):
-        if given.by_flag(name) or given.by_variable(name):
+        if given.has(name):
             given.refuse("idle_unload", name, "each load of the model begins its record anew")
 
 
