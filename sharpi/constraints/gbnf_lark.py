@@ -6,7 +6,7 @@ means exactly the same. Where two terminals meet at a recursive rule the first o
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sharpi.constraints.gbnf import parse_gbnf
 from sharpi.constraints.gbnf_nodes import Characters, Choice, Node, Reference, Repeat, Run, Token
@@ -40,17 +40,12 @@ class _Writer:
         self.lark = "\n".join(self._lines) + "\n"
 
     def _is_terminal(self, node: Node) -> bool:
-        match node:
-            case Characters():
-                return True
-            case Token():
-                return False
-            case Reference(name):
-                return name in self._terminals
-            case Repeat(part, _):
-                return self._is_terminal(part)
-            case Run(parts) | Choice(parts):
-                return all(map(self._is_terminal, parts))
+        return all(
+            leaf.name in self._terminals
+            if isinstance(leaf, Reference)
+            else isinstance(leaf, Characters)
+            for leaf in _leaves(node)
+        )
 
     def _text(self, node: Node) -> str:
         """A node as it stands."""
@@ -127,24 +122,20 @@ def _terminals(rules: Mapping[str, Node]) -> set[str]:
 
 
 def _references(node: Node) -> list[str]:
-    match node:
-        case Reference(name):
-            return [name]
-        case Repeat(part, _):
-            return _references(part)
-        case Run(parts) | Choice(parts):
-            return [name for part in parts for name in _references(part)]
-        case _:
-            return []
+    return [leaf.name for leaf in _leaves(node) if isinstance(leaf, Reference)]
 
 
 def _has_token(node: Node) -> bool:
+    return any(isinstance(leaf, Token) for leaf in _leaves(node))
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    """What a node consists of at last, in order."""
     match node:
-        case Token():
-            return True
         case Repeat(part, _):
-            return _has_token(part)
+            yield from _leaves(part)
         case Run(parts) | Choice(parts):
-            return any(map(_has_token, parts))
+            for part in parts:
+                yield from _leaves(part)
         case _:
-            return False
+            yield node

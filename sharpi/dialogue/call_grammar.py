@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sharpi.dialogue.tools import Tool
@@ -46,6 +46,12 @@ class CallGrammar:
     def arguments(self, tool: Tool) -> str:
         """The JSON object of a tool's arguments: properties by their schema, and no others."""
         return self.json(arguments_schema(tool.parameters))
+
+    def called(self, tools: Sequence[Tool], begun: Callable[[str], str]) -> str:
+        """Any of the tools: what `begun` says of its name, then its arguments as JSON."""
+        return " | ".join(
+            f"{self.literal(begun(tool.name))} {self.arguments(tool)}" for tool in tools
+        )
 
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
         """Items in order, each with whether it is required, and the separator between them."""

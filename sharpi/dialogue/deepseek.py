@@ -59,10 +59,7 @@ class DeepSeek(BracketedCalls):
         return CALLS_BEGIN + self._between.join(map(self._written, calls)) + _CALLS_END
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        choices = [
-            f"{grammar.literal(self._begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
-        ]
-        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(self._end)}")
+        call = grammar.rule(f"({grammar.called(tools, self._begun)}) {grammar.literal(self._end)}")
         several = f"({grammar.literal(self._between)} {call})*" if parallel else ""
         return f"{grammar.literal(CALLS_BEGIN)} {call} {several} {grammar.literal(_CALLS_END)}"
 

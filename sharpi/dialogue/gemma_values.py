@@ -6,8 +6,7 @@ JSON itself, which models fall back on, is read too.
 import json
 
 from sharpi.dialogue.calls import Calls
-from sharpi.dialogue.events import CallArguments
-from sharpi.dialogue.json_object import pass_value
+from sharpi.dialogue.json_object import pass_text, pass_value
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.typed_value import json_text
 
@@ -52,7 +51,7 @@ def _pass_key(source: Source, calls: Calls) -> Steps[bool]:
 def _pass_value(source: Source, calls: Calls, depth: int) -> Steps[bool]:
     yield from source.skip_blanks()
     if (yield from source.accept(QUOTE)):
-        return (yield from _pass_string(source, calls))
+        return (yield from pass_text(source, calls.arguments, (QUOTE,)))
     character = yield from source.next()
     if character == '"':
         return (yield from pass_value(source, calls.arguments))
@@ -65,17 +64,6 @@ def _pass_value(source: Source, calls: Calls, depth: int) -> Steps[bool]:
     if mark is not None:
         source.at -= len(mark)
     return mark is not None
-
-
-def _pass_string(source: Source, calls: Calls) -> Steps[bool]:
-    def escaped(text: str) -> CallArguments:
-        return calls.arguments(json.dumps(text, ensure_ascii=False)[1:-1])
-
-    yield calls.arguments('"')
-    if (yield from source.pass_until((QUOTE,), escaped)) is None:
-        return False
-    yield calls.arguments('"')
-    return True
 
 
 def written_value(value: object) -> str:

@@ -58,9 +58,7 @@ class Glm(MarkedAnswer):
 
 
 def _read_arguments(source: Source, arguments: KeyedArguments) -> Steps[None]:
-    while True:
-        if not (yield from source.accept_mark(_KEY)):
-            break
+    while (yield from source.accept_mark(_KEY)):
         key, _ = yield from source.read_until((_KEY_END,))
         if not (yield from source.accept_mark(_VALUE)):
             break

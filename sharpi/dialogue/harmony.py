@@ -52,11 +52,8 @@ class Harmony:
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
         """One call, which ends the model's turn."""
-        choices = [
-            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
-        ]
         start = grammar.literal(f"{START}assistant")
-        return f"({start})? {grammar.rule(' | '.join(choices))}"
+        return f"({start})? {grammar.rule(grammar.called(tools, _begun))}"
 
 
 def _begun(name: str) -> str:

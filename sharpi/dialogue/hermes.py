@@ -38,10 +38,7 @@ class Hermes(MarkedAnswer):
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        choices = [
-            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
-        ]
-        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(_END)}")
+        call = grammar.rule(f"({grammar.called(tools, _begun)}) {grammar.literal(_END)}")
         return f'{call} ("\\n" {call})*' if parallel else call
 
 

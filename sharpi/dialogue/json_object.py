@@ -5,7 +5,7 @@ other mistakes of a model stay as they are.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.dialogue.source import Source, Steps
@@ -65,6 +65,20 @@ def pass_value(source: Source, event: Callable[[str], AnswerEvent]) -> Steps[boo
             return span.is_complete
         source.release()
         yield None
+
+
+def pass_text(
+    source: Source, event: Callable[[str], AnswerEvent], closings: Collection[str]
+) -> Steps[bool]:
+    """Passes bare text on as a string, up to a closing; False if the answer ends inside."""
+    yield event('"')
+    closing = yield from source.pass_until(
+        closings, lambda text: event(json.dumps(text, ensure_ascii=False)[1:-1])
+    )
+    if closing is None:
+        return False
+    yield event('"')
+    return True
 
 
 def read_value(source: Source) -> Steps[str | None]:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Collection, Iterator
 
 from sharpi.dialogue.calls import Calls
-from sharpi.dialogue.events import AnswerEvent, CallArguments
+from sharpi.dialogue.events import AnswerEvent
+from sharpi.dialogue.json_object import pass_text
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.typed_value import is_text, json_text, property_schema
 
@@ -26,16 +27,8 @@ class KeyedArguments:
             text, closing = yield from source.read_until(closings)
             yield self._calls.arguments(json_text(text, schema))
             return closing is not None
-        yield self._calls.arguments('"')
-        closing = yield from source.pass_until(closings, self._escaped)
-        if closing is None:
-            return False
-        yield self._calls.arguments('"')
-        return True
+        return (yield from pass_text(source, self._calls.arguments, closings))
 
     def end(self) -> Iterator[AnswerEvent]:
         """After the last of them."""
         yield self._calls.arguments("}" if self._count else "{}")
-
-    def _escaped(self, text: str) -> CallArguments:
-        return self._calls.arguments(json.dumps(text, ensure_ascii=False)[1:-1])

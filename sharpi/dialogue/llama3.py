@@ -53,10 +53,7 @@ class Llama3(MarkedAnswer):
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
         """One call: the model knows no others."""
-        choices = [
-            f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}" for tool in tools
-        ]
-        return f'{grammar.rule(" | ".join(choices))} "}}"'
+        return f'{grammar.rule(grammar.called(tools, _begun))} "}}"'
 
 
 def _goes_on(source: Source) -> Steps[bool]:

@@ -68,9 +68,7 @@ class QwenCoder(MarkedAnswer):
 
 
 def _read_parameters(source: Source, arguments: KeyedArguments) -> Steps[None]:
-    while True:
-        if not (yield from source.accept_mark(_PARAMETER)):
-            break
+    while (yield from source.accept_mark(_PARAMETER)):
         key, end = yield from source.read_until((">",))
         if end is None:
             break

@@ -78,11 +78,11 @@ class Source:
                 return
             yield None
 
-    def next(self, count: int = 1) -> Steps[str]:
-        """The next characters without reading them; fewer at the end."""
-        while len(self.rest) < count and not self.is_ended:
+    def next(self) -> Steps[str]:
+        """The next character without reading it; empty at the end."""
+        while not self.rest and not self.is_ended:
             yield None
-        return self.rest[:count]
+        return self.rest[:1]
 
     def accept(self, literal: str) -> Steps[bool]:
         """Reads the literal if it comes next."""
