@@ -1,7 +1,8 @@
 """How a download looks: a bar with bytes and rate on a terminal, a line for each file elsewhere."""
 
 import sys
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sharpi.cli.terminal import note, say
@@ -9,6 +10,8 @@ from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+
+    from sharpi.hub.watcher import Watcher
 
 
 class DownloadLines:
@@ -33,17 +36,6 @@ class DownloadLines:
         """All of it is there and was checked."""
         say(f"{self._path} is there, checksum verified")
 
-    def __enter__(self) -> "DownloadLines":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Lines leave nothing open."""
-
 
 class DownloadBars:
     """A bar for each file with bytes, rate and time left; a Watcher for people."""
@@ -59,7 +51,7 @@ class DownloadBars:
             TransferSpeedColumn,
         )
 
-        self._bars = Progress(
+        self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(binary_units=True),
@@ -71,40 +63,34 @@ class DownloadBars:
 
     def note(self, text: str) -> None:
         """Something was decided, or could not be done as asked."""
-        self._bars.console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
+        self.bars.console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, path: str, size: int, received: int) -> None:
         """A file of `size` bytes, of which an earlier try received so many."""
         if received:
             self.note(f"{path}{_resumed(received)}")
         name = path.rsplit("/", 1)[-1]
-        self._task = self._bars.add_task(name, total=size, completed=received)
+        self._task = self.bars.add_task(name, total=size, completed=received)
 
     def advance(self, count: int) -> None:
         """So many more bytes of it."""
         if self._task is not None:
-            self._bars.advance(self._task, count)
+            self.bars.advance(self._task, count)
 
     def end(self) -> None:
         """The bar stays, full."""
         self._task = None
 
-    def __enter__(self) -> "DownloadBars":
-        self._bars.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
-
-
-def download_display() -> DownloadBars | DownloadLines:
+@contextmanager
+def download_display() -> Iterator["Watcher"]:
     """What suits where stderr goes."""
-    return DownloadBars() if sys.stderr.isatty() else DownloadLines()
+    if not sys.stderr.isatty():
+        yield DownloadLines()
+        return
+    display = DownloadBars()
+    with display.bars:
+        yield display
 
 
 def _resumed(received: int) -> str:

@@ -22,6 +22,10 @@ class Given:
         """Whether its variable was set and no flag won over it."""
         return self._source(parameter) == "ENVIRONMENT"
 
+    def has(self, parameter: str) -> bool:
+        """Whether it was set, and is no default."""
+        return self.by_flag(parameter) or self.by_variable(parameter)
+
     def name(self, parameter: str) -> str:
         """The variable that gave it, or else its first long flag; of a switch the half meant."""
         option = self._options[parameter]

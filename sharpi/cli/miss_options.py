@@ -98,12 +98,8 @@ class MissOptions:
             given.refuse(
                 "cpu_moe", "moe_miss", "the CPU computes all experts, or some cross the bus"
             )
-        if self.moe_paged_stash or not _is_given(given, "moe_paged_stash"):
+        if self.moe_paged_stash or not given.has("moe_paged_stash"):
             return
         for name in _STASH:
-            if _is_given(given, name):
+            if given.has(name):
                 given.refuse("moe_paged_stash", name, "the other is about the stash")
-
-
-def _is_given(given: Given, name: str) -> bool:
-    return given.by_flag(name) or given.by_variable(name)
