@@ -68,9 +68,11 @@ class CardPart(RecordedPart[CardProgram]):
         host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings
         self._banks = CardBanks(device, self._card_weights, wanted, host)
+        plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
+        self._prompts = CardPrompts(plan, settings.batch_size)
         self.card_tier: CardTier | None = None
         if slots is not None and self._banks.partial is not None:
-            self.card_tier = CardTier(slots, self._banks.partial)
+            self.card_tier = CardTier(slots, self._banks.partial, self._prompts.counts)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
@@ -87,13 +89,9 @@ class CardPart(RecordedPart[CardProgram]):
         )
         self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
-        plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
-        self._prompts = CardPrompts(plan, settings.batch_size)
         self._routed: RoutedRows | None = None
         if factor is not None and config.is_moe:
             self._routed = RoutedRows(device, factor, self._states, self._prompts.counts)
-        if self.card_tier is not None:
-            self.card_tier.passes = self._prompts.counts
 
     @property
     def max_tokens(self) -> int:
@@ -102,7 +100,8 @@ class CardPart(RecordedPart[CardProgram]):
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         """Short segments share a pass; a prompt's has its own, or several."""
-        self._make_room(pages_of(step.segments))
+        if self._growth is not None:
+            self._make_room(pages_of(step.segments))
         program = self._latest = self._program(max_outputs)
         if len(step.segments) == 1:
             self._kept = prompt = self._prompts.takes(step.num_tokens)

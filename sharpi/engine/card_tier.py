@@ -14,9 +14,9 @@ from sharpi.ops.cuda.values import MissMode
 
 
 class CardTier:
-    """`layers` has the memory."""
+    """`layers` has the memory; `passes` are counted elsewhere, and told of here."""
 
-    def __init__(self, slots: CardSlots, layers: PartialLayers) -> None:
+    def __init__(self, slots: CardSlots, layers: PartialLayers, passes: PassCounts) -> None:
         self._slots, self._layers = slots, layers
         self._report = CardReport(slots, layers)
         self._is_ready = False
@@ -25,7 +25,7 @@ class CardTier:
         self._num_accesses = 0
         self._is_pinned = not slots.policy.warm_pin
         self.notes: list[str] = []
-        self.passes = PassCounts()
+        self.passes = passes
 
     def prepare(self) -> None:
         """Takes the memory, and fills the slots with what they begin with."""
@@ -82,11 +82,7 @@ class CardTier:
         if num_tokens != 1:
             return
         if self.trial is not None and self._is_settled and self.trial.record(seconds):
-            state = "on again" if self.trial.is_on else "off"
-            self.notes.append(
-                f"prefetching of predicted experts switched {state}: tokens took"
-                f" {self.trial.ratio:.2f} times as long with it as without"
-            )
+            self.notes.append(self.trial.verdict_note)
         if self._choice.record(seconds):
             self.notes.append(f"missed experts: {self._choice.verdict} has become the quickest way")
 

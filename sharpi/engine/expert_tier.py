@@ -65,11 +65,7 @@ class ExpertTier:
         if self.trial is None or num_tokens != 1:
             return
         if self.trial.record(seconds):
-            state = "on again" if self.trial.is_on else "off"
-            self.notes.append(
-                f"prefetching of predicted experts switched {state}: tokens took"
-                f" {self.trial.ratio:.2f} times as long with it as without"
-            )
+            self.notes.append(self.trial.verdict_note)
 
     def stats(self, model: str, num_tokens: int) -> ExpertStats:
         """What happened so far; `num_tokens` counts decoded ones."""

@@ -32,6 +32,15 @@ class PredictionTrial:
             return self.is_on
         return self._token % PERIOD < PERIOD - WITHOUT
 
+    @property
+    def verdict_note(self) -> str:
+        """What a user is told where the verdict changed."""
+        state = "on again" if self.is_on else "off"
+        return (
+            f"prefetching of predicted experts switched {state}: tokens took"
+            f" {self.ratio:.2f} times as long with it as without"
+        )
+
     def record(self, seconds: float) -> bool:
         """One token took so long; returns whether the verdict changed."""
         if self._rest:

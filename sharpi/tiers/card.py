@@ -70,7 +70,7 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
     _take_experts(ledger, experts)
     notes = _left_out_notes(wanted, len(fitting))
     if experts.growth is not None:
-        notes = (*notes, experts.growth.note(_num_pages(request)))
+        notes = (*notes, experts.growth.note(request.num_pages))
     return CardPlan(
         frozenset(fitting), experts.slots, True, ledger, notes,
         experts.staging, experts.stash, experts.growth,
@@ -83,13 +83,9 @@ def _take_kv(
     reason = f"{request.context_size} positions beside their layers"
     if growth is not None and request.card_kv_first is not None:
         kv = [request.card_kv_first[i] for i in on_card]
-        positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, _num_pages(request)))
+        positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, request.num_pages))
         reason = f"{positions} positions beside their layers; up to {most} in place of slots"
     ledger.take(Purpose.KV, sum(kv), reason)
-
-
-def _num_pages(request: TierRequest) -> int:
-    return request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
 
 
 def _take_experts(ledger: Ledger, experts: CardExperts) -> None:

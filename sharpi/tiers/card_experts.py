@@ -30,8 +30,11 @@ def card_experts(
     model: ModelFacts, request: TierRequest, on_card: list[int], room: int
 ) -> CardExperts:
     """For the layers `on_card`, of the `room` bytes that trunk and the whole KV cache leave."""
-    first = len(model.layers) if request.cpu_moe else request.num_cpu_moe
-    layers = {i: model.layers[i] for i in on_card if i >= first and model.layers[i].num_experts}
+    layers = {
+        i: model.layers[i]
+        for i in on_card
+        if model.layers[i].num_experts and not request.keeps_off_card(i)
+    }
     wants = {
         i: SlotWant(layer.slot_bytes, most_slots(layer, request.moe_slots))
         for i, layer in layers.items()
@@ -101,5 +104,4 @@ def goes_whole(request: TierRequest) -> bool:
 def whole_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
     """Room for all experts of a layer, where they may be on the card."""
     layer = model.layers[index]
-    is_kept_off = request.cpu_moe or index < request.num_cpu_moe
-    return 0 if is_kept_off else layer.num_experts * layer.slot_bytes
+    return 0 if request.keeps_off_card(index) else layer.num_experts * layer.slot_bytes

@@ -52,10 +52,9 @@ def plan_host(
 
 
 def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
-    pages = request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
     positions = f"{request.context_size} positions, whole pages"
-    if pages * PAGE_POSITIONS > request.context_size + PAGE_POSITIONS:
-        positions = f"{pages * PAGE_POSITIONS} positions, shared by all sequences"
+    if request.num_pages * PAGE_POSITIONS > request.context_size + PAGE_POSITIONS:
+        positions = f"{request.num_pages * PAGE_POSITIONS} positions, shared by all sequences"
     if any(layer.state_bytes for layer in model.layers):
         return f"{positions}; states of recurrent layers, with snapshots"
     return positions

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from sharpi.hardware import HardwareInfo
-from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card import CardPlan, plan_card
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan, plan_host
@@ -23,8 +22,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     """Where everything goes. A model that cannot fit is planned, too: see `TierPlan.fits`."""
     budget = default_ram(hardware) if request.ram is None else request.ram
     scratch = _scratch(model, request)
-    pages = request.num_kv_pages or -(-request.context_size // PAGE_POSITIONS)
-    states = request.num_states
+    pages, states = request.num_pages, request.num_states
     kv = [pages * layer.kv_page_bytes + states * layer.state_bytes for layer in model.layers]
     card, host = _card_and_host(model, request, budget, kv, scratch)
     if request.card_kv is not None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sharpi.config import Miss, RunConfig
 from sharpi.hardware import HardwareInfo
+from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import Rounding
 from sharpi.ops.state_layout import MAX_STATES, num_states
 
@@ -46,6 +47,11 @@ class TierRequest:
     stash_gpu_factor: float = 1.0
     stash_cpu_factor: float = 0.0
     fills_from_ram: bool = True
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the whole KV cache."""
+        return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
 
     def keeps_off_card(self, index: int) -> bool:
         """Whether the CPU is to compute all experts of a layer."""
