@@ -12,6 +12,7 @@ from sharpi.constraints.gbnf_nodes import Characters, Choice, Node, Reference, R
 from sharpi.errors import GrammarError
 
 _MAX_DEPTH = 50
+_MAX_TIMES = 3  # a repetition of a repetition, and once more; they nest as groups do
 _LEXEMES = re.compile(
     r"(?P<blank>(?:[ \t]|\#[^\r\n]*)+)|(?P<line>(?:\r\n?|\n))"
     r"|(?P<is>::=)|(?P<name>[A-Za-z0-9_-]+)"
@@ -94,6 +95,7 @@ class _Parser:
         return inner
 
     def _repeated(self, part: Node) -> Node:
+        times = 0
         while self._next is not None:
             lexeme = self._next
             if lexeme["low"] is not None:
@@ -102,6 +104,9 @@ class _Parser:
                 part = Repeat(part, lexeme["sign"])
             else:
                 break
+            times += 1
+            if times > _MAX_TIMES:
+                raise self._fault("too many repetitions of one thing")
             self._advance()
         return part
 

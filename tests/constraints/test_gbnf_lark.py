@@ -80,6 +80,7 @@ def test_a_token_by_its_id(gemma: Tokenizer) -> None:
         ('root ::= "a"{5,2}', "5 to 2"),
         ('root ::= "a"{2 3}', "a repetition is"),
         ("root ::= " + "(" * 9999, "too deeply"),
+        ('root ::= "a"' + "*" * 9999, "too many repetitions"),
         ("root ::= root", "no text satisfies"),
         ("root ::= [z-a]", "range"),
         ("root ::= <absent>", "unknown special token"),
