@@ -91,10 +91,7 @@ KERNEL __launch_bounds__(256)
                    {experts, num_slots, num_early, num_staging},
                    {first, second, third, where_first, where_second, where_third},
                    {loads},
-                   kind,
-                   0,
-                   kNoClock,
-                   nullptr};
+                   kind};
   if (threadIdx.x < kWarp) send_home(policy.s, policy.tables);
   count_uses(ids, tokens * used, times, experts);
   look_up_batch(policy.s, times);

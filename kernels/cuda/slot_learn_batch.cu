@@ -4,7 +4,7 @@
 
 namespace sharpi {
 
-constexpr int kBatchMemory = 64, kMaxExperts = 512;
+constexpr int kBatchMemory = 64;
 
 struct Batch {
   const int* remembered;   // (layers, 64, used)

@@ -79,8 +79,8 @@ __device__ __forceinline__ void touch_segments(const Slots& s, int id, int used,
 }
 
 // learned-keep: missed experts that score more than others that have a slot take it.
-__device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used, int most) {
-  for (int i = 0; i < most; i++) {
+__device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used) {
+  for (int i = 0; i < used; i++) {
     const int enters = first_of(
         p.s, [&](int e) { return !p.s.resident(e) && is_among(ids, used, e); },
         [&](int e) { return -p.key(e); });
@@ -129,7 +129,7 @@ __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool wa
 }
 
 __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes, int* overflow,
-                                       int used, int miss, int most_swaps, const float* fresh) {
+                                       int used, int miss, const float* fresh) {
   const int lane = threadIdx.x, id = lane < used ? ids[lane] : 0;
   send_home(p.s, p.tables);
   count_guesses(p.s, ids, used);
@@ -139,7 +139,7 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes,
   for (int r = 0; r < used; r++)
     if (missed >> r & 1) p.place(__shfl_sync(kFullWarp, id, r));
   p.scores = fresh;
-  if (p.kind == kLearnedKeep) swap_better(p, ids, used, most_swaps);
+  if (p.kind == kLearnedKeep) swap_better(p, ids, used);
   const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow);
   if (lane < used) outcomes[lane] = outcome;
   __syncwarp();
@@ -160,8 +160,8 @@ KERNEL __launch_bounds__(256, 1)
                 uint64_t* first, const uint64_t* where_first, uint64_t* second,
                 const uint64_t* where_second, uint64_t* third, const uint64_t* where_third,
                 float* learned, int* routes, int experts, int used, int num_slots, int num_early,
-                int num_staging, int kind, int has_admission, int miss, int most_swaps, int layer,
-                int num_layers, int ranks, float rate) {
+                int num_staging, int kind, int has_admission, int miss, int layer, int num_layers,
+                int ranks, float rate) {
   using namespace sharpi;
   __align__(16) __shared__ int words[kMaxStateWords];
   __shared__ float before[kMaxExperts], fresh[kMaxExperts];
@@ -179,9 +179,8 @@ KERNEL __launch_bounds__(256, 1)
                      {loads},
                      kind,
                      has_admission,
-                     kNoClock,
                      before};
-    decide(policy, route, outcomes, overflow, used, miss, most_swaps, fresh);
+    decide(policy, route, outcomes, overflow, used, miss, fresh);
   }
   __syncthreads();
   copy_state(words, state, experts);

@@ -114,7 +114,6 @@ KERNEL __launch_bounds__(32)
                    {loads},
                    kind,
                    has_admission,
-                   kNoClock,
                    scores};
   send_home(policy.s, policy.tables);
   if (resized >= 0) resize(policy, resized, owners);

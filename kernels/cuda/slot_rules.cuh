@@ -72,15 +72,16 @@ __device__ __forceinline__ void promote(const Slots& s, int expert) {
   __syncwarp();
 }
 
-// A policy and all that it changes. `busy`: the clock at which experts in use were last used.
+// A policy and all that it changes. `scores`: learned-keep's of all experts. `busy`: the clock at
+// which experts in use were last used.
 struct Policy {
   Slots s;
   Places places;
   Tables tables;
   Loads loads;
-  int kind, has_admission, busy;
-  const float* scores;  // learned-keep: of all experts
-  int num_loads = 0, num_over_bus = 0;
+  int kind, has_admission = 0;
+  const float* scores = nullptr;
+  int busy = kNoClock, num_loads = 0, num_over_bus = 0;
 
   __device__ __forceinline__ int key(int e) const {
     if (kind == kLru) return 0;

@@ -8,7 +8,6 @@ import numpy as np
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.gguf.quant_types import row_bytes
 from sharpi.ops.abi import Rows
 from sharpi.ops.cuda.card_weights import CardWeights
 from sharpi.ops.cuda.experts import BankPart
@@ -16,6 +15,7 @@ from sharpi.ops.cuda.host_experts import HostExperts
 from sharpi.ops.cuda.host_misses import HostMisses
 from sharpi.ops.cuda.mailbox import Mailbox
 from sharpi.ops.cuda.partial_layers import PartialLayers
+from sharpi.ops.cuda.slot_memory import banks_of, offset_of
 from sharpi.ops.cuda.slot_settings import SlotSettings
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Extent
@@ -129,10 +129,9 @@ class CardBanks:
         key = id(bank)
         if key not in self._parts:
             data = self._weights.span(bank.data)
-            first = bank.first_row * row_bytes(bank.quant_type, bank.columns)
             stride = bank.data.nbytes // bank.num_experts
             steps = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
-            table = np.uint64(data.address + first) + steps
+            table = np.uint64(data.address + offset_of(bank)) + steps
             addresses = Span(self._device.allocate(table.nbytes), 0, table.nbytes)
             self._device.upload(addresses, table)
             bias, factors = map(self._weights.optional, (bank.bias, bank.scales))
@@ -142,6 +141,5 @@ class CardBanks:
 
 def check_types(banks: ExpertBanks) -> None:
     """Raises UnsupportedModelError for weights that no kernel reads."""
-    for bank in (banks.gate, banks.up, banks.down):
-        if bank is not None:
-            check_type(bank.quant_type)
+    for bank in banks_of(banks):
+        check_type(bank.quant_type)

@@ -25,10 +25,6 @@ class ExpertLaunches:
     `extent`: of the step, as far as it says where the routes are. `first`: the first of the tokens.
     """
 
-    def since(self, first: int) -> "ExpertLaunches":
-        """The same of the tokens from one on."""
-        return replace(self, first=first)
-
     recording: Recording
     x: Value
     what: FeedForward
@@ -36,6 +32,10 @@ class ExpertLaunches:
     scratch: Scratch
     extent: Extent | None = None
     first: int = 0
+
+    def since(self, first: int) -> "ExpertLaunches":
+        """The same of the tokens from one on."""
+        return replace(self, first=first)
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Everything, each item by its own blocks."""

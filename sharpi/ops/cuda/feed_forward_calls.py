@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from sharpi.gguf.quant_types import row_bytes
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.experts import BankPart
@@ -14,6 +13,7 @@ from sharpi.ops.cuda.linear_calls import want_source
 from sharpi.ops.cuda.packed_experts import grouped_sum
 from sharpi.ops.cuda.partial_calls import PartialCalls
 from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.slot_memory import offset_of
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import Bank
 
@@ -87,7 +87,6 @@ class _Calls:
 
 def _on_card(bank: Bank, part: BankPart) -> OnCard:
     """Expert 0 of a bank that is on the card as a whole."""
-    first = bank.first_row * row_bytes(bank.quant_type, bank.columns)
-    data = part.reach[0].part(first, bank.expert_bytes)
+    data = part.reach[0].part(offset_of(bank), bank.expert_bytes)
     factor = 1.0 if bank.scales is None else float(bank.scales[0])
     return OnCard(data, part.bias, bank.quant_type, bank.rows, bank.columns, factor)

@@ -50,11 +50,6 @@ class HostExperts:
         if not self._handle:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
-    @property
-    def num_layers(self) -> int:
-        """Layers that were added."""
-        return len(self._programs)
-
     def add(self, banks: ExpertBanks, activation: Activation) -> None:
         """A layer that the card may ask for."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])

@@ -51,8 +51,7 @@ class CardProgram:
     ) -> None:
         self.recording, self.inputs, self.outputs, self.banks = recording, inputs, outputs, banks
         self._device, self._limits = recording.device, recording.limits
-        self._operations, self._banks = operations, banks
-        self._inputs, self._outputs = inputs, outputs
+        self._operations = operations
         self._logits = Rows4(recording.of(logits), logits.width)
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
         self._graphs: OrderedDict[Extent, tuple[Work, tuple[int, ...]]] = OrderedDict()
@@ -75,9 +74,9 @@ class CardProgram:
         `largest` none are copied, see the method of that name. `misses`: what is done about experts
         that the card has not; with `guesses` a token's layers fetch some for the next one.
         """
-        self._inputs.write(sequences)
+        self.inputs.write(sequences)
         if incoming is not None:
-            self._inputs.write_incoming(incoming)
+            self.inputs.write_incoming(incoming)
         extent = self._extent(sequences)
         guesses = guesses and extent.tokens == extent.outputs == 1
         extent = extent._replace(largest=largest, misses=misses, guesses=guesses)
@@ -90,11 +89,11 @@ class CardProgram:
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
         """Those of the first so many outputs of the last step."""
-        return self._outputs.read(self._logits, count)
+        return self.outputs.read(self._logits, count)
 
     def largest(self) -> int:
         """The id of the largest logit of a step that was to find it; -1 if that is not finite."""
-        return self._outputs.read_largest()
+        return self.outputs.read_largest()
 
     def _extent(self, sequences: Sequence[SequenceInputs]) -> Extent:
         tokens = sum(len(each.ids) for each in sequences)
@@ -119,7 +118,7 @@ class CardProgram:
     def replay(self, extent: Extent) -> None:
         """Starts the step's work, and does the host's part of it."""
         if not extent.is_decode and extent.sequences == 1:
-            self._banks.begin(extent)
+            self.banks.begin(extent)
         if extent in self._graphs:
             self._graphs.move_to_end(extent)
             self._start(*self._graphs[extent])
@@ -145,7 +144,7 @@ class CardProgram:
         if not requests:
             work()
             return
-        host = self._banks.host.experts
+        host = self.banks.host.experts
         host.begin(requests)
         work()
         host.serve_rest()
@@ -197,12 +196,12 @@ class CardProgram:
     @property
     def routes(self) -> list[IntArray]:
         """The last step's expert ids, (rows, used) for each MoE layer."""
-        return self._outputs.read_routes()
+        return self.outputs.read_routes()
 
     @property
     def router_logits(self) -> list[npt.NDArray[np.float32]]:
         """The last step's logits of each router, (tokens, experts)."""
-        return [self._outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
+        return [self.outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
 
 
 def _calls(operations: Sequence[Calls], extent: Extent) -> list[Call]:

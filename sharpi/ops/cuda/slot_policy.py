@@ -137,8 +137,7 @@ def slot_policy(
             *(state.words, ids, loads, outcomes, overflow, *state.table_arguments()),
             *(state.learned, routes, np.int32(rules.num_experts), used, *state.sizes()),
             *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss)),
-            *(used, np.int32(layer), np.int32(rules.num_layers)),
-            *(np.int32(rules.num_ranks), rules.rate),
+            *(np.int32(layer), np.int32(rules.num_layers), np.int32(rules.num_ranks), rules.rate),
         ),
         writes=frozenset({0, 2, 3, 4, 5, 7, 9, 11, 12}),
     )

@@ -91,8 +91,6 @@ class SlotTables:
         `miss`: what becomes of missed experts, None for what the rules say.
         """
         memory, rules = self._memory[layer], self._rules
-        if miss is not None:
-            rules = replace(rules, miss=miss)
         decide = slot_policy(
             rules,
             memory.state,

@@ -31,7 +31,6 @@ class StepOutputs:
         self._num_ids = 0
         self._routes: list[Routes] = []
         self._of_prompt = Span(self._memory, 0, 0)
-        self.router_logits: list[Rows4] = []
 
     def add_routes(self, rows: Rows, num_rows: int, width: int) -> Routes:
         """Room for a layer's ids, (rows, used) int32."""
