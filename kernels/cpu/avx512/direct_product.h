@@ -1,9 +1,9 @@
 // A few tokens meet the weights in the registers that unpacking leaves: what decode is made of.
 //
 // The sums are those of a tile (tile.h), in the same order, so the bits are the same; what falls away
-// is writing a tile and reading it back.
+// is writing a tile and reading it back. Memory is the limit here, so what is read next is fetched while this is
+// computed, line by line between the products: a burst of fetches keeps the loads waiting, and costs a tenth.
 #pragma once
-#include "../read_ahead.h"
 #include "token_block.h"
 #include "transpose.h"
 
@@ -19,77 +19,94 @@ constexpr int kDirectTokens = 3;
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(four));
 }
 
-// 16 rows of 256 columns against kTokens; takes unpacked weights in any order of parts.
-template <TileKind kKind, int kTokens>
-struct DirectHalf {
-  const TokenBlock<kKind>* tokens;
-  ReadAhead& ahead;
-  Floats scales[kMaxGroups], offsets[kMaxGroups], parts[kTokens][kParts];
-
-  DirectHalf(const TokenBlock<kKind>* tokens, ReadAhead& ahead) : tokens(tokens), ahead(ahead) {}
-
-  void scale(int group, Floats x) { scales[group] = x; }
-  void offset(int group, Floats x) { offsets[group] = x; }
-
-  // 32 columns from 32 * part; scale() of their groups came before
-  [[gnu::always_inline]] void weights(int part, const Ints w[8]) {
-    constexpr int kGroups = kKind.part_groups(), kSteps = 8 / kGroups;
-    for (int n = 0; n < kTokens; n++) {
-      for (int j = 0; j < kGroups; j++) {
-        const int group = part * kGroups + j;
-        Ints even = tokens[n].begin(group), odd = zero();  // two chains: one would wait for itself
-        for (int k = j * kSteps; k < (j + 1) * kSteps; k += 2) {
-          add_products(even, w[k], tokens[n].q + 32 * part + 4 * k);
-          add_products(odd, w[k + 1], tokens[n].q + 32 * part + 4 * k + 4);
-        }
-        const Floats x = to_float(_mm512_add_epi32(even, odd));
-        parts[n][part] = j ? _mm512_fmadd_ps(x, scales[group], parts[n][part])
-                           : _mm512_mul_ps(x, scales[group]);
-      }
-    }
-    ahead.advance();
-  }
-
-};
-
-// Adds the parts of both halves, in order, to the 32 sums of each token: two chains of additions at a time.
-template <TileKind kKind, int kTokens>
-[[gnu::always_inline]] inline void add_parts(const DirectHalf<kKind, kTokens> halves[kHalves],
-                                             int num_parts, float* out) {
-  constexpr int kGroups = kKind.part_groups();
-  for (int n = 0; n < kTokens; n++) {
-    const TokenBlock<kKind>& token = halves[0].tokens[n];
-    Floats sum[kHalves];
-    for (int h = 0; h < kHalves; h++) sum[h] = _mm512_load_ps(out + n * kTileRows + h * kLanes);
-    for (int part = 0; part < num_parts; part++) {
-      if (kKind.has_offsets)
-        for (int g = part * kGroups; g < (part + 1) * kGroups; g++)
-          for (int h = 0; h < kHalves; h++)
-            sum[h] = _mm512_fmadd_ps(_mm512_set1_ps(token.sum[g]), halves[h].offsets[g], sum[h]);
-      for (int h = 0; h < kHalves; h++)
-        sum[h] = _mm512_fmadd_ps(halves[h].parts[n][part], _mm512_set1_ps(token.scale[part]), sum[h]);
-    }
-    for (int h = 0; h < kHalves; h++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sum[h]);
-  }
-}
-
 template <class Unpack>
 constexpr size_t bytes_of_256() {
   return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
 }
 
-// out[n][32] += 32 rows . token n, block after block
+// What 16 rows fetch while 32 of their columns are computed: `kBytes` of the 32 rows after them into L2, in one stream;
+// and, of types with so many bytes that computing does not hide L2, their own next 256 columns into L1.
+template <int kBytes>
+struct Fetch {
+  static constexpr int kLines = (kBytes + 63) / 64, kRowBytes = kBytes / 2;
+  static constexpr bool kIntoL1 = kRowBytes > 200;
+
+  Rows rows;
+  const uint8_t* next;
+
+  // A fourth of the lines. Between two uses of `sums`, or the compiler would gather all fetches in one place.
+  [[gnu::always_inline]] void quarter(int index, Ints& sums) const {
+#pragma GCC unroll 4
+    for (int line = index * kLines / 4; line < (index + 1) * kLines / 4; line++)
+      asm("prefetcht1 %1" : "+v"(sums) : "m"(next[64 * line]));
+  }
+  [[gnu::always_inline]] void advance(int part) {
+    next += kBytes;
+    if (!kIntoL1) return;
+    for (int row = 2 * part; row < 2 * part + 2; row++)
+      for (int byte = 0; byte < kRowBytes; byte += 64)
+        asm volatile("prefetcht0 %0" : : "m"(rows.at(row)[kRowBytes + byte]));
+  }
+};
+
+// 16 rows of 256 columns against kTokens; takes unpacked weights in the order of their columns.
+template <TileKind kKind, int kTokens, class Fetch>
+struct DirectHalf {
+  const TokenBlock<kKind>* tokens;
+  Floats* sums;  // (kTokens)
+  Fetch fetch;
+  Floats scales[kMaxGroups], offsets[kMaxGroups];
+
+  DirectHalf(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch) : tokens(tokens), sums(sums), fetch(fetch) {}
+
+  void scale(int group, Floats x) { scales[group] = x; }
+  void offset(int group, Floats x) { offsets[group] = x; }
+
+  // 32 columns from 32 * part; scale() and offset() of their groups came before
+  [[gnu::always_inline]] void weights(int part, const Ints w[8]) {
+    constexpr int kGroups = kKind.part_groups(), kSteps = 8 / kGroups;
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Floats sum;
+#pragma GCC unroll 2
+      for (int j = 0; j < kGroups; j++) {
+        const int group = part * kGroups + j;
+        Ints even = tokens[n].begin(group), odd = zero();  // two chains: one would wait for itself
+#pragma GCC unroll 4
+        for (int k = j * kSteps; k < (j + 1) * kSteps; k += 2) {
+          add_products(even, w[k], tokens[n].q + 32 * part + 4 * k);
+          if (n == 0) fetch.quarter(k / 2, even);
+          add_products(odd, w[k + 1], tokens[n].q + 32 * part + 4 * k + 4);
+        }
+        add_group<kKind>(sum, sums[n], _mm512_add_epi32(even, odd), j, group, scales[group], offsets[group], tokens[n]);
+      }
+      add_part<kKind>(sums[n], sum, part, tokens[n]);
+    }
+    fetch.advance(part);
+  }
+};
+
+// out[n][32] = 32 rows . token n: 16 rows after the other 16, so that they are in L1 together. `next`: what is fetched.
 template <class Unpack, int kTokens>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
-                                       ReadAhead ahead) {
-  for (int block = 0; parts > 0; block++, parts -= kParts, rows = rows + bytes_of_256<Unpack>()) {
-    const int num_parts = Unpack::kBlockColumns == 256 || parts > kParts ? kParts : parts;
-    TokenBlock<Unpack::kKind> token[kTokens];
-    for (int n = 0; n < kTokens; n++) token[n].set(tokens[n], block);
-    DirectHalf<Unpack::kKind, kTokens> halves[kHalves] = {{token, ahead}, {token, ahead}};
-    for (int h = 0; h < kHalves; h++)
-      Unpack::unpack(rows.from(h * kLanes), num_parts, halves[h]);
-    add_parts(halves, num_parts, out);
+                                       const uint8_t* next) {
+  constexpr int kBytes = bytes_of_256<Unpack>();
+  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes>>;
+  for (int h = 0; h < kHalves; h++) {
+    Rows blocks = rows.from(h * kLanes);
+    Floats sums[kTokens];
+    for (int n = 0; n < kTokens; n++) sums[n] = _mm512_setzero_ps();
+    for (int block = 0, left = parts; left > 0; block++, left -= kParts, blocks = blocks + kBytes) {
+      TokenBlock<Unpack::kKind> token[kTokens];
+      for (int n = 0; n < kTokens; n++) {
+        token[n].set(tokens[n], block);
+        asm("" : "+m"(token[n]));  // else its sums stay in registers, and each use is a shuffle
+      }
+      Half half(token, sums, {blocks, next});
+      Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > kParts ? kParts : left, half);
+      next = half.fetch.next;
+    }
+    for (int n = 0; n < kTokens; n++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sums[n]);
   }
 }
 

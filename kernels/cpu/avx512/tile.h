@@ -70,8 +70,8 @@ template <TileKind kKind, int kTokens>
       multiply_group<kKind, kTokens>(tile, g, token, p);
       for (int n = 0; n < kTokens; n++)
         for (int h = 0; h < kHalves; h++)
-          add_group<kKind>(part[n][h], sum[n][h], p[n][h], j, g, tile.scale[g][h],
-                           tile.offset[g][h], token[n]);
+          add_group<kKind>(part[n][h], sum[n][h], p[n][h], j, g, _mm512_load_ps(tile.scale[g][h]),
+                           _mm512_load_ps(tile.offset[g][h]), token[n]);
     };
     group(0);
     if (kKind.part_groups() == 2) group(1);

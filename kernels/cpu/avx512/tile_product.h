@@ -71,8 +71,8 @@ template <class Unpack>
 void few_tokens(const Product& p, int parts) {
   constexpr decltype(&multiply_direct<Unpack, 1>) kSizes[kDirectTokens] = {
       multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
-  const ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes, parts * kHalves);
-  kSizes[p.num_tokens - 1]({p.rows, p.row_bytes}, parts, p.tokens, p.out, ahead);
+  const uint8_t* next = p.next ? p.next : p.rows;  // fetched again, they cost nothing
+  kSizes[p.num_tokens - 1]({p.rows, p.row_bytes}, parts, p.tokens, p.out, next);
 }
 
 template <class Unpack>

@@ -11,25 +11,49 @@
 namespace sharpi::avx512 {
 namespace {
 
+// Products of a float of every row with the bytes below 128 of its dword, each rounded once. Two operations a byte: it
+// becomes the last bits of 2^23, which the multiply-add takes off again.
+class ByteProducts {
+ public:
+  // `odd` takes the place of `x` for bytes 1 and 3.
+  [[gnu::always_inline]] ByteProducts(Floats x, Floats odd) {
+    const Floats factors[3] = {x, odd, x};
+    for (int i = 0; i < 3; i++) {
+      x_[i] = _mm512_mul_ps(factors[i], _mm512_set1_ps(1.f / float(1 << 8 * i)));
+      less_[i] = _mm512_mul_ps(x_[i], _mm512_set1_ps(-float(1 << 23)));
+    }
+  }
+  [[gnu::always_inline]] explicit ByteProducts(Floats x) : ByteProducts(x, x) {}
+
+  [[gnu::always_inline]] Floats with(Ints dwords_of_bytes, int i) const {
+    const int at = i < 3 ? i : 1;  // bits 24 and up have no place in a float's
+    const Ints shifted = i < 3 ? dwords_of_bytes : _mm512_srli_epi32(dwords_of_bytes, 16);
+    const Ints sum = _mm512_ternarylogic_epi32(shifted, dwords(255 << 8 * at), dwords(0x4b000000), 0xea);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(sum), x_[at], less_[at]);
+  }
+
+ private:
+  Floats x_[3], less_[3];
+};
+
 // d * scale of every group; scales[i]: bytes of groups 4i..4i+3.
 template <int kGroups, class Out>
-[[gnu::always_inline]] inline void put_scales(Floats d, const Ints scales[], Out& out) {
-  for (int g = 0; g < kGroups; g++)
-    out.scale(g, _mm512_mul_ps(d, to_float(byte_of(scales[g / 4], g % 4))));
+[[gnu::always_inline]] inline void put_scales(const ByteProducts& d, const Ints scales[], Out& out) {
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; g++) out.scale(g, d.with(scales[g / 4], g % 4));
 }
 template <int kGroups, class Out>
 [[gnu::always_inline]] inline void put_signed_scales(Floats d, const Ints scales[], Out& out) {
-  for (int g = 0; g < kGroups; g++) {
-    const Ints top = _mm512_slli_epi32(scales[g / 4], 24 - 8 * (g % 4));
-    out.scale(g, _mm512_mul_ps(d, to_float(_mm512_srai_epi32(top, 24))));
-  }
+  const Floats small = _mm512_mul_ps(d, _mm512_set1_ps(1.f / float(1 << 24)));
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; g++) out.scale(g, _mm512_mul_ps(small, to_float(top_byte(scales[g / 4], g % 4))));
 }
 // -dmin * min of every group.
 template <int kGroups, class Out>
 [[gnu::always_inline]] inline void put_mins(Floats dmin, const Ints mins[], Out& out) {
-  const Floats minus = _mm512_sub_ps(_mm512_setzero_ps(), dmin);
-  for (int g = 0; g < kGroups; g++)
-    out.offset(g, _mm512_mul_ps(minus, to_float(byte_of(mins[g / 4], g % 4))));
+  const ByteProducts minus(_mm512_sub_ps(_mm512_setzero_ps(), dmin));
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; g++) out.offset(g, minus.with(mins[g / 4], g % 4));
 }
 
 // d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. The weights of odd groups come
@@ -43,9 +67,8 @@ template <class Out>
   };
   const Ints scales[2] = {bit_and(x[1], bytes(63)), pack(x[3], x[1])};
   const Ints mins[2] = {bit_and(x[2], bytes(63)), pack(_mm512_srli_epi16(x[3], 4), x[2])};
-  const Floats d = low_half(x[0]), odd_d = _mm512_mul_ps(d, _mm512_set1_ps(1 / odd_factor));
-  for (int g = 0; g < 8; g++)
-    out.scale(g, _mm512_mul_ps(g % 2 ? odd_d : d, to_float(byte_of(scales[g / 4], g % 4))));
+  const Floats d = low_half(x[0]);
+  put_scales<8>(ByteProducts(d, _mm512_mul_ps(d, _mm512_set1_ps(1 / odd_factor))), scales, out);
   put_mins<8>(high_half(x[0]), mins, out);
 }
 
@@ -100,21 +123,26 @@ struct UnpackQ6_K {
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
     const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));
     put_signed_scales<16>(d, scales, out);
+#pragma GCC unroll 1
     for (int half = 0; half < 2; half++) {  // of the columns
-      Ints top[8];
+      Ints top[8], even[8], odd[8];  // two bits of each of four groups of columns; of groups 0 and 2, of 1 and 3
       transpose32(blocks + (offsetof(BlockQ6_K, qh) + 32 * half), top);
+      for (int k = 0; k < 8; k++) even[k] = bit_and(top[k], bytes(0x33)), odd[k] = bit_and(top[k], bytes(0xcc));
+      Ints low[2][8], high[2][8];
 #pragma GCC unroll 2
       for (int side = 0; side < 2; side++) {  // low nibbles here, high nibbles 64 columns later
-        Ints x[8], low[8], high[8];
+        Ints x[8];
         transpose32(blocks + (64 * half + 32 * side), x);
         for (int k = 0; k < 8; k++) {
-          low[k] = merge_bits(x[k], bytes(15), shift_bits<4>(top[k], 2 * side), bytes(0x30));
-          high[k] = merge_bits(_mm512_srli_epi16(x[k], 4), bytes(15),
-                               shift_bits<4>(top[k], 4 + 2 * side), bytes(0x30));
+          const Ints above = side ? _mm512_slli_epi16(odd[k], 2) : _mm512_slli_epi16(even[k], 4);
+          const Ints above_high = side ? _mm512_srli_epi16(odd[k], 2) : even[k];
+          low[side][k] = choose_bits(bytes(15), x[k], above);
+          high[side][k] = choose_bits(bytes(15), _mm512_srli_epi16(x[k], 4), above_high);
         }
-        out.weights(4 * half + side, low);
-        out.weights(4 * half + side + 2, high);
+        out.weights(4 * half + side, low[side]);
       }
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; side++) out.weights(4 * half + 2 + side, high[side]);
     }
   }
 };

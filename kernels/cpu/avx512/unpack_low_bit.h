@@ -32,7 +32,7 @@ struct UnpackQ2_K {
       mins[i] = high_nibbles(packed[i]);
     }
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    put_scales<16>(low_half(d), scales, out);
+    put_scales<16>(ByteProducts(low_half(d)), scales, out);
     put_mins<16>(high_half(d), mins, out);
     unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
   }
