@@ -24,29 +24,21 @@ constexpr size_t bytes_of_256() {
   return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
 }
 
-// What 16 rows fetch while 32 of their columns are computed: `kBytes` of the 32 rows after them into L2, in one stream;
-// and, of types with so many bytes that computing does not hide L2, their own next 256 columns into L1.
+// What 16 rows bring into L2 while 32 of their columns are computed: `kBytes` of the 32 rows after them, and again as much
+// of the 16 that come next. Processors drop fetches that find no room; without a second one a tenth of them is missed.
 template <int kBytes>
 struct Fetch {
-  static constexpr int kLines = (kBytes + 63) / 64, kRowBytes = kBytes / 2;
-  static constexpr bool kIntoL1 = kRowBytes > 200;
+  static constexpr int kLines = (kBytes + 63) / 64;
 
-  Rows rows;
-  const uint8_t* next;
+  const uint8_t *next, *again;
 
   // A fourth of the lines. Between two uses of `sums`, or the compiler would gather all fetches in one place.
   [[gnu::always_inline]] void quarter(int index, Ints& sums) const {
 #pragma GCC unroll 4
     for (int line = index * kLines / 4; line < (index + 1) * kLines / 4; line++)
-      asm("prefetcht1 %1" : "+v"(sums) : "m"(next[64 * line]));
+      asm("prefetcht1 %1; prefetcht1 %2" : "+v"(sums) : "m"(next[64 * line]), "m"(again[64 * line]));
   }
-  [[gnu::always_inline]] void advance(int part) {
-    next += kBytes;
-    if (!kIntoL1) return;
-    for (int row = 2 * part; row < 2 * part + 2; row++)
-      for (int byte = 0; byte < kRowBytes; byte += 64)
-        asm volatile("prefetcht0 %0" : : "m"(rows.at(row)[kRowBytes + byte]));
-  }
+  void advance() { next += kBytes, again += kBytes; }
 };
 
 // 16 rows of 256 columns against kTokens; takes unpacked weights in the order of their columns.
@@ -82,7 +74,7 @@ struct DirectHalf {
       }
       add_part<kKind>(sums[n], sum, part, tokens[n]);
     }
-    fetch.advance(part);
+    fetch.advance();
   }
 };
 
@@ -92,6 +84,7 @@ template <class Unpack, int kTokens>
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
   using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes>>;
+  const uint8_t* soon[kHalves] = {rows.from(kLanes).first, next};
   for (int h = 0; h < kHalves; h++) {
     Rows blocks = rows.from(h * kLanes);
     Floats sums[kTokens];
@@ -102,9 +95,9 @@ template <class Unpack, int kTokens>
         token[n].set(tokens[n], block);
         asm("" : "+m"(token[n]));  // else its sums stay in registers, and each use is a shuffle
       }
-      Half half(token, sums, {blocks, next});
+      Half half(token, sums, {next, soon[h]});
       Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > kParts ? kParts : left, half);
-      next = half.fetch.next;
+      next = half.fetch.next, soon[h] = half.fetch.again;
     }
     for (int n = 0; n < kTokens; n++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sums[n]);
   }
