@@ -134,7 +134,7 @@ void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
     F32x16 s[N][2] = {};
     for (int d = 0; d < a.key_dim; d++) {
       const F32x16 k0 = load_half(low + d * kPanel), k1 = load_half(high + d * kPanel);
-      __builtin_prefetch(line);
+      __builtin_prefetch(line, 0, 2);
       line += kLineHalves;
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) {
@@ -165,7 +165,7 @@ void page_values(const PageAttention& a, Visible range, const float probabilitie
     const uint16_t* ahead = lines_ahead(a, d);
     for (int p = range.begin; p < range.end; p++) {
       const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
-      __builtin_prefetch(ahead + p * kLineHalves);
+      __builtin_prefetch(ahead + p * kLineHalves, 0, 2);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) s[n] += probabilities[n][p] * v;
     }
