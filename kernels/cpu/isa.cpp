@@ -18,11 +18,19 @@ bool machine_has(const char* name) {
   return strcmp(name, "avx2") && strcmp(name, "avx512_vnni");
 }
 
+// With BF16 (Zen 4, Cooper Lake and later), where the machine has it.
+const VectorOps* best_avx512_vector_ops() {
+#if defined(__x86_64__)
+  if (avx512_bf16_vector_ops() && __builtin_cpu_supports("avx512bf16")) return avx512_bf16_vector_ops();
+#endif
+  return avx512_vector_ops();
+}
+
 }  // namespace
 
 const Isa* find_isa(const char* name) {
   static const Isa all[] = {
-      {"avx512_vnni", avx512_vnni_matmul(), avx512_vector_ops()},
+      {"avx512_vnni", avx512_vnni_matmul(), best_avx512_vector_ops()},
       {"avx2", avx2_matmul(), avx2_vector_ops()},
       {"neon", neon_matmul(), portable_vector_ops()},
       {"portable", portable_matmul(), portable_vector_ops()},

@@ -8,6 +8,7 @@
 
 #include "ops.h"
 #include "program.h"
+#include "tiles.h"
 
 namespace sharpi {
 namespace {
@@ -111,7 +112,12 @@ struct Partial {
 class Attention : public Stage {
  public:
   Attention(const AttentionParams& params, const Program& program, uint8_t* const* partials)
-      : p_(params), isa_(program.isa), partials_(partials), group_(params.num_heads / params.cache.heads),
+      : p_(params),
+        isa_(program.isa),
+        partials_(partials),
+        attend_page_(Rounding(params.precision) == Rounding::Int8 ? isa_.vectors->attend_page_rounded
+                                                                 : isa_.vectors->attend_page),
+        group_(params.num_heads / params.cache.heads),
         max_spans_((program.max_positions + kSpan - 1) / kSpan) {}
 
   // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all spans.
@@ -241,7 +247,7 @@ class Attention : public Stage {
       const PageView view = page_of(p_.cache, page_id(step, tokens[0], at), head);
       const uint16_t* next =
           at + kPage < end ? page_of(p_.cache, page_id(step, tokens[0], at + kPage), head).keys : nullptr;
-      isa_.vectors->attend_page({queries, first, last, count, view.keys, view.values, p_.cache.key_dim,
+      attend_page_({queries, first, last, count, view.keys, view.values, p_.cache.key_dim,
                                  p_.cache.value_stride, p_.soft_cap, states, sums, next});
     }
     for (int i = 0; i < count; i++) *Partial(partials[i]).state = states[i];
@@ -256,6 +262,7 @@ class Attention : public Stage {
   const AttentionParams p_;
   const Isa& isa_;
   uint8_t* const* partials_;
+  void (*const attend_page_)(const PageAttention&);
   const int group_, max_spans_;
 };
 

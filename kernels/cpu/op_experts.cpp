@@ -54,7 +54,8 @@ class GateUp : public Stage {
     const uint8_t* after = next_rows(step, g, task, next);
     if (s_.has_gate()) multiply(g, job, s_.p.gate, here, tile(s_.p.up, job.expert, here.first).rows, worker, 0);
     multiply(g, job, s_.p.up, here, after, worker, 1);
-    for (int i = 0; i < here.num_tiles; i++) activate(g, job, (here.first + i) * kTileRows, at(worker, 0, i, job), at(worker, 1, i, job));
+    for (int i = 0; i < here.num_tiles; i++)
+      activate(g, job, (here.first + i) * kTileRows, at(worker, 0, i, job), at(worker, 1, i, job));
     if (!s_.floats_down()) round_when_complete(g, here, job);
   }
 

@@ -107,7 +107,7 @@ struct AttentionParams {
   int32_t num_heads;
   int32_t window;  // 0: all
   float scale, soft_cap;
-  int32_t is_chunked, reserved;
+  int32_t is_chunked, precision;  // precision: int8 lets attention round as well
   const float* sinks;  // optional (num_heads): logits that take their share of the softmax and give nothing
 };
 

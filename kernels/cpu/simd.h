@@ -164,4 +164,7 @@ inline void store_half(uint16_t* p, F32x16 v) {
 #endif
 }
 
+inline F32x16 sigmoid(F32x16 x) { return 1.f / (1.f + exp(-x)); }
+inline F32x16 tanh(F32x16 x) { return 2.f * sigmoid(2.f * x) - 1.f; }
+
 }  // namespace

@@ -79,6 +79,8 @@ struct VectorOps {
   void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
   void (*to_half)(const float* x, uint16_t* out, int n);
   void (*attend_page)(const PageAttention&);
+  // The same for rounded activations: where the machine multiplies bfloat16, with what it multiplies rounded to it.
+  void (*attend_page_rounded)(const PageAttention&);
   // Adds one query's partial result (over later positions) to what was gathered before.
   void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
   void (*convolve)(const ConvolutionStep&);
@@ -91,5 +93,6 @@ struct VectorOps {
 const VectorOps* portable_vector_ops();
 const VectorOps* avx2_vector_ops();    // null when not compiled for x86
 const VectorOps* avx512_vector_ops();  // likewise
+const VectorOps* avx512_bf16_vector_ops();  // likewise
 
 }  // namespace sharpi

@@ -176,7 +176,7 @@ class AttentionParams(Structure):
         ("scale", c_float),
         ("soft_cap", c_float),
         ("is_chunked", c_int32),
-        ("reserved", c_int32),
+        ("precision", c_int32),
         ("sinks", c_void_p),
     )
 

@@ -48,7 +48,7 @@ class AttentionRecorder(Tape):
                 shape.scale,
                 shape.soft_cap,
                 shape.is_chunked,
-                0,
+                self._limits.precision_code,
                 self._data(sinks),
             ),
         )

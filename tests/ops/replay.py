@@ -11,7 +11,7 @@ from sharpi.ops import abi
 from sharpi.ops.interface import AttentionShape, Bank, Matrix
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.library import ThreadPool
-from sharpi.ops.program import ProgramLimits, int_pointer
+from sharpi.ops.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.recorder import Recorder
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference import ReferenceOps
@@ -56,12 +56,15 @@ class Native:
         *,
         threads: int = 2,
         instruction_set: str | None = None,
+        precision: Rounding = "int8",
         max_tokens: int = 640,
         max_positions: int = 2048,
         states: Sequence[RecurrentShape] = (),
     ) -> None:
         pages = max_positions // PAGE_POSITIONS
-        self.limits = ProgramLimits(max_tokens, max_tokens, max_positions, "int8", instruction_set)
+        self.limits = ProgramLimits(
+            max_tokens, max_tokens, max_positions, precision, instruction_set
+        )
         layout = StateLayout(states)
         recorder = Recorder(self.limits, KvCache(shapes, pages), states=layout)
         self.program = recorder.finish(model(recorder))
