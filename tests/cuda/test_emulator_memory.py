@@ -78,7 +78,7 @@ def test_memory_reached_through_a_table() -> None:
     assert values(y) == [4]
     with pytest.raises(LaunchError, match="of what is only read, in reached memory"):
         KERNELS.run("through_table", table, y, np.int32(1), writes=[1], reaches=(found,))
-    # Unnamed, it is outside; where the allocator laid it near an argument, the message is that argument's.
+    # Unnamed, it is outside, or beside an argument if the allocator laid it there.
     with pytest.raises(LaunchError, match=r"begins|outside every argument"):
         KERNELS.run("through_table", table, y, np.int32(0), writes=[1])
 

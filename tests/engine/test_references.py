@@ -55,8 +55,8 @@ def test_8_bit_activations_on_q8_0_stay_close(case: str, load: Load, tmp_path: P
     source = REFERENCES / f"{case}.gguf"
     q8_0 = requantise(source, tmp_path / "q8_0.gguf", GGMLQuantizationType.Q8_0)
     int8 = np.sort(errors_by_token(load(q8_0, precision="int8").logits(ids), logits))
-    # Two experts of nearly the same score may change places at one token, which then differs by a fifth; the others must
-    # be close one by one.
+    # Two experts of nearly the same score may change places at one token, which then differs by
+    # a fifth; the others must be close one by one.
     assert np.median(int8) < 3e-2
     assert int8[-2] < 5e-2
     # What is left is the rounding of the weights: twice-rounded activations are as good as float32.

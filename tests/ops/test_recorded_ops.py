@@ -170,8 +170,8 @@ SHAPES = {
 }
 
 
-# f16 keys and values: 2^-11 each, a little more after the softmax. With int8 activations bfloat16 may take their place
-# within products, and that of queries and probabilities: 2^-9 each.
+# f16 keys and values: 2^-11 each, a little more after the softmax. With int8 activations bfloat16
+# may take their place within products, and that of queries and probabilities: 2^-9 each.
 ATTENTION_ERRORS: dict[Rounding, float] = {"f32": 1e-3, "int8": 4e-3}
 
 
