@@ -7,7 +7,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.program import Rounding
 
 _FLOAT_BYTES = 4
-# As kernels/cpu has them: matmul.h, tiles.h, stage.h, op_attention.cpp, op_experts.cpp.
+# As kernels/cpu has them: matmul.h, tiles.h, stage.h, op_attention.cpp, expert_jobs.h.
 _ACTIVATION_VALUES, _ACTIVATION_BYTES = 256, 384
 _TILE_ROWS, _TILE_BUFFERS = 32, 3
 _SPLIT_TOKENS, _SPLIT_DECODES, _SPLIT_SPANS = 4, 16, 64

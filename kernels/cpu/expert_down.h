@@ -1,0 +1,85 @@
+// The second half of a feed-forward over experts: down, weighted and summed.
+#pragma once
+#include <cstring>
+
+#include "expert_jobs.h"
+
+namespace sharpi {
+namespace {
+
+// out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden; sums go from batch to batch.
+class Down : public Stage {
+ public:
+  Down(const ExpertShape& shape, int batch) : s_(shape), batch_(batch), tiles_(count_tiles(shape.p.down.rows)) {}
+  int num_tasks(const Step& step) const override {
+    return s_.may_have(batch_, step) ? (tiles_ + together(step) - 1) / together(step) : 0;
+  }
+  int num_ready_tasks(const Step& step) const override { return batch_ < *s_.view().num_batches ? num_tasks(step) : 0; }
+
+  void run(const Step& step, int task, int next, Worker& worker) const override {
+    const Grouping g = s_.view();
+    const JobBatch batch = g.batches[batch_];
+    const int num_tokens = s_.count_rows(step), first = task * together(step);
+    const int num_tiles = std::min(together(step), tiles_ - first);
+    const auto sums = [&](int i) { return worker.tiles[1] + size_t(i) * num_tokens * kTileRows; };
+    for (int i = 0; i < num_tiles; i++) begin(first + i, num_tokens, sums(i));
+    for (int j = batch.first; j < batch.end; j++)
+      for (int i = 0; i < num_tiles; i++) {
+        Product product = tile(g.jobs[j].expert, first + i);
+        if (i + 1 < num_tiles) product.next = tile(g.jobs[j].expert, first + i + 1).rows;
+        else if (j + 1 < batch.end) product.next = tile(g.jobs[j + 1].expert, first).rows;
+        else if (next >= 0) product.next = tile(g.jobs[batch.first].expert, next * together(step)).rows;
+        add_job(g, g.jobs[j], (first + i) * kTileRows, product, sums(i), worker);
+      }
+    for (int i = 0; i < num_tiles; i++) end(*g.num_batches, first + i, num_tokens, sums(i));
+  }
+
+ private:
+  int together(const Step& step) const { return tiles_together(s_.count_rows(step), tiles_); }
+  Product tile(int expert, int tile) const {
+    const Bank& bank = s_.p.down;
+    return tile_product(bank.matrix(expert), QuantType(bank.type), bank.rows, bank.columns, tile * kTileRows);
+  }
+  // The sums of a tile between two batches, (T, 32).
+  float* kept(int tile, int num_tokens) const {
+    return reinterpret_cast<float*>(*s_.sums) + size_t(tile) * kTileRows * num_tokens;
+  }
+  void begin(int tile, int num_tokens, float* sums) const {
+    const size_t bytes = sizeof(float) * kTileRows * num_tokens;
+    if (batch_) memcpy(sums, kept(tile, num_tokens), bytes);
+    else memset(sums, 0, bytes);
+  }
+  void end(int num_batches, int tile, int num_tokens, const float* sums) const {
+    if (batch_ + 1 == num_batches) write(tile * kTileRows, num_tokens, sums);
+    else memcpy(kept(tile, num_tokens), sums, sizeof(float) * kTileRows * num_tokens);
+  }
+  void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums, Worker& worker) const {
+    const auto type = QuantType(s_.p.down.type);
+    const void** at = worker.tokens;
+    for (int slot = job.first; slot < job.first + job.count; slot++)
+      at = add_token(at, s_.hidden_row(slot), activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()),
+                     s_.width(), type, s_.rounding());
+    run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[0]);
+    const float* bias = s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
+    const float scale = s_.p.down.scale(job.expert);
+    for (int i = 0; i < job.count; i++) {
+      float *y = sums + g.tokens[job.first + i] * kTileRows, *value = worker.tiles[0] + i * kTileRows;
+      const float weight = s_.p.weighs_input ? 1.f : g.weights[job.first + i];
+      for (int r = 0; r < product.num_rows; r++) y[r] += weight * (scale * value[r] + (bias ? bias[r] : 0.f));
+    }
+  }
+  void write(int first, int num_tokens, const float* sums) const {
+    const int width = s_.p.down.rows, rows = std::min(kTileRows, width - first);
+    for (int t = 0; t < num_tokens; t++) {
+      const size_t at = size_t(t) * width + first;
+      const float* residual = s_.p.residual ? s_.p.residual + at : nullptr;
+      s_.isa.vectors->add_scaled(residual, sums + t * kTileRows, s_.p.scale, s_.p.out + at, rows);
+    }
+  }
+
+  const ExpertShape s_;
+  const int batch_, tiles_;
+};
+
+}  // namespace
+}  // namespace sharpi
