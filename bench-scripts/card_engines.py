@@ -1,6 +1,5 @@
 """Engines on a card and on the CPU for the same file, and how far their logits are apart."""
 
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,8 +17,6 @@ from sharpi.engine.sequence import Sequence
 
 Ids = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
-# Those of AVX-512 may take bfloat16.
-_FULL_ATTENTION = "avx2" if platform.machine() in ("x86_64", "AMD64") else None
 
 
 class Engines:
@@ -37,9 +34,8 @@ class Engines:
 
     @contextmanager
     def on_cpu(self, path: Path, **options: Any) -> Iterator[Engine]:
-        """The same on the CPU, with kernels whose attention multiplies float32 as a card's does."""
-        config = RunConfig(model=path, device="cpu", instruction_set=_FULL_ATTENTION)
-        with load_engine(replace(config, **options)) as engine:
+        """The same on the CPU."""
+        with load_engine(replace(RunConfig(model=path, device="cpu"), **options)) as engine:
             yield engine
 
 

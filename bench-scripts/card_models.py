@@ -107,9 +107,12 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
 
 def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors:
     """Errors of the card against the CPU, by what was compared."""
-    errors = {}
+    add_tests("references")
+    from agreement import float_attention
+
+    errors, kernels = {}, float_attention()
     for precision in precisions:
-        with engines.on_cpu(path, precision=precision) as cpu:
+        with engines.on_cpu(path, precision=precision, instruction_set=kernels) as cpu:
             expected = cpu.logits(ids)
         with engines.on_card(path, precision=precision) as card:
             errors[f"{precision} prefill"] = typical_error(card.logits(ids), expected)

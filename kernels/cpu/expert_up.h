@@ -108,7 +108,7 @@ class GateUp : public Stage {
     const float* bias = bank.bias + size_t(expert) * bank.rows + first;
     for (int r = 0; r < rows; r++) values[r] += bias[r];
   }
-  // Tiles of one task are in one block: they are its beginning, or its second half.
+  // Tiles of one task are in one block, whose number is a multiple of theirs.
   void round_when_complete(const Grouping& g, const TileRun& here, const Job& job) const {
     const int block = here.first / kBlockTiles, tiles = std::min(kBlockTiles, tiles_ - block * kBlockTiles);
     auto& done = g.tiles_done[here.job * s_.blocks() + block];

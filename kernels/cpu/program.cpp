@@ -62,7 +62,7 @@ void Program::run(Pool& pool, const Step& step, int num_threads) {
 }
 
 std::vector<Worker>& Program::workers(int count) {
-  const size_t rows = 2 * size_t(std::max({max_tokens, max_outputs, 4 * kFewTokens}));
+  const size_t rows = 2 * size_t(std::max({max_tokens, max_outputs, kTilesTogether * kFewTokens}));
   const size_t tile_bytes = round_up(sizeof(float) * kTileRows * rows, kLine);
   while (int(workers_.size()) < count) {
     memory_.push_back(std::make_unique<Memory>(tile_bytes * kMaxTileBuffers + rows * sizeof(void*)));

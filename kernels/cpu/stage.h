@@ -28,12 +28,12 @@ inline int count_rows(Rows rows, const Step& step) {
 }
 
 constexpr int kMaxTileBuffers = 3;
-constexpr int kFewTokens = 3;  // of which a task may take several tiles at once
+constexpr int kFewTokens = 3, kTilesTogether = 4;  // a task of so few tokens may take so many tiles at once
 
 // One thread's own memory.
 struct Worker {
   int thread;
-  float* tiles[kMaxTileBuffers];  // each (2 * max_tokens, 32): two levels of rounding; at least 4 tiles of few tokens
+  float* tiles[kMaxTileBuffers];  // each (2 * max_tokens, 32): two levels of rounding; room for kTilesTogether of kFewTokens
   const void** tokens;            // (2 * max_tokens) addresses handed to a product
 };
 

@@ -1,11 +1,11 @@
 """Whole models through the CUDA code path, against `transformers` and the CPU engine."""
 
-import platform
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from agreement import errors_by_token, float_attention
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
@@ -19,8 +19,6 @@ REFERENCES = Path(__file__).parents[1] / "references"
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 Load = Callable[..., Engine]
-# Kernels whose attention multiplies float32, as a card's does; those of AVX-512 may take bfloat16.
-FULL_ATTENTION = "avx2" if platform.machine() in ("x86_64", "AMD64") else None
 
 
 def expected(case: str) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +32,7 @@ def error(logits: np.ndarray, reference: np.ndarray) -> float:
 
 def typical_error(logits: np.ndarray, reference: np.ndarray) -> float:
     """The same of the median token: where two experts are nearly equal, rounding chooses."""
-    norms = np.linalg.norm(logits - reference, axis=1) / np.linalg.norm(reference, axis=1)
+    norms = errors_by_token(logits, reference)
     assert np.mean(norms > 0.1) < 0.1
     return float(np.median(norms))
 
@@ -59,7 +57,7 @@ def test_rounded_activations_give_what_the_cpu_gives(case: str, load: Load, tmp_
     """
     ids, exact = expected(case)
     q8_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
-    on_cpu = {"device": "cpu", "instruction_set": FULL_ATTENTION}
+    on_cpu = {"device": "cpu", "instruction_set": float_attention()}
     wanted = load(q8_0, precision="int8", **on_cpu).logits(ids)
     engine = load(q8_0, precision="int8")
     rounding = typical_error(wanted, exact)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from agreement import errors_by_token
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
@@ -43,10 +44,6 @@ def test_there_is_a_case_for_every_architecture() -> None:
 def test_float32_logits_are_those_of_transformers(case: str, load: Load) -> None:
     ids, logits = expected(case)
     assert error(load(case, precision="f32").logits(ids), logits) < 2e-3
-
-
-def errors_by_token(logits: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(logits - reference, axis=1) / np.linalg.norm(reference, axis=1)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -51,6 +51,7 @@ template <class Unpack>
 void many_tokens(const Product& p, int parts) {
   constexpr int kAtOnce = tokens_at_once(Unpack::kKind);
   constexpr size_t kBytes = bytes_of_256<Unpack>();
+  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes,
                                parts * (kHalves + count_calls(p.num_tokens, kAtOnce)));
   Tile tile;
@@ -79,7 +80,6 @@ template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
   read_unannounced(p);
-  std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   const bool few = p.num_tokens <= kDirectTokens && p.num_rows == kTileRows;
   (few ? few_tokens<Unpack> : many_tokens<Unpack>)(p, p.num_columns / 32);
 }

@@ -1,0 +1,18 @@
+"""How far logits are from others', and kernels that are near a card's."""
+
+import numpy as np
+
+from sharpi.ops.library import instruction_set
+
+
+def errors_by_token(logits: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Norm of each token's difference over the norm of its reference; both (T, vocabulary)."""
+    return np.linalg.norm(logits - reference, axis=1) / np.linalg.norm(reference, axis=1)
+
+
+def float_attention() -> str | None:
+    """The best instruction set here whose attention multiplies float32, as a card's does.
+
+    AVX-512's may take bfloat16; None is what runs by itself.
+    """
+    return "avx2" if instruction_set() == "avx512_vnni" else None
