@@ -238,6 +238,7 @@ class TestFaults:
         assert response.status_code == 500
         assert response.json()["error"]["code"] == "server_error"
         assert "secret" not in response.text
+        demo.wait_until(lambda: any("KeyError" in line for line in demo.lines))
         assert "KeyError" in demo.lines[-1]
         assert demo.complete().status_code == 200
 
