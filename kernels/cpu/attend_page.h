@@ -1,6 +1,7 @@
 // Up to eight queries against one page of keys and values: scores, softmax, sums. Compiled with different target flags.
 #pragma once
 #include <cmath>
+#include <type_traits>
 
 #include "simd.h"
 #include "vector_ops.h"
@@ -23,32 +24,55 @@ inline Visible visible(const PageAttention& a) {
 
 constexpr int kLineHalves = 32;  // fp16 in a cache line
 
-// Scores of N queries with the page's keys, two panels at a time: each sum runs over the dimensions in order. Meanwhile
-// the values are fetched, line after line: later they are read in columns, which no processor foresees.
+// Queries and panels of keys whose sums stay in registers together.
+#if defined(__AVX512F__)
+constexpr int kQueriesAtOnce = 8, kPanelsAtOnce = 2;
+#elif defined(__F16C__) || defined(__aarch64__)
+constexpr int kQueriesAtOnce = 4, kPanelsAtOnce = 1;
+#else
+constexpr int kQueriesAtOnce = 8, kPanelsAtOnce = 1;  // they would not stay, but making floats of fp16 costs more
+#endif
+
+// Calls body(from, count), the count a constant, until all of N queries had their turn.
+template <int N, class Body>
+[[gnu::always_inline]] inline void over_queries(Body body) {
+  static_assert(N <= 2 * kQueriesAtOnce);
+  constexpr int kFirst = N <= kQueriesAtOnce ? N : (N + 1) / 2;
+  body(0, std::integral_constant<int, kFirst>{});
+  if constexpr (kFirst < N) body(kFirst, std::integral_constant<int, N - kFirst>{});
+}
+
+// Scores of N queries from `from` with the keys of some panels: each sum runs over the dimensions in order. Meanwhile
+// what follows `line` is fetched.
 template <int N>
-void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
-  constexpr int kPair = 2 * kPanel;
-  const uint16_t* line = (a.values ? a.values : a.keys) + (size_t)(range.begin / kPair * kPair) * a.value_dim;
-  for (int panel = range.begin / kPair * 2; panel * kPanel < range.end; panel += 2) {
-    const uint16_t* low = a.keys + (size_t)panel * a.key_dim * kPanel;
-    const uint16_t* high = low + (size_t)a.key_dim * kPanel;
-    F32x16 s[N][2] = {};
-    for (int d = 0; d < a.key_dim; d++) {
-      const F32x16 k0 = load_half(low + d * kPanel), k1 = load_half(high + d * kPanel);
-      __builtin_prefetch(line, 0, 2);
-      line += kLineHalves;
+[[gnu::always_inline]] inline void panel_scores(const PageAttention& a, int from, int panel, const uint16_t* line,
+                                                float scores[][kPage]) {
+  const uint16_t* keys = a.keys + (size_t)panel * a.key_dim * kPanel;
+  F32x16 s[N][kPanelsAtOnce] = {};
+  for (int d = 0; d < a.key_dim; d++, line += kPanelsAtOnce * kPanel) {
+    __builtin_prefetch(line, 0, 2);
+    F32x16 k[kPanelsAtOnce];
+    for (int i = 0; i < kPanelsAtOnce; i++) k[i] = load_half(keys + ((size_t)i * a.key_dim + d) * kPanel);
 #pragma GCC unroll 8
-      for (int n = 0; n < N; n++) {
-        const F32x16 q = broadcast(a.queries[n][d]);
-        s[n][0] += q * k0;
-        s[n][1] += q * k1;
-      }
-    }
     for (int n = 0; n < N; n++) {
-      store(scores[n] + panel * kPanel, s[n][0]);
-      store(scores[n] + (panel + 1) * kPanel, s[n][1]);
+      const F32x16 q = broadcast(a.queries[from + n][d]);
+      for (int i = 0; i < kPanelsAtOnce; i++) s[n][i] += q * k[i];
     }
   }
+  for (int n = 0; n < N; n++)
+    for (int i = 0; i < kPanelsAtOnce; i++) store(scores[from + n] + (panel + i) * kPanel, s[n][i]);
+}
+
+// Scores of N queries with the page's keys. The values are fetched meanwhile: later they are read in columns, which no
+// processor foresees.
+template <int N>
+void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
+  constexpr int kStep = kPanelsAtOnce * kPanel;
+  const uint16_t* fetched = a.values ? a.values : a.keys;
+  for (int at = range.begin / kStep * kStep; at < range.end; at += kStep)
+    over_queries<N>([&](int from, auto count) {
+      panel_scores<count>(a, from, at / kPanel, fetched + (size_t)at * a.value_dim, scores);
+    });
 }
 
 // Where column `d` of the values finds lines of the next page's keys to fetch, one a position; or its own page's.
@@ -57,38 +81,27 @@ inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
   return a.next && done < kPage * a.key_dim ? a.next + done : a.values;
 }
 
-// sums = sums * rescale + probabilities . values, over the positions in order.
+// sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns, over the positions in order.
+template <int N>
+[[gnu::always_inline]] inline void column_values(const PageAttention& a, int from, int d, Visible range,
+                                                 const float probabilities[][kPage], const float* rescale,
+                                                 const uint16_t* ahead) {
+  F32x16 s[N];
+  for (int n = 0; n < N; n++) s[n] = load(a.sums[from + n] + d) * rescale[from + n];
+  for (int p = range.begin; p < range.end; p++) {
+    const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
+    __builtin_prefetch(ahead + p * kLineHalves, 0, 2);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) s[n] += probabilities[from + n][p] * v;
+  }
+  for (int n = 0; n < N; n++) store(a.sums[from + n] + d, s[n]);
+}
 template <int N>
 void page_values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
-  for (int d = 0; d < a.value_dim; d += kLanes) {
-    F32x16 s[N];
-    for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
-    const uint16_t* ahead = lines_ahead(a, d);
-    for (int p = range.begin; p < range.end; p++) {
-      const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
-      __builtin_prefetch(ahead + p * kLineHalves, 0, 2);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; n++) s[n] += probabilities[n][p] * v;
-    }
-    for (int n = 0; n < N; n++) store(a.sums[n] + d, s[n]);
-  }
-}
-
-// Sixteen rows become sixteen columns: four rounds that swap halves, quarters, pairs and neighbours.
-inline void transpose(F32x16 rows[kLanes]) {
-  constexpr I32x16 kLane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#pragma GCC unroll 4
-  for (int step = kLanes / 2; step; step /= 2) {
-    const I32x16 low = (kLane & step) ? kLane - step + kLanes : kLane;
-    const I32x16 high = (kLane & step) ? kLane + kLanes : kLane + step;
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; i++) {
-      if (i & step) continue;
-      const F32x16 a = rows[i], b = rows[i + step];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i + step] = __builtin_shuffle(a, b, high);
-    }
-  }
+  for (int d = 0; d < a.value_dim; d += kLanes)
+    over_queries<N>([&](int from, auto count) {
+      column_values<count>(a, from, d, range, probabilities, rescale, lines_ahead(a, d));
+    });
 }
 
 // As page_values, where the values are the first of each key's: a panel's are turned, sixteen columns at a time.
@@ -122,11 +135,7 @@ inline float page_softmax(const PageAttention& a, int n, float* scores) {
   for (int i = 0; i < kPage; i += kLanes) {
     F32x16 s = load(scores + i);
     if (a.soft_cap > 0) s = cap * tanh(s / cap);
-    if (i < a.first[n] || i + kLanes - 1 > a.last[n]) {
-      I32x16 at;
-      for (int l = 0; l < kLanes; l++) at[l] = i + l;
-      s = ((at < a.first[n]) | (at > a.last[n])) ? broadcast(kHidden) : s;
-    }
+    if (i < a.first[n] || i + kLanes - 1 > a.last[n]) s = keep_lanes(s, a.first[n] - i, a.last[n] - i, kHidden);
     store(scores + i, s);
     peaks = max(peaks, s);
   }

@@ -1,78 +1,15 @@
-// Sixteen floats at a time, through the compiler's vector types: one source for every instruction set.
-//
-// Everything here has internal linkage, since the same header is compiled with different target flags.
+// Functions of sixteen floats, and fp16. Internal linkage throughout, as wide_floats.h.
 #pragma once
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #if defined(__F16C__) || defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
+
+#include "wide_floats.h"
 
 namespace {
-
-typedef float F32x16 __attribute__((vector_size(64)));
-typedef int32_t I32x16 __attribute__((vector_size(64)));
-constexpr int kLanes = 16;
-
-inline F32x16 load(const float* p) {
-  F32x16 v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-inline void store(float* p, F32x16 v) { memcpy(p, &v, sizeof v); }
-inline F32x16 broadcast(float x) { return x - F32x16{}; }  // minus zero is nothing to do, plus zero is
-
-#if defined(__AVX2__) && !defined(__AVX512F__)
-// gcc takes comparisons and conversions of 64 bytes apart, value by value; halves are registers.
-struct Halves {
-  __m256 low, high;
-};
-inline Halves halves(F32x16 v) {
-  Halves h;
-  memcpy(&h, &v, sizeof h);
-  return h;
-}
-inline F32x16 whole(Halves h) {
-  F32x16 v;
-  memcpy(&v, &h, sizeof v);
-  return v;
-}
-inline F32x16 max(F32x16 a, F32x16 b) {
-  const Halves x = halves(a), y = halves(b);
-  return whole({_mm256_max_ps(x.low, y.low), _mm256_max_ps(x.high, y.high)});
-}
-inline F32x16 min(F32x16 a, F32x16 b) {
-  const Halves x = halves(a), y = halves(b);
-  return whole({_mm256_min_ps(x.low, y.low), _mm256_min_ps(x.high, y.high)});
-}
-// v, or 0 where x is under the limit
-inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) {
-  const __m256 least = _mm256_set1_ps(limit);
-  const Halves a = halves(x), b = halves(v);
-  return whole({_mm256_and_ps(b.low, _mm256_cmp_ps(a.low, least, _CMP_NLT_UQ)),
-                _mm256_and_ps(b.high, _mm256_cmp_ps(a.high, least, _CMP_NLT_UQ))});
-}
-// 2^n of whole numbers
-inline F32x16 power_of_two(F32x16 n) {
-  const Halves h = halves(n);
-  const __m256i bias = _mm256_set1_epi32(127);
-  const auto power = [&](__m256 x) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(x), bias), 23));
-  };
-  return whole({power(h.low), power(h.high)});
-}
-#else
-inline F32x16 max(F32x16 a, F32x16 b) { return a > b ? a : b; }
-inline F32x16 min(F32x16 a, F32x16 b) { return a < b ? a : b; }
-inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) { return x < limit ? F32x16{} : v; }
-inline F32x16 power_of_two(F32x16 n) {
-  const I32x16 exponent = (__builtin_convertvector(n, I32x16) + 127) << 23;
-  F32x16 power;
-  memcpy(&power, &exponent, sizeof power);
-  return power;
-}
-#endif
 
 // Reductions fold halves onto each other: one fixed order.
 template <class Fold>
@@ -134,14 +71,11 @@ inline uint16_t float_to_half(float x) {
 
 inline F32x16 load_half(const uint16_t* p) {
 #if defined(__AVX512F__)
-  return (F32x16)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+  return {(Own)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))};
 #elif defined(__F16C__)
-  F32x16 v;
-  const __m256 low = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
-  const __m256 high = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)));
-  memcpy(&v, &low, 32);
-  memcpy((char*)&v + 32, &high, 32);
-  return v;
+  return each_part([=](int i) { return (Own)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + i * kOwnLanes))); });
+#elif defined(__aarch64__)
+  return each_part([=](int i) { return (Own)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * kOwnLanes))); });
 #else
   float x[kLanes];
   for (int i = 0; i < kLanes; i++) x[i] = half_to_float(p[i]);
@@ -151,16 +85,17 @@ inline F32x16 load_half(const uint16_t* p) {
 
 inline void store_half(uint16_t* p, F32x16 v) {
 #if defined(__AVX512F__)
-  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph((__m512)v, 0));
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph((__m512)v.part[0], 0));
+#elif defined(__F16C__)
+  for (int i = 0; i < kOwnParts; i++)
+    _mm_storeu_si128((__m128i*)(p + i * kOwnLanes), _mm256_cvtps_ph((__m256)v.part[i], 0));
+#elif defined(__aarch64__)
+  for (int i = 0; i < kOwnParts; i++)
+    vst1_u16(p + i * kOwnLanes, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)v.part[i])));
 #else
   float x[kLanes];
   store(x, v);
-#if defined(__F16C__)
-  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(_mm256_loadu_ps(x), 0));
-  _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(_mm256_loadu_ps(x + 8), 0));
-#else
   for (int i = 0; i < kLanes; i++) p[i] = float_to_half(x[i]);
-#endif
 #endif
 }
 

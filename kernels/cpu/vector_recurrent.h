@@ -8,22 +8,7 @@
 namespace {
 using namespace sharpi;
 
-// The machine's own vectors: wider ones, which the compiler would cut up, do not stay in registers.
-#if defined(__AVX512F__)
-constexpr int kOwnLanes = 16, kChains = 4;
-#elif defined(__AVX__)
-constexpr int kOwnLanes = 8, kChains = 2;
-#else
-constexpr int kOwnLanes = 4, kChains = 1;
-#endif
-typedef float Own __attribute__((vector_size(kOwnLanes * sizeof(float))));
-
-inline Own load_own(const float* p) {
-  Own v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-inline void store_own(float* p, Own v) { memcpy(p, &v, sizeof v); }
+constexpr int kChains = kOwnLanes / 4;  // sums at a time: as many as the registers hold
 
 void convolve(const ConvolutionStep& c) {
   int i = 0;
