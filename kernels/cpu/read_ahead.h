@@ -7,6 +7,10 @@
 namespace {
 using namespace sharpi;
 
+// More tokens than this are served better by a tile, which is unpacked once for all of them.
+constexpr int kDirectTokens = 3;
+inline bool meets_directly(const Product& p) { return p.num_tokens <= kDirectTokens && p.num_rows == kTileRows; }
+
 inline int count_calls(int num_tokens, int at_once) { return (num_tokens + at_once - 1) / at_once; }
 
 // Calls body(from, count) for all tokens, in even shares: 6 tokens are 3 + 3, not 4 + 2.

@@ -1,11 +1,12 @@
 // The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
 //
-// A type is described by an Unpack: kKind, kBlockColumns, kBlockBytes and
-//   static void unpack(Rows blocks, int num_parts, Tile&, int part): 8 rows of blocks into a
-//   quarter of a tile.
+// One token or many, sums are made in one order, so that a token's result has the same bits. A type is an
+// Unpack with kKind, kBlockColumns, kBlockBytes and
+//   static void unpack(Rows blocks, int num_parts, Out&): 8 rows x 32 * num_parts columns
 #pragma once
 #include <algorithm>
 
+#include "direct_product.h"
 #include "tile.h"
 #include "transpose.h"
 
@@ -35,13 +36,18 @@ struct PaddedRows {
 };
 
 template <class Unpack>
-void tile_product(const Product& p) {
-  constexpr TileKind kKind = Unpack::kKind;
-  constexpr size_t kBytes = 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;  // of 256 columns
-  static_assert(kBytes <= kMaxColumnBytes);
-  const int parts = p.num_columns / 32;
+[[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile) {
+  for (int quarter = 0; quarter < kQuarters; quarter++) {
+    TileQuarter out{tile, quarter};
+    Unpack::unpack(rows.from(quarter * kLanes), num_parts, out);
+  }
+}
+
+// Many tokens: each tile is unpacked once for all of them.
+template <class Unpack>
+void many_tokens(const Product& p, int parts) {
+  constexpr size_t kBytes = bytes_of_256<Unpack>();
   const int steps = parts * count_calls(p.num_tokens, kTokensAtOnce);
-  read_unannounced(p);
   ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes, steps);
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   Tile tile;
@@ -51,10 +57,25 @@ void tile_product(const Product& p) {
     const Rows rows = p.num_rows == kTileRows
                           ? Rows{p.rows + block * kBytes, p.row_bytes}
                           : padded.fill(p, block * kBytes, kBytes * num_parts / 8);
-    for (int part = 0; part < kParts; part++)
-      Unpack::unpack(rows.from(part * kLanes), num_parts, tile, part);
-    multiply_all<kKind>(p, tile, num_parts, block, ahead);
+    unpack_tile<Unpack>(rows, num_parts, tile);
+    multiply_all<Unpack::kKind>(p, tile, num_parts, block, ahead);
   }
+}
+
+// Few: they meet the weights as these are unpacked.
+template <class Unpack>
+void few_tokens(const Product& p, int parts) {
+  constexpr decltype(&multiply_direct<Unpack, 1>) kSizes[kDirectTokens] = {
+      multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
+  const uint8_t* next = p.next ? p.next : p.rows;  // fetched again, they cost nothing
+  kSizes[p.num_tokens - 1]({p.rows, p.row_bytes}, parts, p.tokens, p.out, next);
+}
+
+template <class Unpack>
+void tile_product(const Product& p) {
+  static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
+  read_unannounced(p);
+  (meets_directly(p) ? few_tokens<Unpack> : many_tokens<Unpack>)(p, p.num_columns / 32);
 }
 
 }  // namespace sharpi::avx2

@@ -1,29 +1,28 @@
-// Blocks of 32 with one scale, 8 rows of them into a quarter of a tile: Q4_0, Q4_1, Q5_0, Q5_1,
-// Q8_0.
+// Blocks of 32 with one scale, 8 rows at a time: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 #pragma once
 #include <cstddef>
 
 #include "quant_blocks.h"
-#include "tile.h"
+#include "token_block.h"
 #include "transpose.h"
 
 namespace sharpi::avx2 {
 
-// A type here: values() of one block of 8 rows, as the tile holds them, and set_scale().
+// A type here: scale() of one block of 8 rows, and values(), four of each row in a register.
 template <class Type>
 struct UnpackBlocksOf32 {
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
-  static void unpack(Rows blocks, int num_parts, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {
 #pragma GCC unroll 1
     for (int g = 0; g < num_parts; g++, blocks.start += kBlockBytes) {
       Ints w[8];
       Type::values(blocks, w);
-      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][part], w[k]);
-      _mm256_store_ps(tile.scale[g] + part * kLanes, Type::scale(blocks));
-      if (kKind.has_offsets)
-        _mm256_store_ps(tile.offset[g] + part * kLanes, gather_halves(blocks + 2));
+      out.scale(g, Type::scale(blocks));
+      if (kKind.has_offsets) out.offset(g, gather_halves(blocks + 2));
+      put_part(g, w, out);
     }
   }
 };

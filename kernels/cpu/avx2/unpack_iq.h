@@ -1,4 +1,4 @@
-// Points of grids times signs, 8 rows into a quarter of a tile: IQ2_XXS to IQ3_S.
+// Points of grids times signs, 8 rows at a time: IQ2_XXS to IQ3_S.
 //
 // Points are looked up row by row and written turned (iq_points.h); the rest is done for all rows.
 #pragma once
@@ -6,7 +6,7 @@
 
 #include "../iq_points.h"
 #include "quant_blocks.h"
-#include "tile.h"
+#include "token_block.h"
 #include "transpose.h"
 
 namespace sharpi::avx2 {
@@ -55,19 +55,20 @@ inline Ints repeat_byte(int i) {
 }
 
 // Part `part` as bias + or - its points; bit i of a row's dword is the sign of its value i.
-template <int kBias, class Points>
-inline void put_signed(const Turned<Points>& points, int part_of_columns, Ints signs, Tile& tile,
-                       int part) {
+template <int kBias, class Points, class Out>
+[[gnu::always_inline]] inline void put_signed(const Turned<Points>& points, int part, Ints signs,
+                                              Out& out) {
   Ints w[8];
-  points.load(part_of_columns, w);
+  points.load(part, w);
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
     const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
     const Ints spread = bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit);
     const Ints minus = _mm256_cmpeq_epi8(spread, one_bit);
     const Ints value = _mm256_sub_epi8(_mm256_xor_si256(w[k], minus), minus);
-    store(tile.w[8 * part_of_columns + k][part], _mm256_add_epi8(value, bytes(kBias)));
+    w[k] = _mm256_add_epi8(value, bytes(kBias));
   }
+  put_part(part, w, out);
 }
 
 // d * (scale + 1/2) * factor
@@ -77,22 +78,19 @@ inline Floats with_half(Floats d, Ints scale, float factor) {
 }
 // Nibble i of every dword; 0 <= i < 8.
 inline Ints nibble_of(Ints x, int i) { return bit_and(_mm256_srli_epi32(x, 4 * i), dwords(15)); }
-// Of group `group`.
-inline void put_scale(Floats scale, int group, Tile& tile, int part) {
-  _mm256_store_ps(tile.scale[group] + part * kLanes, scale);
-}
 
 struct UnpackIQ2_XXS {
   static constexpr TileKind kKind{32, false, 43, 86};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XXS);
 
-  static void unpack(Rows blocks, int, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ2_XXS> points(blocks);
     const Floats d = gather_halves(blocks);
     for (int g = 0; g < 8; g++) {
       const Ints rest = gather4(blocks + (offsetof(BlockIQ2_XXS, qs) + 8 * g + 4));
-      put_scale(with_half(d, _mm256_srli_epi32(rest, 28), 0.25f), g, tile, part);
-      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), tile, part);
+      out.scale(g, with_half(d, _mm256_srli_epi32(rest, 28), 0.25f));
+      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), out);
     }
   }
 };
@@ -101,24 +99,25 @@ struct UnpackIQ3_XXS {
   static constexpr TileKind kKind{32, false, 62, 124};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ3_XXS);
 
-  static void unpack(Rows blocks, int, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ3_XXS> points(blocks);
     const Floats d = gather_halves(blocks);
     for (int g = 0; g < 8; g++) {
       const Ints rest = gather4(blocks + (offsetof(BlockIQ3_XXS, qs) + 64 + 4 * g));
-      put_scale(with_half(d, _mm256_srli_epi32(rest, 28), 0.5f), g, tile, part);
-      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), tile, part);
+      out.scale(g, with_half(d, _mm256_srli_epi32(rest, 28), 0.5f));
+      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), out);
     }
   }
 };
 
 // 16 nibbles at `offset`
-inline void unpack_nibble_scales(Rows blocks, size_t offset, Tile& tile, int part) {
+template <class Out>
+[[gnu::always_inline]] inline void unpack_nibble_scales(Rows blocks, size_t offset, Out& out) {
   const Floats d = gather_halves(blocks);
   for (int half = 0; half < 2; half++) {
     const Ints scales = gather4(blocks + (offset + 4 * half));
-    for (int i = 0; i < 8; i++)
-      put_scale(with_half(d, nibble_of(scales, i), 0.25f), 8 * half + i, tile, part);
+    for (int i = 0; i < 8; i++) out.scale(8 * half + i, with_half(d, nibble_of(scales, i), 0.25f));
   }
 }
 
@@ -126,12 +125,13 @@ struct UnpackIQ2_XS {
   static constexpr TileKind kKind{16, false, 43, 86};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS);
 
-  static void unpack(Rows blocks, int, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ2_XS> points(blocks);
-    unpack_nibble_scales(blocks, offsetof(BlockIQ2_XS, scales), tile, part);
+    unpack_nibble_scales(blocks, offsetof(BlockIQ2_XS, scales), out);
     for (int i = 0; i < 8; i++) {
       const Rows qs = blocks + (offsetof(BlockIQ2_XS, qs) + 8 * i);
-      put_signed<kKind.bias>(points, i, signs(gather4(qs), gather4(qs + 4)), tile, part);
+      put_signed<kKind.bias>(points, i, signs(gather4(qs), gather4(qs + 4)), out);
     }
   }
 
@@ -150,12 +150,13 @@ struct UnpackIQ2_S {
   static constexpr TileKind kKind{16, false, 43, 86};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_S);
 
-  static void unpack(Rows blocks, int, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ2_S> points(blocks);
-    unpack_nibble_scales(blocks, offsetof(BlockIQ2_S, scales), tile, part);
+    unpack_nibble_scales(blocks, offsetof(BlockIQ2_S, scales), out);
     for (int i = 0; i < 8; i++) {
       const Ints signs = gather4(blocks + (offsetof(BlockIQ2_S, qs) + 32 + 4 * i));
-      put_signed<kKind.bias>(points, i, signs, tile, part);
+      put_signed<kKind.bias>(points, i, signs, out);
     }
   }
 };
@@ -164,14 +165,15 @@ struct UnpackIQ3_S {
   static constexpr TileKind kKind{32, false, 15, 30};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ3_S);
 
-  static void unpack(Rows blocks, int, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ3_S> points(blocks);
     const Floats d = gather_halves(blocks);
     const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
     for (int g = 0; g < 8; g++) {
-      put_scale(with_half(d, nibble_of(scales, g), 2), g, tile, part);
+      out.scale(g, with_half(d, nibble_of(scales, g), 2));
       const Ints signs = gather4(blocks + (offsetof(BlockIQ3_S, signs) + 4 * g));
-      put_signed<kKind.bias>(points, g, signs, tile, part);
+      put_signed<kKind.bias>(points, g, signs, out);
     }
   }
 };

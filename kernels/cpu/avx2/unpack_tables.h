@@ -47,20 +47,20 @@ struct UnpackNVFP4 {
   static constexpr TileKind kKind{16, false, 12, 24};
   static constexpr int kBlockColumns = 64, kBlockBytes = sizeof(BlockNVFP4);
 
-  static void unpack(Rows blocks, int num_parts, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {
 #pragma GCC unroll 1
     for (int i = 0; i < num_parts; i += 2, blocks.start += kBlockBytes) {
       const Ints codes = gather4(blocks);
       for (int g = 0; g < 4; g++)
-        _mm256_store_ps(tile.scale[2 * i + g] + part * kLanes,
-                        scale(bit_and(_mm256_srli_epi32(codes, 8 * g), dwords(255))));
+        out.scale(2 * i + g, scale(bit_and(_mm256_srli_epi32(codes, 8 * g), dwords(255))));
       for (int half = 0; half < 2; half++) {
         Ints x[4];  // two groups
         transpose16(blocks + (offsetof(BlockNVFP4, qs) + 16 * half), x);
         Ints w[8] = {low_nibbles(x[0]), low_nibbles(x[1]), high_nibbles(x[0]), high_nibbles(x[1]),
                      low_nibbles(x[2]), low_nibbles(x[3]), high_nibbles(x[2]), high_nibbles(x[3])};
         look_up(e2m1_values(), w);
-        for (int k = 0; k < 8; k++) store(tile.w[8 * (i + half) + k][part], w[k]);
+        put_part(i + half, w, out);
       }
     }
   }
@@ -80,18 +80,19 @@ struct UnpackIQ4_XS {
   static constexpr TileKind kKind{32, false, 0, 128};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
 
-  static void unpack(Rows blocks, int, Tile& tile, int part) {
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
     const Floats d = low_half(start);
     for (int g = 0; g < 8; g++) {
       const Ints four = bit_and(_mm256_srli_epi32(low, 4 * g), dwords(15));
       const Ints two = bit_and(_mm256_srli_epi32(start, 16 + 2 * g), dwords(3));
       const Ints scale = _mm256_sub_epi32(bit_or(four, _mm256_slli_epi32(two, 4)), dwords(32));
-      _mm256_store_ps(tile.scale[g] + part * kLanes, _mm256_mul_ps(d, to_float(scale)));
+      out.scale(g, _mm256_mul_ps(d, to_float(scale)));
       Ints w[8];
       split_nibbles(blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g), w);
       look_up(nonlinear_values(), w);
-      for (int k = 0; k < 8; k++) store(tile.w[8 * g + k][part], w[k]);
+      put_part(g, w, out);
     }
   }
 };

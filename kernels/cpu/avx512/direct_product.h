@@ -10,9 +10,6 @@
 namespace sharpi::avx512 {
 namespace {
 
-// More tokens than this are served better by a tile, which is unpacked once for all of them.
-constexpr int kDirectTokens = 3;
-
 // sums += w . the same four activations for all rows, which the instruction broadcasts itself
 [[gnu::always_inline]] inline void add_products(Ints& sums, Ints w, const int8_t* activations) {
   const int& four = *reinterpret_cast<const int*>(activations);

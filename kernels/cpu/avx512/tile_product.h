@@ -80,8 +80,7 @@ template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
   read_unannounced(p);
-  const bool few = p.num_tokens <= kDirectTokens && p.num_rows == kTileRows;
-  (few ? few_tokens<Unpack> : many_tokens<Unpack>)(p, p.num_columns / 32);
+  (meets_directly(p) ? few_tokens<Unpack> : many_tokens<Unpack>)(p, p.num_columns / 32);
 }
 
 }  // namespace

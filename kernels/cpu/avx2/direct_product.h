@@ -1,0 +1,112 @@
+// Few tokens meet the weights as these are unpacked: no tile is written and read back.
+//
+// The floats are added in the same order as a tile's, so the bits are the same. Memory is the limit here: what is
+// read next is fetched while this is computed, line by line between the products.
+#pragma once
+#include "token_block.h"
+#include "transpose.h"
+
+namespace sharpi::avx2 {
+
+template <class Unpack>
+constexpr size_t bytes_of_256() {
+  return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
+}
+
+// What 8 rows bring into L2 while 32 of their columns are computed: `kBytes` of the 32 rows after them, and again as much
+// of the 8 that come next. Processors drop fetches that find no room.
+template <int kBytes>
+struct Fetch {
+  static constexpr int kLines = (kBytes + 63) / 64;
+
+  const uint8_t *next, *again;
+
+  // The share of a piece. Between two uses of `sums`, or the compiler would gather all fetches in one place.
+  [[gnu::always_inline]] void share(unsigned piece, Ints& sums) const {
+    const size_t part = piece / 2 * kBytes;
+#pragma GCC unroll 4
+    for (unsigned line = piece % 2 * kLines / 2; line < (piece % 2 + 1) * kLines / 2; line++)
+      asm("prefetcht1 %1; prefetcht1 %2" : "+x"(sums) : "m"(next[part + 64 * line]), "m"(again[part + 64 * line]));
+  }
+};
+
+// 16 columns of 8 rows with 16 values of a token, as int32.
+template <TileKind kKind>
+[[gnu::always_inline]] inline Ints multiply_piece(const Ints w[4], const int8_t* q) {
+  constexpr int kRun = kKind.safe_additions() < 4 ? kKind.safe_additions() : 4;
+  Ints sum;
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; k += kRun) {
+    Ints run;
+#pragma GCC unroll 4
+    for (int i = k; i < k + kRun; i++) {
+      const Ints product = multiply_four<kKind>(w[i], dwords(load_dword(q + 4 * i)));
+      run = i > k ? _mm256_add_epi16(run, product) : product;
+    }
+    sum = k ? _mm256_add_epi32(sum, add_pairs(run)) : add_pairs(run);
+  }
+  return sum;
+}
+
+// 8 rows of 256 columns against kTokens; takes unpacked weights in any order.
+template <TileKind kKind, int kTokens, class Fetch>
+struct DirectQuarter {
+  const TokenBlock<kKind>* tokens;
+  Floats* sums;  // (kTokens)
+  Fetch fetch;
+  Floats scales[kMaxGroups], offsets[kMaxGroups];
+  Ints products[kTokens][kPieces];
+
+  DirectQuarter(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch) : tokens(tokens), sums(sums), fetch(fetch) {}
+
+  void scale(int group, Floats x) { scales[group] = x; }
+  void offset(int group, Floats x) { offsets[group] = x; }
+  [[gnu::always_inline]] void weights(int piece, const Ints w[4]) {
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Ints sum = multiply_piece<kKind>(w, tokens[n].q + 16 * piece);
+      if (n == 0) fetch.share(piece, sum);
+      products[n][piece] = sum;
+    }
+  }
+  [[gnu::always_inline]] void finish(int part) {
+    constexpr int kGroups = kKind.part_groups(), kEach = 2 / kGroups;  // pieces of a group
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Floats total;
+#pragma GCC unroll 2
+      for (int j = 0; j < kGroups; j++) {
+        const int group = part * kGroups + j;
+        Ints product = products[n][group * kEach];
+        if (kEach == 2) product = _mm256_add_epi32(product, products[n][group * kEach + 1]);
+        if (kKind.bias) product = _mm256_add_epi32(product, tokens[n].begin(group));
+        add_group<kKind>(total, sums[n], product, j, group, scales[group], offsets[group], tokens[n]);
+      }
+      add_part<kKind>(sums[n], total, part, tokens[n]);
+    }
+  }
+};
+
+// out[n][32] = 32 rows . token n: 8 rows after the other. `next`: what is fetched.
+template <class Unpack, int kTokens>
+[[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
+                                       const uint8_t* next) {
+  constexpr int kBytes = bytes_of_256<Unpack>();
+  using Quarter = DirectQuarter<Unpack::kKind, kTokens, Fetch<kBytes * kLanes / 8>>;
+  for (int quarter = 0; quarter < kQuarters; quarter++) {
+    Rows blocks = rows.from(quarter * kLanes);
+    const uint8_t* again = quarter + 1 < kQuarters ? rows.from((quarter + 1) * kLanes).start : next;
+    Floats sums[kTokens];
+    for (Floats& sum : sums) sum = _mm256_setzero_ps();
+    for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {
+      TokenBlock<Unpack::kKind> token[kTokens];
+      for (int n = 0; n < kTokens; n++) token[n].set(static_cast<const Activation*>(tokens[n])[block]);
+      Quarter out(token, sums, {next, again});
+      Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > 8 ? 8 : left, out);
+      next += kBytes * kLanes, again += kBytes * kLanes;
+    }
+    for (int n = 0; n < kTokens; n++) _mm256_store_ps(out + n * kTileRows + quarter * kLanes, sums[n]);
+  }
+}
+
+}  // namespace sharpi::avx2

@@ -1,0 +1,92 @@
+// What the kernels know of a type beside its blocks, and what a token brings beside its values.
+#pragma once
+#include "../matmul.h"
+#include "registers.h"
+
+namespace sharpi::avx2 {
+
+constexpr int kLanes = 8;        // rows of a register
+constexpr int kQuarters = 4;     // registers of a tile's 32 rows
+constexpr int kMaxGroups = 16;   // of 16 columns; or 8 of 32
+constexpr int kPieces = 16;      // of 16 columns: what is unpacked at once
+
+// weight = scale * (w - bias) + offset, the offset only where the type has one.
+struct TileKind {
+  int group_columns;  // that share a scale: 16 or 32
+  bool has_offsets;
+  int bias;
+  int max_weight;  // of w; 128: w is signed
+
+  // Products of four columns that an int16 can add up: each is at most 2 * max_weight * 127.
+  constexpr int safe_additions() const {
+    const int safe = max_weight <= 15 ? 8 : max_weight <= 31 ? 4 : max_weight <= 63 ? 2 : 1;
+    return safe < group_columns / 4 ? safe : group_columns / 4;
+  }
+  constexpr int part_groups() const { return 32 / group_columns; }
+};
+
+// What one token brings to a block of 256 columns. A part is 32 of them, with one scale.
+template <TileKind kKind>
+struct TokenBlock {
+  const int8_t* q;
+  const float* scale;                     // of each part
+  alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there
+  alignas(32) float sum[kMaxGroups];      // of the activations in the group, meets the offsets
+
+  void set(const Activation& a) {
+    q = a.q;
+    scale = a.scale;
+    const Floats scales = _mm256_loadu_ps(a.scale);
+    if constexpr (kKind.group_columns == 32) {
+      set_sums(0, a.sum32, scales);
+    } else {  // every scale serves two groups
+      const Ints twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+      set_sums(0, a.sum16, _mm256_permutevar8x32_ps(scales, twice));
+      set_sums(8, a.sum16 + 8,
+               _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(twice, dwords(4))));
+    }
+  }
+  Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
+
+ private:
+  void set_sums(int group, const int16_t* sums, Floats scales) {
+    const Ints eight = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)sums));
+    if (kKind.bias) store(start + group, _mm256_mullo_epi32(eight, dwords(-kKind.bias)));
+    if (kKind.has_offsets) _mm256_store_ps(sum + group, _mm256_mul_ps(to_float(eight), scales));
+  }
+};
+
+// The products of 8 rows and 4 columns, as pairs of columns in int16.
+template <TileKind kKind>
+[[gnu::always_inline]] inline Ints multiply_four(Ints w, Ints x) {
+  if constexpr (kKind.max_weight < 128) return _mm256_maddubs_epi16(w, x);
+  // Signed weights: their signs go to the activations, which -128 never is one of.
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+inline Ints add_pairs(Ints products) { return _mm256_madd_epi16(products, _mm256_set1_epi16(1)); }
+
+// The one order in which a token's floats are added: for each part, its groups' products in order
+// become `part`, the offsets are added to `sum`, then the part is.
+template <TileKind kKind>
+[[gnu::always_inline]] inline void add_group(Floats& part, Floats& sum, Ints product, int j, int group,
+                                             const Floats& scale, const Floats& offset,
+                                             const TokenBlock<kKind>& token) {
+  const Floats x = to_float(product);
+  part = j ? _mm256_fmadd_ps(x, scale, part) : _mm256_mul_ps(x, scale);
+  if (kKind.has_offsets) sum = _mm256_fmadd_ps(_mm256_broadcast_ss(token.sum + group), offset, sum);
+}
+template <TileKind kKind>
+[[gnu::always_inline]] inline void add_part(Floats& sum, Floats part, int index,
+                                            const TokenBlock<kKind>& token) {
+  sum = _mm256_fmadd_ps(part, _mm256_broadcast_ss(token.scale + index), sum);
+}
+
+// 32 columns from 32 * part, whose scales and offsets `out` has: given as it takes them, 16 at a time.
+template <class Out>
+[[gnu::always_inline]] inline void put_part(int part, const Ints w[8], Out& out) {
+  out.weights(2 * part, w);
+  out.weights(2 * part + 1, w + 4);
+  out.finish(part);
+}
+
+}  // namespace sharpi::avx2
