@@ -20,6 +20,15 @@ def test_top_k_is_the_head_of_the_stable_order(logits: np.ndarray, k: int) -> No
     assert top_k(logits, k).tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
 
 
+@pytest.mark.parametrize("size", [2559, 2560, 49152, 151936])
+@pytest.mark.parametrize("k", [1, 39, 40, 600])
+def test_top_k_of_a_large_vocabulary_with_ties_and_masked_tokens(size: int, k: int) -> None:
+    rng = np.random.default_rng(size + k)
+    logits = np.round(rng.normal(size=size) * 4).astype(np.float32)
+    logits[rng.integers(0, size, size // 3)] = -np.inf
+    assert top_k(logits, k).tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
+
+
 @given(LOGITS, st.floats(0.01, 0.99))
 def test_top_p_keeps_the_least_that_reaches_p(logits: np.ndarray, p: float) -> None:
     scores = np.sort(logits)[::-1]
