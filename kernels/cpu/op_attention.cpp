@@ -59,11 +59,13 @@ struct PageView {
   uint16_t *keys, *values;  // values: null where they are in the keys
 };
 
+// fp16 of a head's page.
+size_t page_halves(const KvLayer& cache) {
+  return size_t(kPage) * (cache.key_dim + (cache.values_in_keys ? 0 : cache.value_stride));
+}
 PageView page_of(const KvLayer& cache, int page, int head) {
-  const size_t key_values = size_t(kPage) * cache.key_dim;
-  const size_t head_values = key_values + (cache.values_in_keys ? 0 : size_t(kPage) * cache.value_stride);
-  uint16_t* keys = cache.data + (size_t(page) * cache.heads + head) * head_values;
-  return {keys, cache.values_in_keys ? nullptr : keys + key_values};
+  uint16_t* keys = cache.data + (size_t(page) * cache.heads + head) * page_halves(cache);
+  return {keys, cache.values_in_keys ? nullptr : keys + size_t(kPage) * cache.key_dim};
 }
 
 int page_id(const Step& step, int token, int position) {
@@ -124,6 +126,16 @@ class Attention : public Stage {
   int num_tasks(const Step& step) const override {
     if (splits(step)) return step.num_tokens * p_.cache.heads * max_spans(step);
     return count_blocks(step) * p_.cache.heads;
+  }
+
+  // A span's first page; of tokens that are not split, several share it anyway.
+  Bytes reads_first(const Step& step, int task) const override {
+    if (!splits(step)) return {};
+    const int spans = max_spans(step), head = task / spans % p_.cache.heads, token = task / spans / p_.cache.heads;
+    const int begin = std::max(task % spans * kSpan, first_visible(step, token));
+    if (begin > step.positions[token]) return {};
+    const PageView page = page_of(p_.cache, page_id(step, token, begin), head);
+    return {reinterpret_cast<const uint8_t*>(page.keys), sizeof(uint16_t) * page_halves(p_.cache)};
   }
 
   void run(const Step& step, int task, int, Worker&) const override {

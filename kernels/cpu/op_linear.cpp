@@ -14,6 +14,12 @@ class Linear : public Stage {
   }
   int num_tasks(const Step& step) const override { return count_rows(Rows(p_.rows), step) ? tiles_ : 0; }
 
+  Bytes reads_first(const Step&, int task) const override {
+    const Tile tile = find(task);
+    const Matrix& m = *tile.matrix;
+    return {address(tile), (m.rows - tile.first) * row_bytes(QuantType(m.type), m.columns)};
+  }
+
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const Tile tile = find(task);
     const Matrix& m = *tile.matrix;

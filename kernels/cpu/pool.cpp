@@ -23,18 +23,35 @@ inline void relax() {
 #endif
 }
 
+// What a thread fetches while it waits, a few lines at a time: faster ones would be dropped. Nothing is touched, so the
+// memory may be gone.
+class Fetch {
+ public:
+  explicit Fetch(Bytes bytes) : line_(bytes.at), end_(bytes.at + std::min(bytes.count, kMost)) {}
+  void some() {
+    for (int i = 0; i < kLines && line_ < end_; i++, line_ += 64) __builtin_prefetch(line_, 0, 2);
+  }
+
+ private:
+  static constexpr size_t kMost = 256 << 10;  // of a cache that others use as well
+  static constexpr int kLines = 4;
+  const uint8_t *line_, *end_;
+};
+
 // Returns once `value` is no longer `old`: true when spinning was enough, false after sleep.
-bool wait_change(std::atomic<uint32_t>& value, uint32_t old, int spins) {
+bool wait_change(std::atomic<uint32_t>& value, uint32_t old, int spins, Bytes soon = {}) {
+  Fetch fetch(soon);
   for (int i = 0; i < spins; i++) {
     if (value.load(std::memory_order_acquire) != old) return true;
+    fetch.some();
     relax();
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
   return false;
 }
 
-void wait_and_learn(std::atomic<uint32_t>& value, uint32_t old, int& spins) {
-  const bool enough = wait_change(value, old, spins);
+void wait_and_learn(std::atomic<uint32_t>& value, uint32_t old, int& spins, Bytes soon = {}) {
+  const bool enough = wait_change(value, old, spins, soon);
   spins = enough ? std::min(kMostSpins, spins + kMoreSpins) : kFewestSpins;
 }
 
@@ -62,7 +79,7 @@ void Pool::call(int thread) {
 void Pool::serve(int thread) {
   prefer_short_slices();
   for (uint32_t seen = 0;; seen++) {
-    wait_change(shares_[thread].round, seen, kIdleSpins);
+    wait_change(shares_[thread].round, seen, kIdleSpins, shares_[thread].soon);
     if (stop_) return;
     walk(thread);
     finished_.fetch_add(1, std::memory_order_release);
@@ -83,14 +100,24 @@ void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vec
 
 void Pool::walk(int thread) {
   bool parallel = false;  // whether the stage before was
-  for (const auto& stage : *stages_) {
-    const int most = stage->num_tasks(*step_);
-    if (active_ > 1 && (parallel || most > 1)) barrier(*stage, thread);
+  for (size_t i = 0; i < stages_->size(); i++) {
+    const Stage& stage = *(*stages_)[i];
+    const int most = stage.num_tasks(*step_);
+    if (active_ > 1 && (parallel || most > 1)) barrier(i, thread);
     parallel = most > 1;
-    if (active_ > 1 && parallel) run_share(*stage, thread);
-    else if (thread == 0 && most > 0) run_alone(*stage);
+    if (active_ > 1 && parallel) run_share(stage, thread);
+    else if (thread == 0 && most > 0) run_alone(stage);
   }
-  if (active_ > 1 && parallel) barrier(*stages_->back(), thread);
+  if (active_ > 1 && parallel) barrier(stages_->size(), thread);
+  shares_[thread].soon = reads_soon(0, thread);
+}
+
+// What the thread reads first of the next stage that threads share, from stage `stage` on.
+Bytes Pool::reads_soon(size_t stage, int thread) const {
+  for (; stage < stages_->size(); stage++)
+    if (const int tasks = (*stages_)[stage]->num_tasks(*step_); tasks > 1)
+      return (*stages_)[stage]->reads_first(*step_, first_task(tasks, thread));
+  return {};
 }
 
 void Pool::run_alone(const Stage& stage) {
@@ -105,21 +132,20 @@ void Pool::run_share(const Stage& stage, int thread) {
     while (steal((thread + i) % active_, &task)) stage.run(*step_, task, -1, (*workers_)[thread]);
 }
 
-// All threads meet; the last to arrive deals the tasks of the stage that follows.
-void Pool::barrier(const Stage& next, int thread) {
+// All threads meet; the last to arrive deals the tasks of stage `next`, which may be past the end.
+void Pool::barrier(size_t next, int thread) {
   const uint32_t phase = phase_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active_)
-    return wait_and_learn(phase_, phase, shares_[thread].spins);
+    return wait_and_learn(phase_, phase, shares_[thread].spins, reads_soon(next, thread));
   arrived_.store(0, std::memory_order_relaxed);
-  deal(next.num_ready_tasks(*step_));
+  deal(next < stages_->size() ? (*stages_)[next]->num_ready_tasks(*step_) : 0);
   phase_.store(phase + 1, std::memory_order_release);
   phase_.notify_all();
 }
 
 void Pool::deal(int num_tasks) {
   for (int i = 0; i < active_; i++)
-    shares_[i].range.store(pack(int64_t(num_tasks) * i / active_, int64_t(num_tasks) * (i + 1) / active_),
-                           std::memory_order_relaxed);
+    shares_[i].range.store(pack(first_task(num_tasks, i), first_task(num_tasks, i + 1)), std::memory_order_relaxed);
 }
 
 bool Pool::take(int thread, int* task, int* next) {

@@ -26,6 +26,7 @@ class Pool {
     std::atomic<uint64_t> range{0};
     std::atomic<uint32_t> round{0};
     int spins = 1000;
+    Bytes soon;  // what it reads first should the same program run again
   };
 
   void serve(int thread);
@@ -33,7 +34,9 @@ class Pool {
   void walk(int thread);
   void run_alone(const Stage& stage);
   void run_share(const Stage& stage, int thread);
-  void barrier(const Stage& next, int thread);
+  void barrier(size_t next, int thread);
+  Bytes reads_soon(size_t stage, int thread) const;
+  int first_task(int num_tasks, int thread) const { return int(int64_t(num_tasks) * thread / active_); }
   void deal(int num_tasks);
   bool take(int thread, int* task, int* next);
   bool steal(int victim, int* task);

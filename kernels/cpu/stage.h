@@ -1,5 +1,6 @@
 // A stage: the unit that the thread pool runs. An operation is one stage or a few.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -37,6 +38,12 @@ struct Worker {
   const void** tokens;            // (2 * max_tokens) addresses handed to a product
 };
 
+// A piece of memory that is only read.
+struct Bytes {
+  const uint8_t* at = nullptr;
+  size_t count = 0;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -44,6 +51,8 @@ class Stage {
   virtual int num_tasks(const Step&) const = 0;
   // Tasks as they are known once the stages before are done.
   virtual int num_ready_tasks(const Step& step) const { return num_tasks(step); }
+  // What a task reads first, where that is known although stages before are at work: a thread that waits for them fetches it.
+  virtual Bytes reads_first(const Step&, int) const { return {}; }
   // Runs one task. `next` is the task this thread takes afterwards, as far as is known, or -1.
   virtual void run(const Step&, int task, int next, Worker&) const = 0;
 };
