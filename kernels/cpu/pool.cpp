@@ -1,59 +1,10 @@
 #include "pool.h"
 
-#include <algorithm>
-
-#include "scheduling.h"
-
 namespace sharpi {
 namespace {
 
-// How long a thread spins at a barrier before it sleeps. Long spins keep threads that finish microseconds apart from
-// sleeping at all, a tenth of the speed on a quiet machine; but beside a busy neighbour a thread that spins keeps the core
-// from the one it waits for. So a wait that ends in sleep makes the next ones short, and every one that does not, longer.
-constexpr int kFewestSpins = 100;
-constexpr int kMostSpins = 4000;
-constexpr int kMoreSpins = 20;
-constexpr int kIdleSpins = 2000;  // between two tokens, while the caller samples
-
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// What a thread fetches while it waits, a few lines at a time: faster ones would be dropped. Nothing is touched, so the
-// memory may be gone.
-class Fetch {
- public:
-  explicit Fetch(Bytes bytes) : line_(bytes.at), end_(bytes.at + std::min(bytes.count, kMost)) {}
-  void some() {
-    for (int i = 0; i < kLines && line_ < end_; i++, line_ += 64) __builtin_prefetch(line_, 0, 2);
-  }
-
- private:
-  static constexpr size_t kMost = 256 << 10;  // of a cache that others use as well
-  static constexpr int kLines = 4;
-  const uint8_t *line_, *end_;
-};
-
-// Returns once `value` is no longer `old`: true when spinning was enough, false after sleep.
-bool wait_change(std::atomic<uint32_t>& value, uint32_t old, int spins, Bytes soon = {}) {
-  Fetch fetch(soon);
-  for (int i = 0; i < spins; i++) {
-    if (value.load(std::memory_order_acquire) != old) return true;
-    fetch.some();
-    relax();
-  }
-  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
-  return false;
-}
-
-void wait_and_learn(std::atomic<uint32_t>& value, uint32_t old, int& spins, Bytes soon = {}) {
-  const bool enough = wait_change(value, old, spins, soon);
-  spins = enough ? std::min(kMostSpins, spins + kMoreSpins) : kFewestSpins;
-}
+constexpr Patience kAtBarrier{1000, 4000};
+constexpr Patience kBetweenTokens{4000, 16000};  // while the caller samples
 
 constexpr uint64_t pack(uint32_t begin, uint32_t end) { return uint64_t(begin) << 32 | end; }
 constexpr uint32_t first(uint64_t range) { return uint32_t(range >> 32); }
@@ -61,7 +12,8 @@ constexpr uint32_t last(uint64_t range) { return uint32_t(range); }
 
 }  // namespace
 
-Pool::Pool(int num_threads) : shares_(num_threads) {
+Pool::Pool(int num_threads) : shares_(num_threads), waiting_(num_threads) {
+  for (Share& share : shares_) share.patience = kAtBarrier;
   for (int i = 1; i < num_threads; i++) threads_.emplace_back([this, i] { serve(i); });
 }
 
@@ -78,10 +30,13 @@ void Pool::call(int thread) {
 
 void Pool::serve(int thread) {
   prefer_short_slices();
+  Patience patience = kBetweenTokens;
   for (uint32_t seen = 0;; seen++) {
-    wait_change(shares_[thread].round, seen, kIdleSpins, shares_[thread].soon);
+    waiting_.wait(shares_[thread].round, seen, thread, patience, shares_[thread].soon);
     if (stop_) return;
+    waiting_.begin(thread);
     walk(thread);
+    waiting_.forget(thread);
     finished_.fetch_add(1, std::memory_order_release);
     finished_.notify_one();
   }
@@ -92,10 +47,11 @@ void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vec
   stages_ = &stages, step_ = &step, workers_ = &workers;
   active_ = num_threads < size() ? num_threads : size();
   arrived_ = 0, finished_ = 0;
+  waiting_.see(0);
   for (int i = 1; i < active_; i++) call(i);
   walk(0);
   for (uint32_t done; (done = finished_.load(std::memory_order_acquire)) + 1 < uint32_t(active_);)
-    wait_and_learn(finished_, done, shares_[0].spins);
+    waiting_.wait(finished_, done, 0, shares_[0].patience);
 }
 
 void Pool::walk(int thread) {
@@ -135,8 +91,9 @@ void Pool::run_share(const Stage& stage, int thread) {
 // All threads meet; the last to arrive deals the tasks of stage `next`, which may be past the end.
 void Pool::barrier(size_t next, int thread) {
   const uint32_t phase = phase_.load(std::memory_order_acquire);
+  waiting_.see(thread);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active_)
-    return wait_and_learn(phase_, phase, shares_[thread].spins, reads_soon(next, thread));
+    return waiting_.wait(phase_, phase, thread, shares_[thread].patience, reads_soon(next, thread));
   arrived_.store(0, std::memory_order_relaxed);
   deal(next < stages_->size() ? (*stages_)[next]->num_ready_tasks(*step_) : 0);
   phase_.store(phase + 1, std::memory_order_release);

@@ -1,13 +1,14 @@
 // The thread pool: persistent threads that walk a program's stages together.
 //
 // Tasks of a stage are dealt in contiguous shares, so that each thread reads linearly; a thread that is done steals
-// from the end of another's share. Threads spin briefly at a barrier, then sleep, so that a busy machine loses little.
+// from the end of another's share.
 #pragma once
 #include <atomic>
 #include <thread>
 #include <vector>
 
 #include "stage.h"
+#include "waiting.h"
 
 namespace sharpi {
 
@@ -21,11 +22,11 @@ class Pool {
 
  private:
   // One thread's part. `range` is begin << 32 | end: the owner takes from the front, thieves from the back. `round` counts
-  // the runs the thread is called to, so that threads a run does not need sleep on. `spins` is the thread's own.
+  // the runs the thread is called to, so that threads a run does not need sleep on. `patience` is the thread's own.
   struct alignas(64) Share {
     std::atomic<uint64_t> range{0};
     std::atomic<uint32_t> round{0};
-    int spins = 1000;
+    Patience patience;
     Bytes soon;  // what it reads first should the same program run again
   };
 
@@ -42,6 +43,7 @@ class Pool {
   bool steal(int victim, int* task);
 
   std::vector<Share> shares_;
+  Waiting waiting_;
   std::vector<std::thread> threads_;
   alignas(64) std::atomic<uint32_t> phase_{0};
   alignas(64) std::atomic<int> arrived_{0};

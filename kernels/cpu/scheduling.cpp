@@ -1,8 +1,10 @@
 #include "scheduling.h"
 
 #include <cstdint>
+#include <thread>
 
 #if defined(__linux__)
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -40,6 +42,26 @@ void prefer_short_slices() {
 
 void prefer_short_slices() {}
 
+#endif
+
+void give_way() { std::this_thread::yield(); }
+
+#if defined(__linux__)
+int current_core() { return sched_getcpu(); }
+
+bool leave_cores(const int* cores, int count) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) return false;
+  cpu_set_t others = allowed;
+  for (int i = 0; i < count; i++)
+    if (cores[i] >= 0 && cores[i] < CPU_SETSIZE) CPU_CLR(cores[i], &others);
+  if (!CPU_COUNT(&others) || sched_setaffinity(0, sizeof others, &others)) return false;
+  sched_setaffinity(0, sizeof allowed, &allowed);
+  return true;
+}
+#else
+int current_core() { return kNoCore; }
+bool leave_cores(const int*, int) { return false; }
 #endif
 
 }  // namespace sharpi

@@ -1,0 +1,89 @@
+#include "waiting.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+// Threads that wait for each other some microseconds should not sleep at all: on a quiet machine that is a tenth of the
+// speed of a large model, and most of a small one's. But beside a busy neighbour one that spins keeps the core from the one
+// it waits for. So a sleep that turns out short makes the next spins longer, one that does not makes them few.
+constexpr int kFewestSpins = 100;
+constexpr auto kShortSleep = std::chrono::microseconds(300);
+constexpr auto kBetweenMoves = std::chrono::microseconds(200);
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// What a thread fetches while it waits, a few lines at a time: faster ones would be dropped. Nothing is touched, so the
+// memory may be gone.
+class Fetch {
+ public:
+  explicit Fetch(Bytes bytes) : line_(bytes.at), end_(bytes.at + std::min(bytes.count, kMost)) {}
+  void some() {
+    for (int i = 0; i < kLines && line_ < end_; i++, line_ += 64) __builtin_prefetch(line_, 0, 2);
+  }
+
+ private:
+  static constexpr size_t kMost = 256 << 10;  // of a cache that others use as well
+  static constexpr int kLines = 4;
+  const uint8_t *line_, *end_;
+};
+
+}  // namespace
+
+void Waiting::begin(int thread) {
+  see(thread);
+  if (is_crowded(thread)) find_core(thread);
+}
+
+void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience, Bytes soon) {
+  Fetch fetch(soon);
+  for (int i = 0; i < patience.spins; i++) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    if (i == kFewestSpins && !let_others_run(thread, patience)) break;
+    fetch.some();
+    relax();
+  }
+  const auto begin = Clock::now();
+  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
+  const bool was_short = Clock::now() - begin < kShortSleep;
+  patience.spins = was_short ? std::min(patience.most_spins, 2 * patience.spins) : kFewestSpins;
+}
+
+// Whether the thread may spin on. A core of its own, newly found, is worth spinning long: a sleep may end where another is.
+bool Waiting::let_others_run(int thread, Patience& patience) {
+  if (!is_crowded(thread)) {
+    give_way();  // to one that waits for this core and was not seen yet
+    return true;
+  }
+  if (!find_core(thread)) return false;
+  patience.spins = patience.most_spins;
+  return true;
+}
+
+// Whether another thread was last seen on this one's core: it cannot get on while this one spins.
+bool Waiting::is_crowded(int thread) const {
+  const int own = current_core();
+  for (int i = 0; i < int(places_.size()); i++)
+    if (i != thread && places_[i].core.load(std::memory_order_relaxed) == own) return own != kNoCore;
+  return false;
+}
+
+// Goes to a core where no other thread was seen, if there is one.
+bool Waiting::find_core(int thread) {
+  const auto now = Clock::now();
+  if (now < places_[thread].may_move) return false;
+  places_[thread].may_move = now + kBetweenMoves;
+  std::vector<int> others;
+  for (int i = 0; i < int(places_.size()); i++)
+    if (i != thread) others.push_back(places_[i].core.load(std::memory_order_relaxed));
+  return leave_cores(others.data(), int(others.size()));
+}
+
+}  // namespace sharpi

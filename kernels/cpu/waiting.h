@@ -1,0 +1,42 @@
+// How the pool's threads wait for each other: they spin, make sure that the others can get on, and sleep at last.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "scheduling.h"
+#include "stage.h"
+
+namespace sharpi {
+
+// How long one thread spins for one purpose; learned from the sleeps that follow.
+struct Patience {
+  int spins, most_spins;
+};
+
+class Waiting {
+ public:
+  explicit Waiting(int num_threads) : places_(num_threads) {}
+  // The thread begins to work: on a core of its own, if there is one.
+  void begin(int thread);
+  // The thread works, wherever it is now; or does not until the next begin().
+  void see(int thread) { places_[thread].core.store(current_core(), std::memory_order_relaxed); }
+  void forget(int thread) { places_[thread].core.store(kNoCore, std::memory_order_relaxed); }
+  // Returns once `value` is no longer `old`; `soon` is fetched meanwhile.
+  void wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience, Bytes soon = {});
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct alignas(64) Place {
+    std::atomic<int> core{kNoCore};  // where the thread was last seen at work
+    Clock::time_point may_move;      // to another core
+  };
+
+  bool let_others_run(int thread, Patience& patience);
+  bool is_crowded(int thread) const;
+  bool find_core(int thread);
+
+  std::vector<Place> places_;
+};
+
+}  // namespace sharpi
