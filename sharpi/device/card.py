@@ -1,16 +1,18 @@
 """Opens the first card, or says in one line what is missing for it."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sharpi.device.cuda import CudaDevice
 from sharpi.errors import DeviceError
+
+if TYPE_CHECKING:
+    from sharpi.device.cuda import CudaDevice
 
 _LEAST_CAPABILITY = (7, 5)
 _LEAST_CUDA = 12
 
 
-def open_card() -> CudaDevice:
+def open_card() -> "CudaDevice":
     """The card; raises DeviceError naming what is missing or too old: package, driver or card."""
     cupy = _package("cupy")
     _check_driver(cupy)
@@ -20,6 +22,8 @@ def open_card() -> CudaDevice:
             f"torch {torch.__version__} has no CUDA or one newer than the driver;"
             f" pip install '.[{_extra(cupy)}]'"
         )
+    from sharpi.device.cuda import CudaDevice  # all that follows it is for a card alone
+
     return CudaDevice(cupy, torch)
 
 

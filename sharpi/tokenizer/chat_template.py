@@ -6,15 +6,12 @@ plain contents.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import jinja2
-
-from sharpi.errors import TemplateError
-from sharpi.gguf.fault import printable
-from sharpi.tokenizer.template_budget import TemplateBudget
-from sharpi.tokenizer.template_sandbox import TemplateSandbox
 from sharpi.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from sharpi.tokenizer.template_renderer import TemplateRenderer
 
 Message = Mapping[str, Any]
 Kind = Literal["template", "chatml", "plain"]
@@ -25,7 +22,6 @@ CHATML = (
 )
 _CHATML_MARKS = ("<|im_start|>", "<|im_end|>")
 _TOOL_TEMPLATE = "tool_use"
-_MAX_SOURCE = 1 << 20
 _SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown"}
 
 
@@ -46,7 +42,6 @@ class ChatFormat:
         self.kind, self.source = kind, source
         self._tokens = dict(tokens or {})
         self._tool_source = tool_source
-        self._compiled: dict[str, jinja2.Template] = {}
 
     def render(
         self,
@@ -73,34 +68,15 @@ class ChatFormat:
         }
         if enable_thinking is not None:
             values["enable_thinking"] = enable_thinking
-        return self._run(self._tool_source if tools and self._tool_source else self.source, values)
-
-    def _run(self, source: str, values: Mapping[str, Any]) -> str:
-        """The output of a template; whatever it raises becomes one line."""
-        try:
-            self._sandbox.budget = TemplateBudget()
-            return self._sandbox.concat(self._template(source).generate(values))
-        except TemplateError as error:
-            raise TemplateError(_one_line(str(error))) from None
-        except RecursionError:
-            raise TemplateError("the chat template calls itself without end") from None
-        except Exception as error:
-            line = (
-                f" in line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-            )
-            text = f"the chat template fails{line}: {_one_line(str(error))}; --raw does without it"
-            raise TemplateError(text) from None
-
-    def _template(self, source: str) -> jinja2.Template:
-        if source not in self._compiled:
-            if len(source) > _MAX_SOURCE:
-                raise TemplateError("the chat template is longer than a megabyte")
-            self._compiled[source] = self._sandbox.from_string(source)
-        return self._compiled[source]
+        source = self._tool_source if tools and self._tool_source else self.source
+        return self._renderer.render(source, values)
 
     @cached_property
-    def _sandbox(self) -> TemplateSandbox:
-        return TemplateSandbox()
+    def _renderer(self) -> "TemplateRenderer":
+        # Imported only here: jinja2 takes a while, and a plain format does without it.
+        from sharpi.tokenizer.template_renderer import TemplateRenderer
+
+        return TemplateRenderer()
 
 
 def chat_format(tokenizer: Tokenizer) -> ChatFormat:
@@ -118,7 +94,3 @@ def chat_format(tokenizer: Tokenizer) -> ChatFormat:
 def _text_of(tokenizer: Tokenizer, role: str) -> str:
     token_id = tokenizer.vocabulary.id_of(role)
     return "" if token_id is None else tokenizer.token_text(token_id)
-
-
-def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))

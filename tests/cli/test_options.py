@@ -11,7 +11,7 @@ from option_cases import CASES as GENERAL_CASES
 from option_cases import Case
 from typer.main import get_command
 
-from sharpi.cli.main import app
+from sharpi.cli.main import make_app
 from sharpi.config import GenerationRequest, RunConfig
 
 CASES = GENERAL_CASES + EXPERT_CASES
@@ -114,7 +114,7 @@ def test_stop_repeats_and_its_variable_has_one_per_line(
 
 
 def test_every_flag_of_run_has_a_variable_in_its_help(sharpi: CommandLine) -> None:
-    command = get_command(app).commands["run"]  # type: ignore[attr-defined]
+    command = get_command(make_app()).commands["run"]  # type: ignore[attr-defined]
     options = [each for each in command.params if each.param_type_name == "option"]
     unnamed = [each.opts for each in options if not each.envvar]
     assert unnamed == []

@@ -7,16 +7,18 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from typer.main import get_command
 
-from sharpi.cli.main import app
+from sharpi.cli.main import make_app
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8").splitlines()
 
 
 def options_of(command: str) -> dict[str, Any]:
     """By name; each bears the type that the command's function gives it."""
-    function = next(each.callback for each in app.registered_commands if _name(each) == command)
+    function = next(
+        each.callback for each in make_app().registered_commands if _name(each) == command
+    )
     parameters = inspect.signature(function).parameters
-    parsed = get_command(app).commands[command].params  # type: ignore[attr-defined]
+    parsed = get_command(make_app()).commands[command].params  # type: ignore[attr-defined]
     options = {each.name: each for each in parsed if each.param_type_name == "option"}
     for name, option in options.items():
         option.hint = get_args(parameters[name].annotation)[0]
