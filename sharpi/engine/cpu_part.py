@@ -5,10 +5,10 @@ Prefill and decode are the same program with another number of tokens.
 
 import time
 from ctypes import c_void_p
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.model_part import Segment, StepOfPart, Values
 from sharpi.engine.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
@@ -24,6 +24,9 @@ from sharpi.ops.recorder import Recorder
 from sharpi.ops.state_layout import num_states
 from sharpi.ops.state_memory import StateMemory
 
+if TYPE_CHECKING:
+    from sharpi.engine.expert_tier import ExpertTier
+
 
 class CpuPart(RecordedPart[Program]):
     """The first `num_layers` layers, all of them with the output; embeds."""
@@ -37,7 +40,7 @@ class CpuPart(RecordedPart[Program]):
         settings: EngineSettings,
         *,
         num_layers: int | None = None,
-        tier: ExpertTier | None = None,
+        tier: "ExpertTier | None" = None,
         keeps_router_logits: bool = False,
     ) -> None:
         super().__init__(settings.num_parallel)

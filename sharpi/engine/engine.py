@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +11,20 @@ from sharpi.config import GenerationRequest, RunConfig
 from sharpi.engine.constraint import Constraint
 from sharpi.engine.continuation import Continuation, refuse_unknown
 from sharpi.engine.expert_records import ExpertRecords
-from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.generation import Generation
 from sharpi.engine.runner import Runner
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import UsageError
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.expert_view import ExpertView
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from sharpi.engine.expert_tier import ExpertTier
+    from sharpi.experts.expert_stats import ExpertStats
+    from sharpi.experts.expert_view import ExpertView
 
 
 class Session:
@@ -73,7 +76,7 @@ class Engine:
         runner: Runner,
         notes: tuple[str, ...],
         plan: TierPlan | None = None,
-        tier: ExpertTier | None = None,
+        tier: "ExpertTier | None" = None,
         records: ExpertRecords | None = None,
     ) -> None:
         self.config = config
@@ -113,11 +116,11 @@ class Engine:
         """Whether experts are read from the file when missed, rather than being mapped."""
         return self._tier is not None
 
-    def expert_stats(self) -> ExpertStats | None:
+    def expert_stats(self) -> "ExpertStats | None":
         """What the experts did so far; None without routed experts or where nobody counted."""
         return self._records.stats() if self._records else None
 
-    def expert_view(self) -> ExpertView | None:
+    def expert_view(self) -> "ExpertView | None":
         """Which experts are resident and used now; None without routed experts.
 
         Cheap, but to be called on the engine's thread, between two steps.

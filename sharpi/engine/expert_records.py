@@ -1,7 +1,8 @@
 """What a run keeps of its experts, as it was asked: statistics, a trace, a profile.
 
 All of it is written when the engine closes, however the run ended; a path that cannot be written
-is a warning and costs nothing else.
+is a warning and costs nothing else. What only some runs keep is imported by those: a model mapped
+as it is starts without.
 """
 
 import sys
@@ -13,21 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
-from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.model_part import Segment, StepRoutes
 from sharpi.engine.route_log import RouteLog
 from sharpi.engine.segment_routes import SegmentRoutes, segment_routes, step_rows
 from sharpi.errors import TraceFileError
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.expert_stats_collect import stats_of_mapped
-from sharpi.experts.expert_stats_file import save_stats
-from sharpi.experts.expert_view import ExpertView, view_of_mapped, view_of_store
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.engine.card_tier import CardTier
+    from sharpi.engine.expert_tier import ExpertTier
+    from sharpi.experts.expert_stats import ExpertStats
+    from sharpi.experts.expert_view import ExpertView
 
 _WATCHED_SECONDS = 5.0  # after a look at the experts, uses are counted for the next one
 
@@ -42,7 +41,7 @@ class ExpertRecords:
         model: ModelConfig,
         moe_layers: tuple[int, ...],
         expert_bytes: tuple[int, ...],
-        tier: ExpertTier | None,
+        tier: "ExpertTier | None",
         profile: ExpertProfile | None,
     ) -> None:
         self._asked, self._name, self._model = asked, name, model
@@ -109,7 +108,7 @@ class ExpertRecords:
                 line += f" loads {counts[layer].loads} pinned {pins}"
             print(line, file=sys.stderr)
 
-    def stats(self) -> ExpertStats | None:
+    def stats(self) -> "ExpertStats | None":
         """What is known now; None for a model without experts, or where nothing was counted."""
         if not self._moe_layers:
             return None
@@ -119,6 +118,8 @@ class ExpertRecords:
             return self._tier.stats(self._name, self._num_tokens)
         if not self._counts_uses:
             return None
+        from sharpi.experts.expert_stats_collect import stats_of_mapped
+
         return stats_of_mapped(
             self._name,
             self._num_tokens,
@@ -127,7 +128,7 @@ class ExpertRecords:
             self._model.num_experts_per_token,
         )
 
-    def view(self) -> ExpertView | None:
+    def view(self) -> "ExpertView | None":
         """Who is resident and used, between two steps; None for a model without routed experts.
 
         Where nothing is recorded, uses are only counted for some seconds after each look.
@@ -136,6 +137,8 @@ class ExpertRecords:
             return None
         if self._card is not None:
             return self._card.view(self._num_tokens)
+        from sharpi.experts.expert_view import view_of_mapped, view_of_store
+
         if self._tier is not None:
             return view_of_store(self._tier.store, self._moe_layers, self._num_tokens)
         self._watched_until = time.monotonic() + _WATCHED_SECONDS
@@ -153,6 +156,8 @@ class ExpertRecords:
         if stats is None:
             why = "nothing was computed" if self._moe_layers else "the model has no routed experts"
             return f"no expert stats were written: {why}"
+        from sharpi.experts.expert_stats_file import save_stats
+
         return save_stats(self._asked.stats, stats)
 
     def _close_profile(self) -> str | None:

@@ -9,7 +9,6 @@ from sharpi.device.card import open_card
 from sharpi.engine.card_choice import CardChoice, OpenCard
 from sharpi.engine.engine import Engine
 from sharpi.engine.expert_records import ExpertRecords
-from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.parts import card_tier_of, make_parts
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
@@ -30,6 +29,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.card_slots import CardSlots
+    from sharpi.engine.expert_tier import ExpertTier
 
 Progress = Callable[[str, float], None]
 
@@ -63,7 +63,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     report("building the tokenizer", 0.1)
     tokenizer = load_tokenizer(file.metadata)
     _refuse_tokens_without_row(file, tokenizer, weights)
-    tier = None
+    tier: ExpertTier | None = None
     if config.load == "copy" and (plan is None or plan.is_mapped):
         file = _copied(file, plan, weights, report)
         weights = load_weights(file, model_config)
@@ -72,7 +72,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         weights = load_weights(file, model_config)
         report("making room for experts", 0.7)
         asked = config.experts if card.device is None else _beside_card(config.experts)
-        tier = ExpertTier(file, model_config, plan, asked, profile)
+        tier = _expert_tier(file, model_config, plan, asked, profile)
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
@@ -154,6 +154,19 @@ def _used(file: GgufFile, weights: ModelWeights) -> list[Tensor]:
     return [tensor for name, tensor in file.tensors.items() if name not in unused]
 
 
+def _expert_tier(
+    file: GgufFile,
+    model: ModelConfig,
+    plan: TierPlan,
+    asked: ExpertConfig,
+    profile: ExpertProfile | None,
+) -> "ExpertTier":
+    """What slots need is imported here, where there are some."""
+    from sharpi.engine.expert_tier import ExpertTier
+
+    return ExpertTier(file, model, plan, asked, profile)
+
+
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
     """The uses of earlier runs, if there were any; raises StatsFileError."""
     if config.experts.profile is None:
@@ -167,7 +180,7 @@ def _records(
     file: GgufFile,
     model: ModelConfig,
     facts: ModelFacts,
-    tier: ExpertTier | None,
+    tier: "ExpertTier | None",
     profile: ExpertProfile | None,
 ) -> ExpertRecords:
     sizes = {

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from sharpi.device.device import Device
 from sharpi.engine.cpu_part import CpuPart
-from sharpi.engine.expert_tier import ExpertTier
 from sharpi.engine.model_part import ModelPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
@@ -15,6 +14,7 @@ from sharpi.tiers.plan import TierPlan
 if TYPE_CHECKING:
     from sharpi.engine.card_slots import CardSlots
     from sharpi.engine.card_tier import CardTier
+    from sharpi.engine.expert_tier import ExpertTier
 
 
 def make_parts(
@@ -23,7 +23,7 @@ def make_parts(
     config: ModelConfig,
     weights: ModelWeights,
     settings: EngineSettings,
-    tier: ExpertTier | None,
+    tier: "ExpertTier | None",
     slots: "CardSlots | None",
     *,
     keeps_router_logits: bool,
@@ -47,7 +47,7 @@ def make_parts(
 def _with_card(
     device: Device,
     slots: "CardSlots | None",
-    tier: ExpertTier | None,
+    tier: "ExpertTier | None",
     first: int,
     config: ModelConfig,
     weights: ModelWeights,

@@ -1,16 +1,19 @@
-"""Which mixer each layer of a model has, if any."""
+"""Which mixer each layer of a model has, if any.
+
+What is not softmax attention is imported for the models that have it: each takes a while.
+"""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sharpi.model.attention_reader import AttentionReader
-from sharpi.model.delta_net import read_delta_net
 from sharpi.model.keys import Keys
-from sharpi.model.latent_attention_reader import LatentAttentionReader
-from sharpi.model.mamba2 import read_mamba2
 from sharpi.model.mixer import MixerSettings
-from sharpi.model.short_convolution import read_short_convolution
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
+
+if TYPE_CHECKING:
+    from sharpi.model.latent_attention_reader import LatentAttentionReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,7 @@ def read_mixers(
     keys: Keys, spec: ArchitectureSpec, norm_epsilon: float
 ) -> tuple[MixerSettings, ...]:
     """The settings of every layer's mixer; raises ModelFileError naming the key at fault."""
-    reader = LatentAttentionReader if spec.attention == "latent" else AttentionReader
-    attention = reader(keys, spec, norm_epsilon)
+    attention = _attention_reader(keys, spec, norm_epsilon)
     feeds, recurrent = _feed_forward_layers(keys, spec), _recurrent_layers(keys, spec)
 
     def read(layer: int) -> MixerSettings:
@@ -41,6 +43,16 @@ def read_mixers(
         return attention.layer(layer)
 
     return tuple(map(read, range(keys.num_layers)))
+
+
+def _attention_reader(
+    keys: Keys, spec: ArchitectureSpec, norm_epsilon: float
+) -> "AttentionReader | LatentAttentionReader":
+    if spec.attention != "latent":
+        return AttentionReader(keys, spec, norm_epsilon)
+    from sharpi.model.latent_attention_reader import LatentAttentionReader
+
+    return LatentAttentionReader(keys, spec, norm_epsilon)
 
 
 def _feed_forward_layers(keys: Keys, spec: ArchitectureSpec) -> list[bool]:
@@ -54,9 +66,15 @@ def _recurrent(
     keys: Keys, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
     if spec.recurrent == "short_convolution":
+        from sharpi.model.short_convolution import read_short_convolution
+
         return read_short_convolution(keys, layer)
     if spec.recurrent == "mamba2":
+        from sharpi.model.mamba2 import read_mamba2
+
         return read_mamba2(keys, norm_epsilon, layer)
+    from sharpi.model.delta_net import read_delta_net
+
     return read_delta_net(keys, spec, norm_epsilon, layer)
 
 
