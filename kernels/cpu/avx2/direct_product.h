@@ -1,34 +1,13 @@
 // Few tokens meet the weights as these are unpacked: no tile is written and read back.
 //
-// The floats are added in the same order as a tile's, so the bits are the same. Memory is the limit here: what is
-// read next is fetched while this is computed, line by line between the products.
+// The floats are added in the same order as a tile's, so the bits are the same. What is read next is fetched meanwhile,
+// line by line between the products.
 #pragma once
+#include "../fetch.h"
 #include "token_block.h"
 #include "transpose.h"
 
 namespace sharpi::avx2 {
-
-template <class Unpack>
-constexpr size_t bytes_of_256() {
-  return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
-}
-
-// What 8 rows bring into L2 while 32 of their columns are computed: `kBytes` of the 32 rows after them, and again as much
-// of the 8 that come next. Processors drop fetches that find no room.
-template <int kBytes>
-struct Fetch {
-  static constexpr int kLines = (kBytes + 63) / 64;
-
-  const uint8_t *next, *again;
-
-  // The share of a piece. Between two uses of `sums`, or the compiler would gather all fetches in one place.
-  [[gnu::always_inline]] void share(unsigned piece, Ints& sums) const {
-    const size_t part = piece / 2 * kBytes;
-#pragma GCC unroll 4
-    for (unsigned line = piece % 2 * kLines / 2; line < (piece % 2 + 1) * kLines / 2; line++)
-      asm("prefetcht1 %1; prefetcht1 %2" : "+x"(sums) : "m"(next[part + 64 * line]), "m"(again[part + 64 * line]));
-  }
-};
 
 // 16 columns of 8 rows with 16 values of a token, as int32.
 template <TileKind kKind>
@@ -61,11 +40,11 @@ struct DirectQuarter {
 
   void scale(int group, Floats x) { scales[group] = x; }
   void offset(int group, Floats x) { offsets[group] = x; }
-  [[gnu::always_inline]] void weights(int piece, const Ints w[4]) {
+  [[gnu::always_inline]] void weights(unsigned piece, const Ints w[4]) {
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
       Ints sum = multiply_piece<kKind>(w, tokens[n].q + 16 * piece);
-      if (n == 0) fetch.share(piece, sum);
+      if (n == 0) fetch.share(piece % 2, 2, sum, piece / 2 * Fetch::kBytes);
       products[n][piece] = sum;
     }
   }

@@ -62,20 +62,14 @@ void many_tokens(const Product& p, int parts) {
   }
 }
 
-// Few: they meet the weights as these are unpacked.
-template <class Unpack>
-void few_tokens(const Product& p, int parts) {
-  constexpr decltype(&multiply_direct<Unpack, 1>) kSizes[kDirectTokens] = {
-      multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
-  const uint8_t* next = p.next ? p.next : p.rows;  // fetched again, they cost nothing
-  kSizes[p.num_tokens - 1]({p.rows, p.row_bytes}, parts, p.tokens, p.out, next);
-}
-
 template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
+  constexpr decltype(&multiply_direct<Unpack, 1>) kKernels[kDirectTokens] = {
+      multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
   read_unannounced(p);
-  (meets_directly(p) ? few_tokens<Unpack> : many_tokens<Unpack>)(p, p.num_columns / 32);
+  if (meets_directly(p)) few_tokens(p, kKernels);
+  else many_tokens<Unpack>(p, p.num_columns / 32);
 }
 
 }  // namespace sharpi::avx2

@@ -1,9 +1,9 @@
 // A few tokens meet the weights in the registers that unpacking leaves: what decode is made of.
 //
 // The sums are those of a tile (tile.h), in the same order, so the bits are the same; what falls away
-// is writing a tile and reading it back. Memory is the limit here, so what is read next is fetched while this is
-// computed, line by line between the products: a burst of fetches keeps the loads waiting, and costs a tenth.
+// is writing a tile and reading it back. What is read next is fetched meanwhile, line by line between the products.
 #pragma once
+#include "../fetch.h"
 #include "token_block.h"
 #include "transpose.h"
 
@@ -15,28 +15,6 @@ namespace {
   const int& four = *reinterpret_cast<const int*>(activations);
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(four));
 }
-
-template <class Unpack>
-constexpr size_t bytes_of_256() {
-  return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
-}
-
-// What 16 rows bring into L2 while 32 of their columns are computed: `kBytes` of the 32 rows after them, and again as much
-// of the 16 that come next. Processors drop fetches that find no room; without a second one a tenth of them is missed.
-template <int kBytes>
-struct Fetch {
-  static constexpr int kLines = (kBytes + 63) / 64;
-
-  const uint8_t *next, *again;
-
-  // A fourth of the lines. Between two uses of `sums`, or the compiler would gather all fetches in one place.
-  [[gnu::always_inline]] void quarter(int index, Ints& sums) const {
-#pragma GCC unroll 4
-    for (int line = index * kLines / 4; line < (index + 1) * kLines / 4; line++)
-      asm("prefetcht1 %1; prefetcht1 %2" : "+v"(sums) : "m"(next[64 * line]), "m"(again[64 * line]));
-  }
-  void advance() { next += kBytes, again += kBytes; }
-};
 
 // 16 rows of 256 columns against kTokens; takes unpacked weights in the order of their columns.
 template <TileKind kKind, int kTokens, class Fetch>
@@ -64,7 +42,7 @@ struct DirectHalf {
 #pragma GCC unroll 4
         for (int k = j * kSteps; k < (j + 1) * kSteps; k += 2) {
           add_products(even, w[k], tokens[n].q + 32 * part + 4 * k);
-          if (n == 0) fetch.quarter(k / 2, even);
+          if (n == 0) fetch.share(k / 2, 4, even);
           add_products(odd, w[k + 1], tokens[n].q + 32 * part + 4 * k + 4);
         }
         add_group<kKind>(sum, sums[n], _mm512_add_epi32(even, odd), j, group, scales[group], offsets[group], tokens[n]);
