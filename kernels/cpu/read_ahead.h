@@ -44,10 +44,19 @@ inline ReadAhead read_ahead(const uint8_t* at, size_t bytes, int steps) {
   return {at, at + bytes, int((bytes / 64 + steps) / steps)};
 }
 
-// Fetches rows that no earlier call of this thread announced as its next.
-inline void read_unannounced(const Product& p) {
+// Has the addresses of the rows after these looked up, by one line of each page: a fetch that would have to wait for that
+// is dropped, and memory in small pages is then read a fifth slower than it can be.
+inline void find_pages(const uint8_t* rows, size_t bytes) {
+  constexpr size_t kSmallestPage = 4096;
+  for (size_t at = 0; at < bytes; at += kSmallestPage) __builtin_prefetch(rows + at, 0, 2);
+}
+
+// Fetches rows that no earlier call of this thread announced as its next, and looks for those it announces.
+inline void begin_reading(const Product& p) {
   static thread_local const uint8_t* announced = nullptr;
-  if (p.rows != announced) read_ahead(p.rows, p.num_rows * p.row_bytes, 1).advance();
+  const size_t bytes = p.num_rows * p.row_bytes;
+  if (p.rows != announced) read_ahead(p.rows, bytes, 1).advance();
+  if (p.next) find_pages(p.next, bytes);
   announced = p.next;
 }
 

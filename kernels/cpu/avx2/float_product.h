@@ -112,6 +112,7 @@ void float_product(const Product& p) {
       rows[r] = p.rows + std::min(first + r, p.num_rows - 1) * p.row_bytes;
     const uint8_t* then =
         first + kFloatRows < p.num_rows ? p.rows + first * p.row_bytes + piece : p.next;
+    if (then) find_pages(then, piece);
     eight_rows_all_tokens<Weight>(p, rows, p.out + first, read_ahead(then, piece, count_steps(p)));
   }
 }

@@ -72,7 +72,7 @@ void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
   constexpr decltype(&multiply_direct<Unpack, 1>) kKernels[kDirectTokens] = {
       multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
-  read_unannounced(p);
+  begin_reading(p);
   if (meets_directly(p)) few_tokens(p, kKernels);
   else many_tokens<Unpack>(p, p.num_columns / 32);
 }

@@ -22,7 +22,7 @@ void tile_product(const Product& p) {
   const int groups = p.num_columns / 16;
   const int steps =
       groups * kTileRows / (kRegisters * kLanes) * count_calls(p.num_tokens, kTokensAtOnce);
-  read_unannounced(p);
+  begin_reading(p);
   ReadAhead ahead = read_ahead(p.next, p.num_rows * p.row_bytes, steps);
   std::fill_n(p.out, size_t(p.num_tokens) * kTileRows, 0.f);
   Tile tile;
