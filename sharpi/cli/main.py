@@ -47,7 +47,7 @@ def sharpi(
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command that the arguments are for, or all: building one takes a tenth of the time."""
+    """With the command that the arguments begin with, or all: each takes a while to build."""
     app = typer.Typer(
         name="sharpi",
         rich_markup_mode=None,

@@ -69,6 +69,10 @@ def test_every_command_has_help_with_one_line_summary(sharpi: CommandLine, comma
     assert not row.endswith("...")
 
 
+def test_help_asked_before_a_command_shows_all_of_them(sharpi: CommandLine) -> None:
+    assert sharpi("--help", "run").out == sharpi("--help").out
+
+
 @pytest.mark.parametrize("command", [[], ["run"], ["serve"], ["bench"], ["pull"]], ids=" ".join)
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     code = (
