@@ -11,7 +11,7 @@ struct Isa {
   const VectorOps* vectors;
 };
 
-// By name ("avx512_vnni", "avx2", "neon", "portable"), or the best for null; null where the machine lacks it.
+// By name ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"), or the best for null; null where the machine lacks it.
 const Isa* find_isa(const char* name);
 
 }  // namespace sharpi

@@ -47,7 +47,7 @@ struct Product {
 using ProductFn = void (*)(const Product&);
 
 struct MatmulKernels {
-  const char* name;  // "avx512_vnni", "avx2", "neon", "portable"
+  const char* name;  // "avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"
   // The product for a type, or null where the type is unknown.
   ProductFn (*product)(QuantType, Precision);
   // values (n) -> ceil(n / 256) blocks
@@ -66,6 +66,7 @@ inline bool takes_floats(QuantType type, Precision precision) {
 const MatmulKernels* portable_matmul();
 const MatmulKernels* avx2_matmul();         // null when not compiled for this machine's architecture
 const MatmulKernels* avx512_vnni_matmul();  // likewise
+const MatmulKernels* avx512_vbmi_matmul();  // likewise
 const MatmulKernels* neon_matmul();         // likewise
 
 }  // namespace sharpi

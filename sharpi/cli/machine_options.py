@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from sharpi.cli.option import count, option
 from sharpi.config import KvType, Precision, RunConfig
 
-InstructionSet = Literal["avx512_vnni", "avx2", "neon", "portable"]
+InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"]
 
 _RUN = RunConfig(model=Path())
 

@@ -11,7 +11,7 @@ from sharpi.errors import SharpiError, UsageError
 from sharpi.ops import abi
 from sharpi.resources import native_library
 
-INSTRUCTION_SETS = ("avx512_vnni", "avx2", "neon", "portable")
+INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable")
 
 
 @cache

@@ -14,7 +14,9 @@ Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
 ISAS = (
-    ("portable", "neon") if platform.machine() == "aarch64" else ("portable", "avx2", "avx512_vnni")
+    ("portable", "neon")
+    if platform.machine() == "aarch64"
+    else ("portable", "avx2", "avx512_vnni", "avx512_vbmi")
 )
 INT8, EXACT = 0, 1
 

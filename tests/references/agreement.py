@@ -15,4 +15,4 @@ def float_attention() -> str | None:
 
     AVX-512's may take bfloat16; None is what runs by itself.
     """
-    return "avx2" if instruction_set() == "avx512_vnni" else None
+    return "avx2" if instruction_set().startswith("avx512") else None

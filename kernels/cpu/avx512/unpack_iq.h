@@ -1,12 +1,10 @@
-// What the IQ types share: points of large grids, signs and scales, for 16 rows at a time.
+// What the IQ types share: points of large grids and signs, for 16 rows at a time.
 //
 // Points of grids that no registers hold are looked up row by row and written turned (iq_points.h).
 #pragma once
 #include "../iq_points.h"
 #include "grid_lookup.h"
-#include "quant_blocks.h"
-#include "tile.h"
-#include "transpose.h"
+#include "iq_scales.h"
 
 namespace sharpi::avx512 {
 namespace {
@@ -59,14 +57,6 @@ struct Turned : TurnedPoints<Points, kLanes> {
 [[gnu::always_inline]] inline Ints every_other(Ints four, int odd) {
   return bit_and(odd ? _mm512_srli_epi32(four, 8) : four, dwords(0x00ff00ff));
 }
-
-// d * (scale + 1/2) * factor
-[[gnu::always_inline]] inline Floats with_half(Floats d, Ints scale, float factor) {
-  const Floats x = _mm512_add_ps(to_float(scale), _mm512_set1_ps(0.5f));
-  return _mm512_mul_ps(_mm512_mul_ps(d, x), _mm512_set1_ps(factor));
-}
-// The half float that every row's block begins with.
-[[gnu::always_inline]] inline Floats first_halves(Rows blocks) { return low_half(gather4(blocks)); }
 
 }  // namespace
 }  // namespace sharpi::avx512

@@ -5,14 +5,6 @@
 namespace sharpi::avx512 {
 namespace {
 
-// w - 9 is 8 * point - 1, or + 1 where `plus` is 2: eight times the value.
-constexpr int kIq1Bias = 9;
-
-// d * (2 * scale + 1) / 8
-[[gnu::always_inline]] inline Floats eighth_scale(Floats d, Ints scale) {
-  return with_half(d, bit_and(scale, dwords(7)), 0.25f);
-}
-
 struct UnpackIQ1_S {
   static constexpr TileKind kKind{32, false, kIq1Bias};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_S);
@@ -44,9 +36,10 @@ struct UnpackIQ1_M {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ1_M> points(blocks);
-    unpack_scales(blocks, out);
-    Ints qh[4];  // of two parts each
-    transpose16(blocks + offsetof(BlockIQ1_M, qh), qh);
+    Ints end[8];  // the end of qs, qh, scales
+    transpose32(blocks + (sizeof(BlockIQ1_M) - 32), end);
+    put_scales_of_iq1_m(end + 6, out);
+    const Ints* qh = end + 2;  // of two parts each
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
       const Ints own = part % 2 ? qh[part / 2] : _mm512_slli_epi32(qh[part / 2], 16);
@@ -62,21 +55,6 @@ struct UnpackIQ1_M {
       }
       out.weights(part, w);
     }
-  }
-
- private:
-  // Four times 16 bits: four scales of three bits, and four bits of d.
-  template <class Out>
-  [[gnu::always_inline]] static void unpack_scales(Rows blocks, Out& out) {
-    const Rows scales = blocks + offsetof(BlockIQ1_M, scales);
-    const Ints x[2] = {gather4(scales), gather4(scales + 4)};
-    const Ints low = merge_bits(_mm512_srli_epi32(x[0], 12), dwords(0xf),
-                                _mm512_srli_epi32(x[0], 24), dwords(0xf0));
-    const Ints high = merge_bits(_mm512_srli_epi32(x[1], 4), dwords(0xf00),
-                                 _mm512_srli_epi32(x[1], 16), dwords(0xf000));
-    const Floats d = low_half(bit_or(low, high));
-    for (int g = 0; g < 16; g++)
-      out.scale(g, eighth_scale(d, _mm512_srli_epi32(x[g / 8], g / 4 % 2 * 16 + g % 4 * 3)));
   }
 };
 

@@ -20,7 +20,7 @@ struct UnpackIQ2_XXS {
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
       const Ints rest = qs[2 * part + 1];
-      out.scale(part, with_half(d, _mm512_srli_epi32(rest, 28), 0.25f));
+      out.scale(part, with_half<4>(d, _mm512_srli_epi32(rest, 28), 0.25f));
       Ints w[8];
       for (int odd = 0; odd < 2; odd++) {
         const Ints codes = grid.find(every_other(qs[2 * part], odd));
@@ -32,19 +32,6 @@ struct UnpackIQ2_XXS {
   }
 };
 
-// 16 nibbles at `offset`
-template <class Out>
-[[gnu::always_inline]] inline void unpack_nibble_scales(Rows blocks, size_t offset, Out& out) {
-  const Floats d = first_halves(blocks);
-  for (int half = 0; half < 2; half++) {
-    const Ints scales = gather4(blocks + (offset + 4 * half));
-    for (int i = 0; i < 8; i++) {
-      const Ints nibble = bit_and(_mm512_srli_epi32(scales, 4 * i), dwords(15));
-      out.scale(8 * half + i, with_half(d, nibble, 0.25f));
-    }
-  }
-}
-
 struct UnpackIQ2_XS {
   static constexpr TileKind kKind{16, false, 43};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS);
@@ -52,7 +39,9 @@ struct UnpackIQ2_XS {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Grid<512> grid(kIQ2XSGrid);
-    unpack_nibble_scales(blocks, offsetof(BlockIQ2_XS, scales), out);
+    Ints end[4];  // its last two are the scales
+    transpose16(blocks + (sizeof(BlockIQ2_XS) - 16), end);
+    put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints qs[16];
     for (int half = 0; half < 2; half++)
       transpose32(blocks + (offsetof(BlockIQ2_XS, qs) + 32 * half), qs + 8 * half);
@@ -86,7 +75,9 @@ struct UnpackIQ2_S {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ2_S> points(blocks);
-    unpack_nibble_scales(blocks, offsetof(BlockIQ2_S, scales), out);
+    Ints end[4];  // two of high bits, two of scales
+    transpose16(blocks + offsetof(BlockIQ2_S, qh), end);
+    put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints signs[8];
     transpose32(blocks + (offsetof(BlockIQ2_S, qs) + 32), signs);
 #pragma GCC unroll 1

@@ -21,7 +21,7 @@ struct UnpackIQ3_XXS {
     const Floats d = first_halves(blocks);
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
-      out.scale(part, with_half(d, _mm512_srli_epi32(rest[part], 28), 0.5f));
+      out.scale(part, with_half<4>(d, _mm512_srli_epi32(rest[part], 28), 0.5f));
       Ints w[8];
       for (int i = 0; i < 4; i++) {
         const Ints codes = grid.find(every_other(qs[2 * part + i / 2], i % 2));
@@ -44,14 +44,12 @@ struct UnpackIQ3_S {
     const __m128i values = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
     const Floats d = first_halves(blocks);
     const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
-    Ints qs[16], signs[8], qh[2];
-    for (int half = 0; half < 2; half++) {
-      transpose32(blocks + (offsetof(BlockIQ3_S, qs) + 32 * half), qs + 8 * half);
-      qh[half] = gather4(blocks + (offsetof(BlockIQ3_S, qh) + 4 * half));
-    }
+    Ints qs[16], signs[8], qh[4];  // behind the first two of qh there are signs
+    for (int half = 0; half < 2; half++) transpose32(blocks + (offsetof(BlockIQ3_S, qs) + 32 * half), qs + 8 * half);
+    transpose16(blocks + offsetof(BlockIQ3_S, qh), qh);
     transpose32(blocks + offsetof(BlockIQ3_S, signs), signs);
     for (int g = 0; g < 8; g++)
-      out.scale(g, with_half(d, bit_and(_mm512_srli_epi32(scales, 4 * g), dwords(15)), 2));
+      out.scale(g, with_half<4>(d, _mm512_srli_epi32(scales, 4 * g), 2));
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
       const Ints ninth =

@@ -1,0 +1,38 @@
+// Bits of all rows moved at once, and small tables in a register: what VBMI and GFNI add to AVX-512.
+//
+// Internal linkage here and in all of this folder: no code for these instructions may serve another file.
+#pragma once
+#include "../avx512/registers.h"
+
+namespace sharpi::avx512_vbmi {
+namespace {
+using namespace avx512;
+
+// Byte i of every dword becomes the eight bits of that dword from first + i * step on. A byte that begins before its
+// dword or ends behind it has other rows' bits there.
+[[gnu::always_inline]] inline Ints bits_from(Ints x, int first, int step) {
+  uint64_t places = 0;
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) places |= uint64_t((first + i % 4 * step + i / 4 * 32) & 63) << 8 * i;
+  return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(int64_t(places)), x);
+}
+
+// table[the low six bits of every byte]
+[[gnu::always_inline]] inline Ints look_up(Ints table, Ints x) { return _mm512_permutexvar_epi8(x, table); }
+
+// Bits of `a` where the mask has ones, of `b` elsewhere. As choose_bits(), but the result takes the place of `a`, which
+// is not needed afterwards; it took that of the mask, which is.
+[[gnu::always_inline]] inline Ints take_bits(Ints a, Ints b, Ints mask) {
+  return _mm512_ternarylogic_epi32(a, b, mask, 0xe4);
+}
+
+// Seven signs of every byte, from bit kFirst on, with the eighth that makes their number even: a row of the matrix
+// makes a bit, the first the highest.
+template <int kFirst>
+[[gnu::always_inline]] inline Ints even_signs(Ints x) {
+  constexpr int64_t kMatrix = 0x010204081020407f;
+  return _mm512_gf2p8affine_epi64_epi8(x, _mm512_set1_epi64(kMatrix << kFirst), 0);
+}
+
+}  // namespace
+}  // namespace sharpi::avx512_vbmi

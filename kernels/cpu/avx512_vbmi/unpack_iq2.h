@@ -1,0 +1,103 @@
+// Points of eight columns times signs, 16 rows at a time: IQ2_XXS, IQ2_XS, IQ2_S.
+#pragma once
+#include <cstddef>
+
+#include "../avx512/iq_scales.h"
+#include "signed_values.h"
+
+namespace sharpi::avx512_vbmi {
+namespace {
+
+constexpr uint8_t kMagnitudesOfIQ2[4] = {8, 25, 43};
+constexpr int kIQ2Bias = 43;
+constexpr SignedValues kIQ2Values(kMagnitudesOfIQ2, kIQ2Bias);
+
+// Weights of 32 columns from codes of four points, two bits a column. Byte place[p] of every dword is point p's, of its
+// signs too.
+template <int kCount, class Out>
+[[gnu::always_inline]] inline void put_points(const Codes<kCount>& codes, int i, Ints signs, const int (&place)[4],
+                                              int part, Out& out) {
+  Ints w[8];
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; k++) {
+    const int at = 8 * place[k / 2];
+    w[k] = kIQ2Values.of(bits_from((k % 2 ? codes.last : codes.first)[i], at, 2), signs, at + k % 2 * 4);
+  }
+  out.weights(part, w);
+}
+
+struct UnpackIQ2_XXS {
+  static constexpr TileKind kKind{32, false, kIQ2Bias};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XXS), kAtOnce = 2;
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    Ints qs[16];  // of each part: four points, then signs and scale
+    for (int half = 0; half < 2; half++)
+      transpose32(blocks + (offsetof(BlockIQ2_XXS, qs) + 32 * half), qs + 8 * half);
+    const Floats d = first_halves(blocks);
+    const auto numbers = [&](int part) { return Numbers(qs[2 * part]); };
+    look_up_all<kAtOnce>(kIQ2XXSBytes, 8, numbers, [&](int step, const auto& codes) {
+      for (int i = 0; i < kAtOnce; i++) {
+        const int part = step * kAtOnce + i;
+        const Ints rest = qs[2 * part + 1];
+        out.scale(part, with_half<4>(d, _mm512_srli_epi32(rest, 28), 0.25f));
+        put_points(codes, i, even_signs<0>(bits_from(rest, 0, 7)), {0, 1, 2, 3}, part, out);
+      }
+    });
+  }
+};
+
+struct UnpackIQ2_XS {
+  static constexpr TileKind kKind{16, false, kIQ2Bias};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS), kAtOnce = 2;
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    Ints end[4];  // its last two are the scales
+    transpose16(blocks + (sizeof(BlockIQ2_XS) - 16), end);
+    put_nibble_scales(first_halves(blocks), end + 2, out);
+    Ints qs[16];
+    for (int half = 0; half < 2; half++)
+      transpose32(blocks + (offsetof(BlockIQ2_XS, qs) + 32 * half), qs + 8 * half);
+    // Bytes of a part: points 0, 2, 1, 3; low ones, and high ones with the signs.
+    const Ints even = dwords(0x00ff00ff);
+    const auto low = [&](int part) { return choose_bits(even, qs[2 * part], _mm512_slli_epi32(qs[2 * part + 1], 8)); };
+    const auto high = [&](int part) { return choose_bits(even, _mm512_srli_epi32(qs[2 * part], 8), qs[2 * part + 1]); };
+    const auto numbers = [&](int part) { return Numbers(low(part), has_bit(high(part), 0)); };
+    look_up_all<kAtOnce>(kIQ2XSBytes, 8, numbers, [&](int step, const auto& codes) {
+      for (int i = 0; i < kAtOnce; i++) {
+        const int part = step * kAtOnce + i;
+        put_points(codes, i, even_signs<1>(high(part)), {0, 2, 1, 3}, part, out);
+      }
+    });
+  }
+};
+
+struct UnpackIQ2_S {
+  static constexpr TileKind kKind{16, false, kIQ2Bias};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_S), kAtOnce = 2;
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    Ints qh[4];  // and behind it the scales
+    transpose16(blocks + offsetof(BlockIQ2_S, qh), qh);
+    put_nibble_scales(first_halves(blocks), qh + 2, out);
+    Ints qs[8], signs[8];
+    transpose32(blocks + offsetof(BlockIQ2_S, qs), qs);
+    transpose32(blocks + (offsetof(BlockIQ2_S, qs) + 32), signs);
+    const auto numbers = [&](int part) {
+      const Ints two = bits_from(_mm512_srlv_epi32(qh[part / 4], dwords(part % 4 * 8)), 0, 2);
+      return Numbers(qs[part], has_bit(two, 0), has_bit(two, 1));
+    };
+    look_up_all<kAtOnce>(kIQ2SBytes, 8, numbers, [&](int step, const auto& codes) {
+      for (int i = 0; i < kAtOnce; i++) {
+        const int part = step * kAtOnce + i;
+        put_points(codes, i, signs[part], {0, 1, 2, 3}, part, out);
+      }
+    });
+  }
+};
+
+}  // namespace
+}  // namespace sharpi::avx512_vbmi
