@@ -5,7 +5,7 @@
 #include "avx2/float_product.h"
 #include "avx2/tile_product.h"
 #include "avx2/unpack_blocks_of_32.h"
-#include "avx2/unpack_decoded.h"
+#include "avx2/unpack_few_bits.h"
 #include "avx2/unpack_iq.h"
 #include "avx2/unpack_iq1.h"
 #include "avx2/unpack_k_quants.h"

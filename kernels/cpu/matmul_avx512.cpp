@@ -6,7 +6,7 @@
 #include "avx512/quantise.h"
 #include "avx512/tile_product.h"
 #include "avx512/unpack_blocks_of_32.h"
-#include "avx512/unpack_decoded.h"
+#include "avx512/unpack_few_bits.h"
 #include "avx512/unpack_iq1.h"
 #include "avx512/unpack_iq2.h"
 #include "avx512/unpack_iq3.h"

@@ -20,9 +20,9 @@ template <QuantType kType, class Type>
 constexpr Entry blocks_of_32() {
   return quantised<kType, isa::UnpackBlocksOf32<Type>>();
 }
-template <QuantType kType, class Block, int kValues = 256>
-constexpr Entry decoded() {
-  return quantised<kType, isa::UnpackDecoded<kType, kValues, sizeof(Block)>>();
+template <QuantType kType, class Type>
+constexpr Entry bits_in_order() {
+  return quantised<kType, isa::UnpackBitsInOrder<Type>>();
 }
 template <QuantType kType, class Weight>
 constexpr Entry floats() {
@@ -53,11 +53,11 @@ constexpr Entry kEntries[] = {
     quantised<QuantType::IQ3_S, isa::UnpackIQ3_S>(),
     quantised<QuantType::IQ1_S, isa::UnpackIQ1_S>(),
     quantised<QuantType::IQ1_M, isa::UnpackIQ1_M>(),
-    decoded<QuantType::TQ1_0, BlockTQ1_0>(),
+    quantised<QuantType::TQ1_0, isa::UnpackTQ1_0>(),
     quantised<QuantType::TQ2_0, isa::UnpackTQ2_0>(),
     quantised<QuantType::NVFP4, isa::UnpackNVFP4>(),
-    decoded<QuantType::Q1_0, BlockQ1_0, 128>(),
-    decoded<QuantType::Q2_0, BlockQ2_0, 64>(),
+    bits_in_order<QuantType::Q1_0, isa::Q1_0>(),
+    bits_in_order<QuantType::Q2_0, isa::Q2_0>(),
 };
 
 ProductFn product(QuantType type, Precision precision) {

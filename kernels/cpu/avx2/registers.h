@@ -32,6 +32,12 @@ inline Ints shift_bits(Ints x, int from) {
   return from > kTo ? _mm256_srli_epi16(x, from - kTo) : _mm256_slli_epi16(x, kTo - from);
 }
 
+// For shuffles: byte i of every dword, four times.
+inline Ints repeat_byte(int i) {
+  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  return _mm256_broadcastsi128_si256(_mm_add_epi8(first, _mm_set1_epi8(char(i))));
+}
+
 // The fp16 in the low, the high half of every dword.
 inline Floats low_half(Ints x) {
   const Ints low = bit_and(x, dwords(0xffff));

@@ -52,12 +52,8 @@ struct Q4_1 {
 inline void add_fifth_bits(Ints bits, Ints w[8]) {
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
-    const Ints byte_of_row =
-        _mm256_add_epi8(_mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404,
-                                          0x08080808, 0x0c0c0c0c),
-                        bytes(k / 2));
     const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-    const Ints spread = bit_and(_mm256_shuffle_epi8(bits, byte_of_row), one_bit);
+    const Ints spread = bit_and(_mm256_shuffle_epi8(bits, repeat_byte(k / 2)), one_bit);
     w[k] = bit_or(w[k], bit_and(_mm256_cmpeq_epi8(spread, one_bit), bytes(16)));
   }
 }

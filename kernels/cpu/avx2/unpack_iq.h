@@ -48,12 +48,6 @@ inline Ints even_signs_of_28(Ints x) {
   return even_signs(bit_or(low, high));
 }
 
-// For shuffles: byte i of every dword, four times.
-inline Ints repeat_byte(int i) {
-  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
-  return _mm256_broadcastsi128_si256(_mm_add_epi8(first, _mm_set1_epi8(char(i))));
-}
-
 // Part `part` as bias + or - its points; bit i of a row's dword is the sign of its value i.
 template <int kBias, class Points, class Out>
 [[gnu::always_inline]] inline void put_signed(const Turned<Points>& points, int part, Ints signs,

@@ -28,20 +28,16 @@ struct Grid {
   }
 };
 
-// For shuffles: byte i of every dword, four times.
-[[gnu::always_inline]] inline Ints repeat_byte(int i) {
-  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
-  return _mm512_broadcast_i32x4(_mm_add_epi8(first, _mm_set1_epi8(char(i))));
-}
-
-// The values of four columns with two bits each, from byte i of every dword of codes.
-[[gnu::always_inline]] inline Ints values_of_iq2(Ints codes, int i) {
-  const Ints byte = _mm512_shuffle_epi8(codes, repeat_byte(i));
+// The values of four columns with two bits each, from byte i of every dword: bits in place, as 0 to 3 or 4 times that,
+// number them.
+[[gnu::always_inline]] inline Ints values_of_two_bits(Ints x, int i, __m128i values) {
+  const Ints byte = _mm512_shuffle_epi8(x, repeat_byte(i));
   const Ints in_nibbles =  // bits 0 and 1, or 2 and 3
       merge_bits(byte, dwords(0x0c03), _mm512_srli_epi32(byte, 4), dwords(0x0c030000));
-  const Ints values =
-      _mm512_broadcast_i32x4(_mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0));
-  return _mm512_shuffle_epi8(values, in_nibbles);
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), in_nibbles);
+}
+[[gnu::always_inline]] inline Ints values_of_iq2(Ints codes, int i) {
+  return values_of_two_bits(codes, i, _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0));
 }
 
 // The values of four columns with four bits each, from the low or the high half of every dword.

@@ -51,6 +51,12 @@ inline Ints top_byte(Ints x, int i) {
   return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(lane));
 }
 
+// For shuffles: byte i of every dword, four times.
+inline Ints repeat_byte(int i) {
+  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  return _mm512_broadcast_i32x4(_mm_add_epi8(first, _mm_set1_epi8(char(i))));
+}
+
 // The fp16 in the low, the high half of every dword.
 inline Floats low_half(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 inline Floats high_half(Ints x) { return low_half(_mm512_srli_epi32(x, 16)); }

@@ -21,10 +21,7 @@ namespace {
   const Ints one_of_four = dwords(0x08040201), other_four = dwords(int(0x80402010));
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
-    const Ints spread = _mm512_shuffle_epi8(
-        bits,
-        _mm512_broadcast_i32x4(_mm_add_epi8(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c),
-                                            _mm_set1_epi8(char(k / 2)))));
+    const Ints spread = _mm512_shuffle_epi8(bits, repeat_byte(k / 2));
     const __mmask64 set = _mm512_test_epi8_mask(spread, k % 2 ? other_four : one_of_four);
     w[k] = _mm512_mask_add_epi8(w[k], set, w[k], bytes(16));
   }

@@ -15,6 +15,7 @@ namespace {
 // becomes the last bits of 2^23, which the multiply-add takes off again.
 class ByteProducts {
  public:
+  ByteProducts() = default;
   // `odd` takes the place of `x` for bytes 1 and 3.
   [[gnu::always_inline]] ByteProducts(Floats x, Floats odd) {
     const Floats factors[3] = {x, odd, x};
@@ -36,41 +37,41 @@ class ByteProducts {
   Floats x_[3], less_[3];
 };
 
-// d * scale of every group; scales[i]: bytes of groups 4i..4i+3.
-template <int kGroups, class Out>
-[[gnu::always_inline]] inline void put_scales(const ByteProducts& d, const Ints scales[], Out& out) {
-#pragma GCC unroll 16
-  for (int g = 0; g < kGroups; g++) out.scale(g, d.with(scales[g / 4], g % 4));
+// x * byte g of the signed ones in the dwords, four in each.
+[[gnu::always_inline]] inline Floats signed_product(Floats x, const Ints bytes[], int g) {
+  const Floats small = _mm512_mul_ps(x, _mm512_set1_ps(1.f / float(1 << 24)));
+  return _mm512_mul_ps(small, to_float(top_byte(bytes[g / 4], g % 4)));
 }
-template <int kGroups, class Out>
-[[gnu::always_inline]] inline void put_signed_scales(Floats d, const Ints scales[], Out& out) {
-  const Floats small = _mm512_mul_ps(d, _mm512_set1_ps(1.f / float(1 << 24)));
-#pragma GCC unroll 16
-  for (int g = 0; g < kGroups; g++) out.scale(g, _mm512_mul_ps(small, to_float(top_byte(scales[g / 4], g % 4))));
-}
-// -dmin * min of every group.
-template <int kGroups, class Out>
-[[gnu::always_inline]] inline void put_mins(Floats dmin, const Ints mins[], Out& out) {
-  const ByteProducts minus(_mm512_sub_ps(_mm512_setzero_ps(), dmin));
-#pragma GCC unroll 16
-  for (int g = 0; g < kGroups; g++) out.offset(g, minus.with(mins[g / 4], g % 4));
-}
+
+// Scales are made right before their group is multiplied: in arrays they would be written and read again, and a store
+// of 64 bytes takes two cycles.
 
 // d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. The weights of odd groups come
 // out `odd_factor` times as large as they are.
-template <class Out>
-[[gnu::always_inline]] inline void unpack_six_bit_scales(Rows blocks, float odd_factor, Out& out) {
-  Ints x[4];
-  transpose16(blocks, x);
-  const auto pack = [](Ints low, Ints high) {
-    return merge_bits(low, bytes(15), _mm512_srli_epi16(high, 2), bytes(0x30));
-  };
-  const Ints scales[2] = {bit_and(x[1], bytes(63)), pack(x[3], x[1])};
-  const Ints mins[2] = {bit_and(x[2], bytes(63)), pack(_mm512_srli_epi16(x[3], 4), x[2])};
-  const Floats d = low_half(x[0]);
-  put_scales<8>(ByteProducts(d, _mm512_mul_ps(d, _mm512_set1_ps(1 / odd_factor))), scales, out);
-  put_mins<8>(high_half(x[0]), mins, out);
-}
+class SixBitScales {
+ public:
+  [[gnu::always_inline]] SixBitScales(Rows blocks, float odd_factor) {
+    Ints x[4];
+    transpose16(blocks, x);
+    const auto pack = [](Ints low, Ints high) {
+      return merge_bits(low, bytes(15), _mm512_srli_epi16(high, 2), bytes(0x30));
+    };
+    scales_[0] = bit_and(x[1], bytes(63)), scales_[1] = pack(x[3], x[1]);
+    mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = pack(_mm512_srli_epi16(x[3], 4), x[2]);
+    const Floats d = low_half(x[0]);
+    d_ = ByteProducts(d, _mm512_mul_ps(d, _mm512_set1_ps(1 / odd_factor)));
+    minus_dmin_ = ByteProducts(_mm512_sub_ps(_mm512_setzero_ps(), high_half(x[0])));
+  }
+  template <class Out>
+  [[gnu::always_inline]] void put(int group, Out& out) const {
+    out.scale(group, d_.with(scales_[group / 4], group % 4));
+    out.offset(group, minus_dmin_.with(mins_[group / 4], group % 4));
+  }
+
+ private:
+  Ints scales_[2], mins_[2];  // bytes of four groups each
+  ByteProducts d_, minus_dmin_;
+};
 
 struct UnpackQ4_K {
   static constexpr TileKind kKind{32, true, 0};
@@ -78,12 +79,15 @@ struct UnpackQ4_K {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    unpack_six_bit_scales(blocks, 16, out);  // high nibbles stay where they are: no shift, the same bits
+    const SixBitScales scales(blocks, 16);  // high nibbles stay where they are: no shift, the same bits
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high
       Ints x[8], low[8], high[8];
       transpose32(blocks + (offsetof(BlockQ4_K, qs) + 32 * pair), x);
       for (int k = 0; k < 8; k++) low[k] = low_nibbles(x[k]), high[k] = bit_and(x[k], bytes(0xf0));
+      scales.put(2 * pair, out);
       out.weights(2 * pair, low);
+      scales.put(2 * pair + 1, out);
       out.weights(2 * pair + 1, high);
     }
   }
@@ -95,7 +99,7 @@ struct UnpackQ5_K {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    unpack_six_bit_scales(blocks, 1, out);
+    const SixBitScales scales(blocks, 1);
     Ints fifth[8];  // bit g: group g's
     transpose32(blocks + offsetof(BlockQ5_K, qh), fifth);
 #pragma GCC unroll 4
@@ -107,7 +111,9 @@ struct UnpackQ5_K {
         high[k] = merge_bits(_mm512_srli_epi16(x[k], 4), bytes(15),
                              shift_bits<4>(fifth[k], 2 * pair + 1), bytes(16));
       }
+      scales.put(2 * pair, out);
       out.weights(2 * pair, low);
+      scales.put(2 * pair + 1, out);
       out.weights(2 * pair + 1, high);
     }
   }
@@ -122,8 +128,11 @@ struct UnpackQ6_K {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
     const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));
-    put_signed_scales<16>(d, scales, out);
-#pragma GCC unroll 1
+    const auto put = [&](int part, const Ints w[8]) __attribute__((always_inline)) {
+      for (int g = 2 * part; g < 2 * part + 2; g++) out.scale(g, signed_product(d, scales, g));
+      out.weights(part, w);
+    };
+#pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {  // of the columns
       Ints top[8], even[8], odd[8];  // two bits of each of four groups of columns; of groups 0 and 2, of 1 and 3
       transpose32(blocks + (offsetof(BlockQ6_K, qh) + 32 * half), top);
@@ -139,10 +148,10 @@ struct UnpackQ6_K {
           low[side][k] = choose_bits(bytes(15), x[k], above);
           high[side][k] = choose_bits(bytes(15), _mm512_srli_epi16(x[k], 4), above_high);
         }
-        out.weights(4 * half + side, low[side]);
+        put(4 * half + side, low[side]);
       }
 #pragma GCC unroll 2
-      for (int side = 0; side < 2; side++) out.weights(4 * half + 2 + side, high[side]);
+      for (int side = 0; side < 2; side++) put(4 * half + 2 + side, high[side]);
     }
   }
 };

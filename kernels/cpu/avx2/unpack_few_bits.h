@@ -1,0 +1,109 @@
+// Few bits a weight and one scale a block, 8 rows at a time: Q1_0, Q2_0, and TQ1_0 with five digits of base 3 a byte.
+#pragma once
+#include <cstddef>
+
+#include "quant_blocks.h"
+#include "token_block.h"
+#include "transpose.h"
+
+namespace sharpi::avx2 {
+
+// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block has kParts.
+template <class Type>
+struct UnpackBitsInOrder {
+  using Block = typename Type::Block;
+  static constexpr TileKind kKind{32, false, 1, 3};
+  static constexpr int kBlockColumns = 32 * Type::kParts, kBlockBytes = sizeof(Block);
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {
+#pragma GCC unroll 1
+    for (int first = 0; first < num_parts; first += Type::kParts, blocks.start += kBlockBytes) {
+      Ints x[4];
+      transpose16(blocks + offsetof(Block, qs), x);
+      const Floats d = gather_halves(blocks);
+#pragma GCC unroll 4
+      for (int part = 0; part < Type::kParts; part++) {
+        Ints w[8];
+        Type::values(x, part, w);
+        out.scale(first + part, d);
+        put_part(first + part, w, out);
+      }
+    }
+  }
+};
+
+// 2 * bit
+struct Q1_0 {
+  using Block = BlockQ1_0;
+  static constexpr int kParts = 4;
+  static void values(const Ints x[4], int part, Ints w[8]) {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+      const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
+      const Ints spread = bit_and(_mm256_shuffle_epi8(x[part], repeat_byte(k / 2)), one_bit);
+      w[k] = bit_and(_mm256_cmpeq_epi8(spread, one_bit), bytes(2));
+    }
+  }
+};
+
+struct Q2_0 {
+  using Block = BlockQ2_0;
+  static constexpr int kParts = 2;
+  static void values(const Ints x[4], int part, Ints w[8]) {
+    const Ints values = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0));
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+      const Ints byte = _mm256_shuffle_epi8(x[2 * part + k / 4], repeat_byte(k % 4));
+      const Ints last = bit_and(_mm256_srli_epi32(byte, 4), dwords(0x0c030000));  // as they were: bits 4 to 7
+      w[k] = _mm256_shuffle_epi8(values, bit_or(bit_and(byte, dwords(0x0c03)), last));
+    }
+  }
+};
+
+// The highest digit of bytes read as fractions of base 3, and what is left for the next.
+inline Ints first_digit(Ints x) {
+  const Ints above_third = _mm256_subs_epu8(x, bytes(85)), above_two = _mm256_subs_epu8(x, bytes(170));
+  return _mm256_add_epi8(_mm256_min_epu8(above_third, bytes(1)), _mm256_min_epu8(above_two, bytes(1)));
+}
+inline Ints later_digits(Ints x) { return _mm256_add_epi8(x, _mm256_add_epi8(x, x)); }
+
+// Takes a digit of each of kCount dwords of bytes.
+template <int kCount>
+[[gnu::always_inline]] inline void take_digits(Ints x[kCount], Ints w[kCount]) {
+  for (int k = 0; k < kCount; k++) w[k] = first_digit(x[k]), x[k] = later_digits(x[k]);
+}
+
+struct UnpackTQ1_0 {
+  static constexpr TileKind kKind{32, false, 1, 2};
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockTQ1_0);
+
+  template <class Out>
+  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    const Floats d = gather_halves(blocks + offsetof(BlockTQ1_0, d));
+    for (int g = 0; g < 8; g++) out.scale(g, d);
+    Ints x[8], w[4];
+    for (int side = 0; side < 2; side++) transpose16(blocks + (offsetof(BlockTQ1_0, qs) + 16 * side), x + 4 * side);
+#pragma GCC unroll 5
+    for (int digit = 0; digit < 5; digit++) {
+      for (int side = 0; side < 2; side++) {
+        take_digits<4>(x + 4 * side, w);
+        out.weights(2 * digit + side, w);
+      }
+      out.finish(digit);
+    }
+    transpose16(blocks + (offsetof(BlockTQ1_0, qs) + 32), x);
+#pragma GCC unroll 5
+    for (int digit = 0; digit < 5; digit++) {
+      take_digits<4>(x, w);
+      out.weights(10 + digit, w);
+      if (digit % 2) out.finish(5 + digit / 2);
+    }
+    Ints last = gather4(blocks + offsetof(BlockTQ1_0, qh));
+    for (int digit = 0; digit < 4; digit++) take_digits<1>(&last, w + digit);
+    out.weights(15, w);
+    out.finish(7);
+  }
+};
+
+}  // namespace sharpi::avx2
