@@ -13,44 +13,40 @@ inline Ints join(Ints a, Ints b, int mask) {
   return bit_or(low_nibbles(a), bit_and(b, bytes(mask)));
 }
 
-// put(g, d * byte g) of four-byte words, for all 4 * kWords groups.
-template <int kWords, class Put>
-[[gnu::always_inline]] inline void put_products(Floats d, const Ints words[kWords], Put put) {
-  for (int g = 0; g < 4 * kWords; g++) {
-    const Ints x = bit_and(_mm256_srli_epi32(words[g / 4], g % 4 * 8), dwords(255));
-    put(g, _mm256_mul_ps(d, to_float(x)));
-  }
+// x * byte g of the dwords, four in each; all below 128, or with their signs.
+[[gnu::always_inline]] inline Floats byte_product(Floats x, const Ints bytes[], int g) {
+  const Ints byte = bit_and(_mm256_srli_epi32(bytes[g / 4], g % 4 * 8), dwords(255));
+  return _mm256_mul_ps(x, to_float(byte));
 }
-template <int kWords, class Put>
-[[gnu::always_inline]] inline void put_signed_products(Floats d, const Ints words[kWords], Put put) {
-  for (int g = 0; g < 4 * kWords; g++) {
-    const Ints x = _mm256_srai_epi32(_mm256_slli_epi32(words[g / 4], 24 - g % 4 * 8), 24);
-    put(g, _mm256_mul_ps(d, to_float(x)));
-  }
+[[gnu::always_inline]] inline Floats signed_product(Floats x, const Ints bytes[], int g) {
+  const Ints byte = _mm256_srai_epi32(_mm256_slli_epi32(bytes[g / 4], 24 - g % 4 * 8), 24);
+  return _mm256_mul_ps(x, to_float(byte));
 }
 
-// Each group's scale and offset, for the functions above.
-template <class Out>
-auto scales_of(Out& out) {
-  return [&out](int g, Floats x) { out.scale(g, x); };
-}
-template <class Out>
-auto offsets_of(Out& out) {
-  return [&out](int g, Floats x) { out.offset(g, x); };
-}
+// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. Each is made when its group is
+// finished: made at once, they would be written and read again.
+class SixBitScales {
+ public:
+  [[gnu::always_inline]] explicit SixBitScales(Rows blocks) {
+    Ints x[4];
+    transpose16(blocks, x);
+    const auto six_bits = [](Ints low, Ints high) { return join(low, shift_bits<4>(high, 6), 0x30); };
+    scales_[0] = bit_and(x[1], bytes(63)), scales_[1] = six_bits(x[3], x[1]);
+    mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(_mm256_srli_epi16(x[3], 4), x[2]);
+    d_ = low_half(x[0]);
+    minus_dmin_ = _mm256_sub_ps(_mm256_setzero_ps(), high_half(x[0]));
+  }
+  template <class Out>
+  [[gnu::always_inline]] void finish(int group, Out& out) const {
+    out.scale(group, byte_product(d_, scales_, group));
+    out.offset(group, byte_product(minus_dmin_, mins_, group));
+    out.finish(group);
+  }
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with.
-template <class Out>
-[[gnu::always_inline]] inline void unpack_six_bit_scales(Rows blocks, Out& out) {
-  Ints x[4];
-  transpose16(blocks, x);
-  const auto six_bits = [](Ints low, Ints high) { return join(low, shift_bits<4>(high, 6), 0x30); };
-  const Ints scales[2] = {bit_and(x[1], bytes(63)), six_bits(x[3], x[1])};
-  const Ints mins[2] = {bit_and(x[2], bytes(63)), six_bits(_mm256_srli_epi16(x[3], 4), x[2])};
-  put_products<2>(low_half(x[0]), scales, scales_of(out));
-  const Floats minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(x[0]));
-  put_products<2>(minus_dmin, mins, offsets_of(out));
-}
+ private:
+  Ints scales_[2], mins_[2];  // bytes of four groups each
+  Floats d_, minus_dmin_;
+};
 
 struct UnpackQ4_K {
   static constexpr TileKind kKind{32, true, 0, 15};
@@ -58,7 +54,7 @@ struct UnpackQ4_K {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    unpack_six_bit_scales(blocks, out);
+    const SixBitScales scales(blocks);
 #pragma GCC unroll 8
     for (int piece = 0; piece < 8; piece++) {  // of 16 bytes: half of two groups
       const int first = piece / 2 * 4 + piece % 2;
@@ -67,7 +63,7 @@ struct UnpackQ4_K {
       for (int k = 0; k < 4; k++) low[k] = low_nibbles(x[k]), high[k] = high_nibbles(x[k]);
       out.weights(first, low);
       out.weights(first + 2, high);
-      if (piece % 2) out.finish(piece - 1), out.finish(piece);
+      if (piece % 2) scales.finish(piece - 1, out), scales.finish(piece, out);
     }
   }
 };
@@ -78,7 +74,7 @@ struct UnpackQ5_K {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    unpack_six_bit_scales(blocks, out);
+    const SixBitScales scales(blocks);
     Ints fifths[2][4];  // of half of every group, bit g: group g's
     for (int side = 0; side < 2; side++) transpose16(blocks + (offsetof(BlockQ5_K, qh) + 16 * side), fifths[side]);
 #pragma GCC unroll 4
@@ -95,7 +91,7 @@ struct UnpackQ5_K {
         out.weights(4 * pair + side, low);
         out.weights(4 * pair + 2 + side, high);
       }
-      out.finish(2 * pair), out.finish(2 * pair + 1);
+      scales.finish(2 * pair, out), scales.finish(2 * pair + 1, out);
     }
   }
 };
@@ -109,7 +105,7 @@ struct UnpackQ6_K {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
     const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));
-    put_signed_products<4>(d, scales, scales_of(out));
+    for (int g = 0; g < 16; g++) out.scale(g, signed_product(d, scales, g));
 #pragma GCC unroll 4
     for (int piece = 0; piece < 4; piece++) {  // 16 bytes of qh: 4 x 16 columns, 32 apart
       const int half = piece / 2, side = piece % 2;

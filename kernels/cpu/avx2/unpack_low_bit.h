@@ -31,9 +31,9 @@ struct UnpackQ2_K {
     for (int i = 0; i < 4; i++)
       scales[i] = low_nibbles(packed[i]), mins[i] = high_nibbles(packed[i]);
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    put_products<4>(low_half(d), scales, scales_of(out));
-    const Floats minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(d));
-    put_products<4>(minus_dmin, mins, offsets_of(out));
+    const Floats factor = low_half(d), minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(d));
+    for (int g = 0; g < 16; g++) out.scale(g, byte_product(factor, scales, g));
+    for (int g = 0; g < 16; g++) out.offset(g, byte_product(minus_dmin, mins, g));
     unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
   }
 };
@@ -92,7 +92,7 @@ struct UnpackQ3_K {
       const Ints low = i < 2 ? s[i] : _mm256_srli_epi16(s[i - 2], 4);
       scales[i] = _mm256_sub_epi8(join(low, shift_bits<4>(s[2], 2 * i), 0x30), bytes(32));
     }
-    put_signed_products<4>(high_half(x[3]), scales, scales_of(out));
+    for (int g = 0; g < 16; g++) out.scale(g, signed_product(high_half(x[3]), scales, g));
   }
 };
 
