@@ -25,8 +25,8 @@ inline void put_signed(int8_t* q, uint64_t point, int signs) {
 template <class Points, class Block>
 inline uint64_t eight_columns(const Block& b, int i) {
   const auto* block = reinterpret_cast<const uint8_t*>(&b);
-  if constexpr (sizeof(typename Points::Point) == 8) return Points::at(block, i);
-  else return Points::at(block, 2 * i) | uint64_t(Points::at(block, 2 * i + 1)) << 32;
+  if constexpr (sizeof(typename Points::Point) == 8) return point_at<Points>(block, i);
+  else return point_at<Points>(block, 2 * i) | uint64_t(point_at<Points>(block, 2 * i + 1)) << 32;
 }
 
 inline void decode(const BlockIQ2_XXS& b, RowBlock& out) {

@@ -28,48 +28,62 @@ inline uint16_t short_at(const uint8_t* p) {
   return x;
 }
 
-// For each type, point i of a block's 256 values.
+// For each type, the points by number, and the number of point i of a block's 256 values.
 struct PointsOfIQ2_XXS {
   using Point = uint64_t;
-  static Point at(const uint8_t* block, int i) {
-    return kIQ2XXSPoints[block[2 + i / 4 * 8 + i % 4]];
+  static Point of(unsigned number) { return kIQ2XXSPoints[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return block[2 + i / 4 * 8 + i % 4];
   }
 };
 struct PointsOfIQ2_XS {
   using Point = uint64_t;
-  static Point at(const uint8_t* block, int i) {
-    return kIQ2XSPoints[short_at(block + 2 + 2 * i) & 511];
+  static Point of(unsigned number) { return kIQ2XSPoints[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return short_at(block + 2 + 2 * i) & 511u;
   }
 };
 struct PointsOfIQ2_S {
   using Point = uint64_t;
-  static Point at(const uint8_t* block, int i) {
-    return kIQ2SPoints[block[2 + i] | (block[66 + i / 4] << (8 - i % 4 * 2) & 0x300)];
+  static Point of(unsigned number) { return kIQ2SPoints[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return block[2 + i] | (unsigned(block[66 + i / 4]) << (8 - i % 4 * 2) & 0x300);
   }
 };
 struct PointsOfIQ3_XXS {
   using Point = uint32_t;
-  static Point at(const uint8_t* block, int i) { return kIQ3XXSPoints[block[2 + i]]; }
+  static Point of(unsigned number) { return kIQ3XXSPoints[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return block[2 + i];
+  }
 };
 struct PointsOfIQ3_S {
   using Point = uint32_t;
-  static Point at(const uint8_t* block, int i) {
-    return kIQ3SPoints[block[2 + i] | (block[66 + i / 8] << (8 - i % 8) & 0x100)];
+  static Point of(unsigned number) { return kIQ3SPoints[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return block[2 + i] | (unsigned(block[66 + i / 8]) << (8 - i % 8) & 0x100);
   }
 };
 struct PointsOfIQ1_S {
   using Point = uint64_t;
-  static Point at(const uint8_t* block, int i) {
-    return kIQ1Points[block[2 + i] |
-                      (short_at(block + 34 + i / 4 * 2) << 8 >> (i % 4 * 3) & 0x700)];
+  static Point of(unsigned number) { return kIQ1Points[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return block[2 + i] | (unsigned(short_at(block + 34 + i / 4 * 2)) << 8 >> (i % 4 * 3) & 0x700);
   }
 };
 struct PointsOfIQ1_M {
   using Point = uint64_t;
-  static Point at(const uint8_t* block, int i) {
-    return kIQ1Points[block[i] | (block[32 + i / 2] << (8 - i % 2 * 4) & 0x700)];
+  static Point of(unsigned number) { return kIQ1Points[number]; }
+  static unsigned number(const uint8_t* block, unsigned i) {
+    return block[i] | (unsigned(block[32 + i / 2]) << (8 - i % 2 * 4) & 0x700);
   }
 };
+
+// Point i of a block.
+template <class Points>
+inline typename Points::Point point_at(const uint8_t* block, unsigned i) {
+  return Points::of(Points::number(block, i));
+}
 
 // Points of kRows blocks, turned: what a block's point i is for every row lies together. Eight
 // columns of row r go to the place from which one shuffle of two registers parts first and last
@@ -86,7 +100,7 @@ struct TurnedPoints {
   [[gnu::always_inline]] void set_row(int row, const uint8_t* block) {
     Point* to = points[0] + place(row);
 #pragma GCC unroll 64
-    for (int i = 0; i < kCount; i++) to[i * kRows] = Points::at(block, i);
+    for (int i = 0; i < kCount; i++) to[i * kRows] = point_at<Points>(block, unsigned(i));
   }
 };
 

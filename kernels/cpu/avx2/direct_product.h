@@ -48,6 +48,28 @@ struct DirectQuarter {
       products[n][piece] = sum;
     }
   }
+  // All of a part at once, row by row: row(r)(q) are its products with a token's values as int16, in pairs of columns.
+  template <class Row>
+  [[gnu::always_inline]] void rows(int part, Row row) {
+    Ints pairs[kTokens][kLanes / 2];  // of rows; in each half of the register, its 16 columns
+#pragma GCC unroll 4
+    for (int i = 0; i < kLanes / 2; i++) {
+      const auto a = row(2 * i), b = row(2 * i + 1);
+#pragma GCC unroll 3
+      for (int n = 0; n < kTokens; n++) {
+        const Ints q = load(tokens[n].q + 32 * part);
+        pairs[n][i] = add_pairs(_mm256_hadd_epi16(a(q), b(q)));
+        if (n == 0) fetch.share(i, kLanes / 2, pairs[0][i], part * Fetch::kBytes);
+      }
+    }
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      const Ints first = _mm256_hadd_epi32(pairs[n][0], pairs[n][1]), last = _mm256_hadd_epi32(pairs[n][2], pairs[n][3]);
+      products[n][2 * part] = _mm256_permute2x128_si256(first, last, 0x20);
+      products[n][2 * part + 1] = _mm256_permute2x128_si256(first, last, 0x31);
+    }
+    finish(part);
+  }
   [[gnu::always_inline]] void finish(int part) {
     constexpr int kGroups = kKind.part_groups(), kEach = 2 / kGroups;  // pieces of a group
 #pragma GCC unroll 3
@@ -66,22 +88,33 @@ struct DirectQuarter {
   }
 };
 
+// Types whose rows are met as they are have a kind of their own for that, as no bias may be needed then.
+template <class Unpack>
+constexpr bool meets_rows() { return requires { Unpack::kKindOfRows; }; }
+template <class Unpack>
+constexpr TileKind direct_kind() {
+  if constexpr (meets_rows<Unpack>()) return Unpack::kKindOfRows;
+  else return Unpack::kKind;
+}
+
 // out[n][32] = 32 rows . token n: 8 rows after the other. `next`: what is fetched.
 template <class Unpack, int kTokens>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
-  using Quarter = DirectQuarter<Unpack::kKind, kTokens, Fetch<kBytes * kLanes / 8>>;
+  constexpr TileKind kKind = direct_kind<Unpack>();
+  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8>>;
   for (int quarter = 0; quarter < kQuarters; quarter++) {
     Rows blocks = rows.from(quarter * kLanes);
     const uint8_t* again = quarter + 1 < kQuarters ? rows.from((quarter + 1) * kLanes).start : next;
     Floats sums[kTokens];
     for (Floats& sum : sums) sum = _mm256_setzero_ps();
     for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {
-      TokenBlock<Unpack::kKind> token[kTokens];
+      TokenBlock<kKind> token[kTokens];
       for (int n = 0; n < kTokens; n++) token[n].set(static_cast<const Activation*>(tokens[n])[block]);
       Quarter out(token, sums, {next, again});
-      Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > 8 ? 8 : left, out);
+      if constexpr (meets_rows<Unpack>()) Unpack::multiply(blocks, out);
+      else Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > 8 ? 8 : left, out);
       next += kBytes * kLanes, again += kBytes * kLanes;
     }
     for (int n = 0; n < kTokens; n++) _mm256_store_ps(out + n * kTileRows + quarter * kLanes, sums[n]);

@@ -1,35 +1,10 @@
 // Points of grids times signs, 8 rows at a time: IQ2_XXS to IQ3_S.
-//
-// Points are looked up row by row and written turned (iq_points.h); the rest is done for all rows.
 #pragma once
 #include <cstddef>
 
-#include "../iq_points.h"
-#include "quant_blocks.h"
-#include "token_block.h"
-#include "transpose.h"
+#include "unpack_points.h"
 
 namespace sharpi::avx2 {
-
-template <class Points>
-struct Turned : TurnedPoints<Points, kLanes> {
-  [[gnu::noinline]] explicit Turned(Rows blocks) {
-    for (int r = 0; r < kLanes; r++) this->set_row(r, blocks.at(r));
-  }
-  // 32 columns from 32 * part
-  void load(int part, Ints w[8]) const {
-    for (int k = 0; k < 8; k++) {
-      if constexpr (sizeof(typename Points::Point) == 4) {
-        w[k] = avx2::load(this->points[8 * part + k]);
-      } else {
-        const auto* both = reinterpret_cast<const float*>(this->points[4 * part + k / 2]);
-        const Floats a = _mm256_load_ps(both), b = _mm256_load_ps(both + 8);
-        const Floats four = k % 2 ? _mm256_shuffle_ps(a, b, 0xdd) : _mm256_shuffle_ps(a, b, 0x88);
-        w[k] = _mm256_castps_si256(four);
-      }
-    }
-  }
-};
 
 // Four times seven signs of each row, bits 0..6 of each byte, get their eighth: even in number.
 inline Ints even_signs(Ints seven) {
@@ -48,85 +23,92 @@ inline Ints even_signs_of_28(Ints x) {
   return even_signs(bit_or(low, high));
 }
 
-// Part `part` as bias + or - its points; bit i of a row's dword is the sign of its value i.
-template <int kBias, class Points, class Out>
-[[gnu::always_inline]] inline void put_signed(const Turned<Points>& points, int part, Ints signs,
-                                              Out& out) {
-  Ints w[8];
-  points.load(part, w);
+// What changes a point: signs, bit c of a row's dword for column c.
+template <int kMost>
+struct Signs {
+  static constexpr int kBias = kMost;
+
+  // bias + or - w
+  [[gnu::always_inline]] static void apply(Ints signs, Ints w[8]) {
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; k++) {
-    const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-    const Ints spread = bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit);
-    const Ints minus = _mm256_cmpeq_epi8(spread, one_bit);
-    const Ints value = _mm256_sub_epi8(_mm256_xor_si256(w[k], minus), minus);
-    w[k] = _mm256_add_epi8(value, bytes(kBias));
-  }
-  put_part(part, w, out);
-}
-
-// d * (scale + 1/2) * factor
-inline Floats with_half(Floats d, Ints scale, float factor) {
-  const Floats x = _mm256_add_ps(to_float(scale), _mm256_set1_ps(0.5f));
-  return _mm256_mul_ps(_mm256_mul_ps(d, x), _mm256_set1_ps(factor));
-}
-// Nibble i of every dword; 0 <= i < 8.
-inline Ints nibble_of(Ints x, int i) { return bit_and(_mm256_srli_epi32(x, 4 * i), dwords(15)); }
-
-struct UnpackIQ2_XXS {
-  static constexpr TileKind kKind{32, false, 43, 86};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XXS);
-
-  template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ2_XXS> points(blocks);
-    const Floats d = gather_halves(blocks);
-    for (int g = 0; g < 8; g++) {
-      const Ints rest = gather4(blocks + (offsetof(BlockIQ2_XXS, qs) + 8 * g + 4));
-      out.scale(g, with_half(d, _mm256_srli_epi32(rest, 28), 0.25f));
-      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), out);
+    for (int k = 0; k < 8; k++) {
+      const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
+      const Ints minus = _mm256_cmpeq_epi8(bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit), one_bit);
+      w[k] = _mm256_add_epi8(_mm256_sub_epi8(_mm256_xor_si256(w[k], minus), minus), bytes(kBias));
     }
+  }
+  // Pairs of columns of one row with a token's values: these get the signs, and no bias is needed.
+  static constexpr int kBiasOfRow = 0;
+  [[gnu::always_inline]] static auto of_row(Ints w, uint32_t signs) {
+    const Ints bit_of_column = _mm256_set1_epi64x(int64_t(0x8040201008040201));
+    const Ints minus = _mm256_cmpeq_epi8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
+    return [=](Ints q) { return _mm256_maddubs_epi16(w, _mm256_sub_epi8(_mm256_xor_si256(q, minus), minus)); };
   }
 };
 
-struct UnpackIQ3_XXS {
-  static constexpr TileKind kKind{32, false, 62, 124};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ3_XXS);
+struct IQ2_XXS {
+  using Block = BlockIQ2_XXS;
+  using Points = PointsOfIQ2_XXS;
+  using Numbers = NumbersInPlace<Points>;
+  using Change = Signs<43>;
+  static constexpr int kGroupColumns = 32;
+  Rows rest;
+  Floats d;
+  explicit IQ2_XXS(Rows blocks) : rest(blocks + (offsetof(Block, qs) + 4)), d(gather_halves(blocks)) {}
 
   template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ3_XXS> points(blocks);
-    const Floats d = gather_halves(blocks);
-    for (int g = 0; g < 8; g++) {
-      const Ints rest = gather4(blocks + (offsetof(BlockIQ3_XXS, qs) + 64 + 4 * g));
-      out.scale(g, with_half(d, _mm256_srli_epi32(rest, 28), 0.5f));
-      put_signed<kKind.bias>(points, g, even_signs_of_28(rest), out);
-    }
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    const Ints own = gather4(rest + 8 * part);
+    out.scale(part, with_half(d, _mm256_srli_epi32(own, 28), 0.25f));
+    return even_signs_of_28(own);
   }
 };
 
-// 16 nibbles at `offset`
-template <class Out>
-[[gnu::always_inline]] inline void unpack_nibble_scales(Rows blocks, size_t offset, Out& out) {
-  const Floats d = gather_halves(blocks);
-  for (int half = 0; half < 2; half++) {
-    const Ints scales = gather4(blocks + (offset + 4 * half));
-    for (int i = 0; i < 8; i++) out.scale(8 * half + i, with_half(d, nibble_of(scales, i), 0.25f));
-  }
-}
-
-struct UnpackIQ2_XS {
-  static constexpr TileKind kKind{16, false, 43, 86};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS);
+struct IQ3_XXS {
+  using Block = BlockIQ3_XXS;
+  using Points = PointsOfIQ3_XXS;
+  using Numbers = NumbersInPlace<Points>;
+  using Change = Signs<62>;
+  static constexpr int kGroupColumns = 32;
+  Rows rest;
+  Floats d;
+  explicit IQ3_XXS(Rows blocks) : rest(blocks + (offsetof(Block, qs) + 64)), d(gather_halves(blocks)) {}
 
   template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ2_XS> points(blocks);
-    unpack_nibble_scales(blocks, offsetof(BlockIQ2_XS, scales), out);
-    for (int i = 0; i < 8; i++) {
-      const Rows qs = blocks + (offsetof(BlockIQ2_XS, qs) + 8 * i);
-      put_signed<kKind.bias>(points, i, signs(gather4(qs), gather4(qs + 4)), out);
-    }
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    const Ints own = gather4(rest + 4 * part);
+    out.scale(part, with_half(d, _mm256_srli_epi32(own, 28), 0.5f));
+    return even_signs_of_28(own);
+  }
+};
+
+// 16 nibbles at `offset`, of 16 columns each.
+struct NibbleScales {
+  Floats d;
+  Ints nibbles[2];
+  NibbleScales(Rows blocks, size_t offset)
+      : d(gather_halves(blocks)), nibbles{gather4(blocks + offset), gather4(blocks + (offset + 4))} {}
+
+  template <class Out>
+  [[gnu::always_inline]] void put(int part, Out& out) const {
+    for (int g = 2 * part; g < 2 * part + 2; g++) out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8), 0.25f));
+  }
+};
+
+struct IQ2_XS {
+  using Block = BlockIQ2_XS;
+  using Points = PointsOfIQ2_XS;
+  using Numbers = NumbersInPlace<Points>;
+  using Change = Signs<43>;
+  static constexpr int kGroupColumns = 16;
+  Rows qs;
+  NibbleScales scales;
+  explicit IQ2_XS(Rows blocks) : qs(blocks + offsetof(Block, qs)), scales(blocks, offsetof(Block, scales)) {}
+
+  template <class Out>
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    scales.put(part, out);
+    return signs(gather4(qs + 8 * part), gather4(qs + (8 * part + 4)));
   }
 
  private:
@@ -140,36 +122,60 @@ struct UnpackIQ2_XS {
   }
 };
 
-struct UnpackIQ2_S {
-  static constexpr TileKind kKind{16, false, 43, 86};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_S);
+struct IQ2_S {
+  using Block = BlockIQ2_S;
+  using Points = PointsOfIQ2_S;
+  using Numbers = NumbersMade<Points>;
+  using Change = Signs<43>;
+  static constexpr int kGroupColumns = 16;
+  Rows qs;
+  NibbleScales scales;
+  Ints qh[2];  // a byte of each part
+  explicit IQ2_S(Rows blocks)
+      : qs(blocks + offsetof(Block, qs)),
+        scales(blocks, offsetof(Block, scales)),
+        qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {}
 
   template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ2_S> points(blocks);
-    unpack_nibble_scales(blocks, offsetof(BlockIQ2_S, scales), out);
-    for (int i = 0; i < 8; i++) {
-      const Ints signs = gather4(blocks + (offsetof(BlockIQ2_S, qs) + 32 + 4 * i));
-      put_signed<kKind.bias>(points, i, signs, out);
-    }
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    scales.put(part, out);
+    return gather4(qs + (32 + 4 * part));
+  }
+  Ints low(int part, int) const { return gather4(qs + 4 * part); }
+  Ints high(int part, int) const { return fields_as_bytes<2, 2>(_mm256_srlv_epi32(qh[part / 4], dwords(part % 4 * 8))); }
+};
+
+struct IQ3_S {
+  using Block = BlockIQ3_S;
+  using Points = PointsOfIQ3_S;
+  using Numbers = NumbersMade<Points>;
+  using Change = Signs<15>;
+  static constexpr int kGroupColumns = 32;
+  Rows qs, signs;
+  Floats d;
+  Ints scales, qh[2];  // a byte of each part
+  explicit IQ3_S(Rows blocks)
+      : qs(blocks + offsetof(Block, qs)),
+        signs(blocks + offsetof(Block, signs)),
+        d(gather_halves(blocks)),
+        scales(gather4(blocks + offsetof(Block, scales))),
+        qh{gather4(blocks + offsetof(Block, qh)), gather4(blocks + (offsetof(Block, qh) + 4))} {}
+
+  template <class Out>
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    out.scale(part, with_half(d, nibble_of(scales, part), 2));
+    return gather4(signs + 4 * part);
+  }
+  Ints low(int part, int i) const { return gather4(qs + (8 * part + 4 * i)); }
+  Ints high(int part, int i) const {
+    return fields_as_bytes<1, 1>(_mm256_srlv_epi32(qh[part / 4], dwords(part % 4 * 8 + 4 * i)));
   }
 };
 
-struct UnpackIQ3_S {
-  static constexpr TileKind kKind{32, false, 15, 30};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ3_S);
-
-  template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ3_S> points(blocks);
-    const Floats d = gather_halves(blocks);
-    const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
-    for (int g = 0; g < 8; g++) {
-      out.scale(g, with_half(d, nibble_of(scales, g), 2));
-      const Ints signs = gather4(blocks + (offsetof(BlockIQ3_S, signs) + 4 * g));
-      put_signed<kKind.bias>(points, g, signs, out);
-    }
-  }
-};
+using UnpackIQ2_XXS = UnpackPoints<IQ2_XXS>;
+using UnpackIQ2_XS = UnpackPoints<IQ2_XS>;
+using UnpackIQ2_S = UnpackPoints<IQ2_S>;
+using UnpackIQ3_XXS = UnpackPoints<IQ3_XXS>;
+using UnpackIQ3_S = UnpackPoints<IQ3_S>;
 
 }  // namespace sharpi::avx2

@@ -4,75 +4,92 @@
 
 namespace sharpi::avx2 {
 
-// w - 9 is 8 * point - 1, or + 1 where `plus` is 2: eight times the value.
-constexpr int kIq1Bias = 9, kIq1Most = 18;
+// What changes a point, eight times its value and 8: byte i of a row's dword is added to columns 8i..8i+7, 0 or 2, so that
+// the value is moved down or up by one.
+struct Moves {
+  static constexpr int kBias = 9, kBiasOfRow = 9;
+
+  [[gnu::always_inline]] static void apply(Ints moves, Ints w[8]) {
+    for (int k = 0; k < 8; k++) w[k] = _mm256_add_epi8(w[k], _mm256_shuffle_epi8(moves, repeat_byte(k / 2)));
+  }
+  [[gnu::always_inline]] static auto of_row(Ints w, uint32_t moves) {
+    const Ints moved = _mm256_add_epi8(w, spread_bytes(moves));
+    return [=](Ints q) { return _mm256_maddubs_epi16(moved, q); };
+  }
+};
 
 // d * (2 * scale + 1) / 8; the scale's three bits are the lowest
 inline Floats eighth_scale(Floats d, Ints scale) {
   return with_half(d, bit_and(scale, dwords(7)), 0.25f);
 }
 
-struct UnpackIQ1_S {
-  static constexpr TileKind kKind{32, false, kIq1Bias, kIq1Most};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_S);
+struct IQ1_S {
+  using Block = BlockIQ1_S;
+  using Points = PointsOfIQ1_S;
+  using Numbers = NumbersMade<Points>;
+  using Change = Moves;
+  static constexpr int kGroupColumns = 32;
+  Rows qs;
+  Floats d;
+  Ints qh[4];  // of two parts each
+  explicit IQ1_S(Rows blocks) : qs(blocks + offsetof(Block, qs)), d(gather_halves(blocks)) {
+    transpose16(blocks + offsetof(Block, qh), qh);
+  }
 
   template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ1_S> points(blocks);
-    const Floats d = gather_halves(blocks);
-    Ints qh[4];  // of two groups each
-    transpose16(blocks + offsetof(BlockIQ1_S, qh), qh);
-    for (int g = 0; g < 8; g++) {
-      const Ints own = g % 2 ? qh[g / 2] : _mm256_slli_epi32(qh[g / 2], 16);
-      out.scale(g, eighth_scale(d, _mm256_srli_epi32(own, 28)));
-      const Ints plus = _mm256_andnot_si256(_mm256_srai_epi32(own, 31), bytes(2));
-      Ints w[8];
-      points.load(g, w);
-      for (int k = 0; k < 8; k++) w[k] = _mm256_add_epi8(w[k], plus);
-      put_part(g, w, out);
-    }
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    const Ints own = part % 2 ? qh[part / 2] : _mm256_slli_epi32(qh[part / 2], 16);
+    out.scale(part, eighth_scale(d, _mm256_srli_epi32(own, 28)));
+    return _mm256_andnot_si256(_mm256_srai_epi32(own, 31), bytes(2));
   }
+  Ints low(int part, int) const { return gather4(qs + 4 * part); }
+  Ints high(int part, int) const { return fields_as_bytes<3, 3>(_mm256_srlv_epi32(qh[part / 2], dwords(part % 2 * 16))); }
 };
 
-struct UnpackIQ1_M {
-  static constexpr TileKind kKind{16, false, kIq1Bias, kIq1Most};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_M);
+struct IQ1_M {
+  using Block = BlockIQ1_M;
+  using Points = PointsOfIQ1_M;
+  using Numbers = NumbersMade<Points>;
+  using Change = Moves;
+  static constexpr int kGroupColumns = 16;
+  Rows qs;
+  Ints qh[4], scales[2];  // two bytes of a part; four times 16 bits, four scales of three bits and four bits of d
+  Floats d;
+  explicit IQ1_M(Rows blocks) : qs(blocks + offsetof(Block, qs)) {
+    transpose16(blocks + offsetof(Block, qh), qh);
+    const Rows at = blocks + offsetof(Block, scales);
+    scales[0] = gather4(at), scales[1] = gather4(at + 4);
+    const Ints low = bit_or(bit_and(_mm256_srli_epi32(scales[0], 12), dwords(0xf)),
+                            bit_and(_mm256_srli_epi32(scales[0], 24), dwords(0xf0)));
+    const Ints high = bit_or(bit_and(_mm256_srli_epi32(scales[1], 4), dwords(0xf00)),
+                             bit_and(_mm256_srli_epi32(scales[1], 16), dwords(0xf000)));
+    d = low_half(bit_or(low, high));
+  }
 
   template <class Out>
-  [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Turned<PointsOfIQ1_M> points(blocks);
-    unpack_scales(blocks, out);
-    Ints qh[4];
-    transpose16(blocks + offsetof(BlockIQ1_M, qh), qh);
-    for (int i = 0; i < 8; i++) {
-      Ints w[8];
-      points.load(i, w);
-      for (int k = 0; k < 8; k++) {  // bit 3 of each nibble says minus, for 8 columns
-        const Ints minus = _mm256_srli_epi32(qh[i / 2], i % 2 * 16 + k / 2 * 4 + 2);
-        const Ints plus =
-            _mm256_shuffle_epi8(_mm256_andnot_si256(minus, dwords(2)), repeat_byte(0));
-        w[k] = _mm256_add_epi8(w[k], plus);
-      }
-      put_part(i, w, out);
+  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
+    for (int g = 2 * part; g < 2 * part + 2; g++) {
+      const Ints from = dwords(g / 4 % 2 * 16 + g % 4 * 3);
+      out.scale(g, eighth_scale(d, _mm256_srlv_epi32(scales[part / 4], from)));
     }
+    return moves(own(part));
   }
+  Ints low(int part, int) const { return gather4(qs + 4 * part); }
+  Ints high(int part, int) const { return fields_as_bytes<3, 4>(own(part)); }
 
  private:
-  // Four times 16 bits: four scales of three bits, and four bits of d.
-  template <class Out>
-  [[gnu::always_inline]] static void unpack_scales(Rows blocks, Out& out) {
-    const Rows scales = blocks + offsetof(BlockIQ1_M, scales);
-    const Ints x[2] = {gather4(scales), gather4(scales + 4)};
-    const Ints low = bit_or(bit_and(_mm256_srli_epi32(x[0], 12), dwords(0xf)),
-                            bit_and(_mm256_srli_epi32(x[0], 24), dwords(0xf0)));
-    const Ints high = bit_or(bit_and(_mm256_srli_epi32(x[1], 4), dwords(0xf00)),
-                             bit_and(_mm256_srli_epi32(x[1], 16), dwords(0xf000)));
-    const Floats d = low_half(bit_or(low, high));
-    for (int g = 0; g < 16; g++) {
-      const Ints scale = _mm256_srli_epi32(x[g / 8], g / 4 % 2 * 16 + g % 4 * 3);
-      out.scale(g, eighth_scale(d, scale));
-    }
+  Ints own(int part) const { return _mm256_srlv_epi32(qh[part / 2], dwords(part % 2 * 16)); }
+  // Bit 3 of each of four nibbles says down, for 8 columns.
+  static Ints moves(Ints nibbles) {
+    const Ints low = bit_or(bit_and(_mm256_srli_epi32(nibbles, 2), dwords(0x2)),
+                            bit_and(_mm256_slli_epi32(nibbles, 2), dwords(0x200)));
+    const Ints high = bit_or(bit_and(_mm256_slli_epi32(nibbles, 6), dwords(0x20000)),
+                             bit_and(_mm256_slli_epi32(nibbles, 10), dwords(0x2000000)));
+    return _mm256_xor_si256(bit_or(low, high), bytes(2));
   }
 };
+
+using UnpackIQ1_S = UnpackPoints<IQ1_S>;
+using UnpackIQ1_M = UnpackPoints<IQ1_M>;
 
 }  // namespace sharpi::avx2

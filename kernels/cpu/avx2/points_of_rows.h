@@ -1,0 +1,75 @@
+// Points of the IQ types' grids, looked up row by row.
+#pragma once
+#include "../iq_points.h"
+#include "token_block.h"
+#include "transpose.h"
+
+namespace sharpi::avx2 {
+
+// All of a block, written turned (iq_points.h).
+template <class Points>
+struct Turned : TurnedPoints<Points, kLanes> {
+  [[gnu::noinline]] explicit Turned(Rows blocks) {
+    for (int r = 0; r < kLanes; r++) this->set_row(r, blocks.at(r));
+  }
+  // 32 columns from 32 * part
+  void load(int part, Ints w[8]) const {
+    for (int k = 0; k < 8; k++) {
+      if constexpr (sizeof(typename Points::Point) == 4) {
+        w[k] = avx2::load(this->points[8 * part + k]);
+      } else {
+        const auto* both = reinterpret_cast<const float*>(this->points[4 * part + k / 2]);
+        const Floats a = _mm256_load_ps(both), b = _mm256_load_ps(both + 8);
+        const Floats four = k % 2 ? _mm256_shuffle_ps(a, b, 0xdd) : _mm256_shuffle_ps(a, b, 0x88);
+        w[k] = _mm256_castps_si256(four);
+      }
+    }
+  }
+};
+
+// 32 columns' points of one row from their numbers: number(i).
+template <class Points, class Number>
+[[gnu::always_inline]] inline Ints points_of_row(Number number) {
+  const auto at = [&](int i) __attribute__((always_inline)) { return Points::of(number(i)); };
+  if constexpr (sizeof(typename Points::Point) == 8) return _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
+  else return _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+}
+
+// Numbers that are taken from the blocks one by one.
+template <class Points>
+struct NumbersInPlace {
+  static constexpr unsigned kCount = 32 / sizeof(typename Points::Point);  // of a part
+  const Rows blocks;
+  const unsigned part;
+
+  template <class Type>
+  NumbersInPlace(const Type&, Rows blocks, int part) : blocks(blocks), part(unsigned(part)) {}
+  [[gnu::always_inline]] Ints row(int r) const {
+    const uint8_t* block = blocks.at(r);
+    asm("" : "+r"(block));  // else each of its bytes has an address of its own, most of them in memory
+    return points_of_row<Points>([&](int i) { return Points::number(block, kCount * part + unsigned(i)); });
+  }
+};
+
+// Numbers with bits elsewhere, made for all rows first: low(part, i) and high(part, i) of the type have one byte each for
+// points 4i..4i+3 in a row's dword.
+template <class Points>
+struct NumbersMade {
+  static constexpr int kFours = 8 / sizeof(typename Points::Point);
+  alignas(32) uint16_t numbers[kFours][2 * kLanes * 2];
+
+  template <class Type>
+  [[gnu::always_inline]] NumbersMade(const Type& type, Rows, int part) {
+    for (int i = 0; i < kFours; i++) {
+      const Ints low = type.low(part, i), high = type.high(part, i);
+      store(numbers[i], _mm256_unpacklo_epi8(low, high));
+      store(numbers[i] + 16, _mm256_unpackhi_epi8(low, high));
+    }
+  }
+  [[gnu::always_inline]] Ints row(int r) const {
+    const int at = r / 2 % 2 * 16 + r / 4 * 8 + r % 2 * 4;
+    return points_of_row<Points>([&](int i) { return numbers[i / 4][at + i % 4]; });
+  }
+};
+
+}  // namespace sharpi::avx2
