@@ -3,20 +3,30 @@
 #include <cstddef>
 
 #include "../avx512/iq_scales.h"
-#include "signed_values.h"
+#include "grid_lookup.h"
 
 namespace sharpi::avx512_vbmi {
 namespace {
 
+// bias + or - a magnitude by its three bits and, above them, the sign; other bits do not matter.
+struct alignas(64) SignedValues {
+  uint8_t values[64];
+
+  constexpr SignedValues(const uint8_t (&magnitudes)[8], int bias) : values() {
+    for (int i = 0; i < 64; i++) values[i] = uint8_t(i & 8 ? bias - magnitudes[i % 8] : bias + magnitudes[i % 8]);
+  }
+};
+
 // Weights of 32 columns from codes of eight points, four bits a column; bit c of every dword of signs is column c's.
 template <class Out>
-[[gnu::always_inline]] inline void put_points(const Codes<2>& codes, const SignedValues<8>& values, Ints signs, int part,
+[[gnu::always_inline]] inline void put_points(const Codes<2>& codes, const SignedValues& values, Ints signs, int part,
                                               Out& out) {
   Ints w[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
     const Ints first = bits_from(codes.first[k / 4], k % 4 * 8, 4), last = bits_from(codes.last[k / 4], k % 4 * 8 - 8, 4);
-    w[k] = values.of(_mm512_mask_mov_epi8(first, 0xcccccccccccccccc, last), signs, 4 * k);
+    const Ints codes_of_row = _mm512_mask_mov_epi8(first, 0xcccccccccccccccc, last);
+    w[k] = look_up(load(values.values), choose_bits(bytes(7), codes_of_row, bits_from(signs, 4 * k - 3, 1)));
   }
   out.weights(part, w);
 }
