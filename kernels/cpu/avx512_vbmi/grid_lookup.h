@@ -6,27 +6,18 @@
 namespace sharpi::avx512_vbmi {
 namespace {
 
-// A grid's codes (iq_grids.h), taken apart: first and last columns.
-template <int kPoints>
-struct alignas(64) ByteGrid {
-  uint8_t first[kPoints], last[kPoints];
-
-  constexpr explicit ByteGrid(const uint16_t (&codes)[kPoints]) : first(), last() {
-    for (int i = 0; i < kPoints; i++) first[i] = uint8_t(codes[i]), last[i] = uint8_t(codes[i] >> 8);
-  }
-};
-
 // Whether bit i of every byte is set.
 inline __mmask64 has_bit(Ints x, int i) { return _mm512_test_epi8_mask(x, bytes(1 << i)); }
 
-// Numbers of 64 points: their low bytes, and which of them have the bits from the eighth on.
+// Numbers of 64 points: their low bytes, and which of them have the bits from the eighth on; high bytes where they are
+// needed, whose bits above do not matter.
 struct Numbers {
-  Ints low;
+  Ints low, high;
   __mmask64 bits[4];
 
   Numbers() = default;
   explicit Numbers(Ints low, __mmask64 ninth = 0, __mmask64 tenth = 0, __mmask64 eleventh = 0)
-      : low(low), bits{_mm512_movepi8_mask(low), ninth, tenth, eleventh} {}
+      : low(low), high(zero()), bits{_mm512_movepi8_mask(low), ninth, tenth, eleventh} {}
 };
 
 // table[numbers] for some registers at once, as loading a table takes as long as looking up in it; one half of the table
@@ -47,6 +38,59 @@ template <int kPoints, int kCount>
   }
 }
 
+// A grid's codes (iq_grids.h), taken apart: first and last columns.
+template <int kPoints>
+struct alignas(64) ByteGrid {
+  uint8_t first[kPoints], last[kPoints];
+
+  constexpr explicit ByteGrid(const uint16_t (&codes)[kPoints]) : first(), last() {
+    for (int i = 0; i < kPoints; i++) first[i] = uint8_t(codes[i]), last[i] = uint8_t(codes[i] >> 8);
+  }
+  template <int kCount>
+  [[gnu::always_inline]] void find_first(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+    find<kPoints>(first, numbers, found);
+  }
+  template <int kCount>
+  [[gnu::always_inline]] void find_last(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+    find<kPoints>(last, numbers, found);
+  }
+};
+
+// A grid of 2048 codes in order, of which 16 that follow each other have two last columns at most: those before a change
+// and those behind it.
+struct alignas(64) GridInRuns {
+  uint8_t first[2048], before[128], behind[128], change[128];
+
+  constexpr explicit GridInRuns(const uint16_t (&codes)[2048]) : first(), before(), behind(), change() {
+    for (int i = 0; i < 2048; i++) first[i] = uint8_t(codes[i]);
+    for (int run = 0; run < 128; run++) set_run(run, codes + 16 * run);
+  }
+  template <int kCount>
+  [[gnu::always_inline]] void find_first(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+    find<2048>(first, numbers, found);
+  }
+  template <int kCount>
+  [[gnu::always_inline]] void find_last(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+    for (int i = 0; i < kCount; i++) {
+      const Ints low = numbers[i].low, high = _mm512_slli_epi16(numbers[i].high, 4);
+      const Ints run = choose_bits(bytes(15), _mm512_srli_epi16(low, 4), high);
+      const auto of_run = [&](const uint8_t* table) {
+        return _mm512_permutex2var_epi8(load(table), run, load(table + 64));
+      };
+      const __mmask64 changed = _mm512_cmpge_epu8_mask(low_nibbles(low), of_run(change));
+      found[i] = _mm512_mask_mov_epi8(of_run(before), changed, of_run(behind));
+    }
+  }
+
+ private:
+  constexpr void set_run(int run, const uint16_t* codes) {
+    before[run] = uint8_t(codes[0] >> 8), behind[run] = uint8_t(codes[15] >> 8);
+    while (change[run] < 16 && codes[change[run]] >> 8 == before[run]) change[run]++;
+    for (int i = change[run]; i < 16; i++)
+      if (codes[i] >> 8 != behind[run]) throw "this grid has shorter runs";  // no constant then: it does not compile
+  }
+};
+
 // Codes of 64 points in each register.
 template <int kCount>
 struct Codes {
@@ -54,15 +98,15 @@ struct Codes {
 };
 
 // Calls put(step, codes) for all numbers_of(i), 0 <= i < count, kAtOnce in a step.
-template <int kAtOnce, int kPoints, class NumbersOf, class Put>
-[[gnu::always_inline]] inline void look_up_all(const ByteGrid<kPoints>& grid, int count, NumbersOf numbers_of, Put put) {
+template <int kAtOnce, class Grid, class NumbersOf, class Put>
+[[gnu::always_inline]] inline void look_up_all(const Grid& grid, int count, NumbersOf numbers_of, Put put) {
 #pragma GCC unroll 1
   for (int step = 0; step < count / kAtOnce; step++) {
     Numbers numbers[kAtOnce];
     for (int i = 0; i < kAtOnce; i++) numbers[i] = numbers_of(step * kAtOnce + i);
     Codes<kAtOnce> codes;
-    find<kPoints>(grid.first, numbers, codes.first);
-    find<kPoints>(grid.last, numbers, codes.last);
+    grid.find_first(numbers, codes.first);
+    grid.find_last(numbers, codes.last);
     put(step, codes);
   }
 }
@@ -70,7 +114,7 @@ template <int kAtOnce, int kPoints, class NumbersOf, class Put>
 constexpr ByteGrid<256> kIQ2XXSBytes(kIQ2XXSGrid), kIQ3XXSBytes(kIQ3XXSGrid);
 constexpr ByteGrid<512> kIQ2XSBytes(kIQ2XSGrid), kIQ3SBytes(kIQ3SGrid);
 constexpr ByteGrid<1024> kIQ2SBytes(kIQ2SGrid);
-constexpr ByteGrid<2048> kIQ1Bytes(kIQ1SGrid);
+constexpr GridInRuns kIQ1Bytes(kIQ1SGrid);
 
 }  // namespace
 }  // namespace sharpi::avx512_vbmi

@@ -25,7 +25,9 @@ constexpr MovedValues kMovedValues;
 
 // The number of four points, whose three high bits are the lowest of every byte of `high`.
 [[gnu::always_inline]] inline Numbers numbers_of_iq1(Ints low, Ints high) {
-  return Numbers(low, has_bit(high, 0), has_bit(high, 1), has_bit(high, 2));
+  Numbers numbers(low, has_bit(high, 0), has_bit(high, 1), has_bit(high, 2));
+  numbers.high = high;
+  return numbers;
 }
 
 // Weights of 32 columns from codes of four points, two bits a column. minus(k): where its bit 2 of a byte is set, columns
