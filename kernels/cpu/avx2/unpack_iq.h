@@ -46,41 +46,28 @@ struct Signs {
   }
 };
 
-struct IQ2_XXS {
-  using Block = BlockIQ2_XXS;
-  using Points = PointsOfIQ2_XXS;
+// A part's signs, four times seven, and its scale of four bits are one dword, the first at kFirst, the next kStep bytes on:
+// d * (scale + 1/2) / kDivisor.
+template <class Of, class PointsOf, int kMost, int kFirst, int kStep, int kDivisor>
+struct SignsAndScale {
+  using Block = Of;
+  using Points = PointsOf;
   using Numbers = NumbersInPlace<Points>;
-  using Change = Signs<43>;
+  using Change = Signs<kMost>;
   static constexpr int kGroupColumns = 32;
-  Rows rest;
+  Rows first;
   Floats d;
-  explicit IQ2_XXS(Rows blocks) : rest(blocks + (offsetof(Block, qs) + 4)), d(gather_halves(blocks)) {}
+  explicit SignsAndScale(Rows blocks) : first(blocks + kFirst), d(gather_halves(blocks)) {}
 
   template <class Out>
   [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    const Ints own = gather4(rest + 8 * part);
-    out.scale(part, with_half(d, _mm256_srli_epi32(own, 28), 0.25f));
+    const Ints own = gather4(first + kStep * part);
+    out.scale(part, with_half(d, _mm256_srli_epi32(own, 28), 1.f / kDivisor));
     return even_signs_of_28(own);
   }
 };
-
-struct IQ3_XXS {
-  using Block = BlockIQ3_XXS;
-  using Points = PointsOfIQ3_XXS;
-  using Numbers = NumbersInPlace<Points>;
-  using Change = Signs<62>;
-  static constexpr int kGroupColumns = 32;
-  Rows rest;
-  Floats d;
-  explicit IQ3_XXS(Rows blocks) : rest(blocks + (offsetof(Block, qs) + 64)), d(gather_halves(blocks)) {}
-
-  template <class Out>
-  [[gnu::always_inline]] Ints begin(int part, Out& out) const {
-    const Ints own = gather4(rest + 4 * part);
-    out.scale(part, with_half(d, _mm256_srli_epi32(own, 28), 0.5f));
-    return even_signs_of_28(own);
-  }
-};
+using IQ2_XXS = SignsAndScale<BlockIQ2_XXS, PointsOfIQ2_XXS, 43, offsetof(BlockIQ2_XXS, qs) + 4, 8, 4>;
+using IQ3_XXS = SignsAndScale<BlockIQ3_XXS, PointsOfIQ3_XXS, 62, offsetof(BlockIQ3_XXS, qs) + 64, 4, 2>;
 
 // 16 nibbles at `offset`, of 16 columns each.
 struct NibbleScales {
