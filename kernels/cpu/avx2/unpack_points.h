@@ -30,8 +30,8 @@ inline Ints spread_bytes(uint32_t x) {
   return _mm256_shuffle_epi8(dwords(int(x)), each);
 }
 
-// A type here: its Points, their Numbers and Change, and begin(), which puts the scales of a part of 32 columns and gives every row's
-// dword for Change.
+// A type here: its Points, their Numbers and Change, and begin(), which puts the scales of a part of 32 columns and gives
+// every row's dword for Change.
 template <class Type>
 struct UnpackPoints {
   using Change = typename Type::Change;
