@@ -56,7 +56,7 @@ struct NumbersInPlace {
 template <class Points>
 struct NumbersMade {
   static constexpr int kFours = 8 / sizeof(typename Points::Point);
-  alignas(32) uint16_t numbers[kFours][2 * kLanes * 2];
+  alignas(32) uint16_t numbers[kFours][4 * kLanes];
 
   template <class Type>
   [[gnu::always_inline]] NumbersMade(const Type& type, Rows, int part) {

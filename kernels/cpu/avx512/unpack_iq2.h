@@ -14,8 +14,7 @@ struct UnpackIQ2_XXS {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Grid<256> grid(kIQ2XXSGrid);
     Ints qs[16];  // of each part: four points, then signs and scale
-    for (int half = 0; half < 2; half++)
-      transpose32(blocks + (offsetof(BlockIQ2_XXS, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ2_XXS, qs), qs);
     const Floats d = first_halves(blocks);
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
@@ -43,8 +42,7 @@ struct UnpackIQ2_XS {
     transpose16(blocks + (sizeof(BlockIQ2_XS) - 16), end);
     put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints qs[16];
-    for (int half = 0; half < 2; half++)
-      transpose32(blocks + (offsetof(BlockIQ2_XS, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ2_XS, qs), qs);
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
       Ints w[8];

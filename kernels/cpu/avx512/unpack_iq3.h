@@ -15,8 +15,7 @@ struct UnpackIQ3_XXS {
     const Grid<256> grid(kIQ3XXSGrid);
     const __m128i values = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
     Ints qs[16], rest[8];
-    for (int half = 0; half < 2; half++)
-      transpose32(blocks + (offsetof(BlockIQ3_XXS, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ3_XXS, qs), qs);
     transpose32(blocks + (offsetof(BlockIQ3_XXS, qs) + 64), rest);
     const Floats d = first_halves(blocks);
 #pragma GCC unroll 1
@@ -45,7 +44,7 @@ struct UnpackIQ3_S {
     const Floats d = first_halves(blocks);
     const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
     Ints qs[16], signs[8], qh[4];  // behind the first two of qh there are signs
-    for (int half = 0; half < 2; half++) transpose32(blocks + (offsetof(BlockIQ3_S, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ3_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ3_S, qh), qh);
     transpose32(blocks + offsetof(BlockIQ3_S, signs), signs);
     for (int g = 0; g < 8; g++)

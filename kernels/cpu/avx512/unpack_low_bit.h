@@ -5,20 +5,6 @@
 namespace sharpi::avx512 {
 namespace {
 
-// Two bits, 32 columns from one byte's lowest to the next: half of a block from 32 bytes.
-template <class Out>
-[[gnu::always_inline]] inline void unpack_two_bits(Rows qs, Out& out) {
-  for (int half = 0; half < 2; half++) {
-    Ints x[8], w[8];
-    transpose32(qs + 32 * half, x);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-      for (int k = 0; k < 8; k++) w[k] = bit_and(_mm512_srli_epi16(x[k], 2 * i), bytes(3));
-      out.weights(4 * half + i, w);
-    }
-  }
-}
-
 struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
@@ -66,7 +52,15 @@ struct UnpackTQ2_0 {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Floats d = high_half(gather4(blocks + (offsetof(BlockTQ2_0, d) - 2)));
     for (int g = 0; g < 8; g++) out.scale(g, d);
-    unpack_two_bits(blocks + offsetof(BlockTQ2_0, qs), out);
+    for (int half = 0; half < 2; half++) {
+      Ints x[8], w[8];
+      transpose32(blocks + (offsetof(BlockTQ2_0, qs) + 32 * half), x);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 8; k++) w[k] = bit_and(_mm512_srli_epi16(x[k], 2 * i), bytes(3));
+        out.weights(4 * half + i, w);
+      }
+    }
   }
 };
 

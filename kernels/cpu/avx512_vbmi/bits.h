@@ -20,12 +20,6 @@ using namespace avx512;
 // table[the low six bits of every byte]
 [[gnu::always_inline]] inline Ints look_up(Ints table, Ints x) { return _mm512_permutexvar_epi8(x, table); }
 
-// Bits of `a` where the mask has ones, of `b` elsewhere. As choose_bits(), but the result takes the place of `a`, which
-// is not needed afterwards; it took that of the mask, which is.
-[[gnu::always_inline]] inline Ints take_bits(Ints a, Ints b, Ints mask) {
-  return _mm512_ternarylogic_epi32(a, b, mask, 0xe4);
-}
-
 // Seven signs of every byte, from bit kFirst on, with the eighth that makes their number even: a row of the matrix
 // makes a bit, the first the highest.
 template <int kFirst>

@@ -15,26 +15,25 @@ struct Numbers {
   Ints low, high;
   __mmask64 bits[4];
 
-  Numbers() = default;
   explicit Numbers(Ints low, __mmask64 ninth = 0, __mmask64 tenth = 0, __mmask64 eleventh = 0)
       : low(low), high(zero()), bits{_mm512_movepi8_mask(low), ninth, tenth, eleventh} {}
 };
 
-// table[numbers] for some registers at once, as loading a table takes as long as looking up in it; one half of the table
+// table[numbers] for two registers at once, as loading a table takes as long as looking up in it; one half of the table
 // after the other, so that few results wait.
-template <int kPoints, int kCount>
-[[gnu::always_inline]] inline void find(const uint8_t* table, const Numbers (&numbers)[kCount], Ints (&found)[kCount]) {
+template <int kPoints>
+[[gnu::always_inline]] inline void find(const uint8_t* table, const Numbers numbers[2], Ints found[2]) {
   constexpr int kHalf = kPoints / 2;
   if constexpr (kPoints == 128) {
     Ints a = load(table), b = load(table + kHalf);
-    if (kCount > 1) asm("" : "+v"(a), "+v"(b));  // else each look-up loads them again, and loads are the limit
-    for (int i = 0; i < kCount; i++) found[i] = _mm512_permutex2var_epi8(a, numbers[i].low, b);
+    asm("" : "+v"(a), "+v"(b));  // else each look-up loads them again, and loads are the limit
+    for (int i = 0; i < 2; i++) found[i] = _mm512_permutex2var_epi8(a, numbers[i].low, b);
   } else {
     constexpr int kBit = __builtin_ctz(kHalf) - 7;
-    Ints other[kCount];
+    Ints other[2];
     find<kHalf>(table, numbers, found);
     find<kHalf>(table + kHalf, numbers, other);
-    for (int i = 0; i < kCount; i++) found[i] = _mm512_mask_mov_epi8(found[i], numbers[i].bits[kBit], other[i]);
+    for (int i = 0; i < 2; i++) found[i] = _mm512_mask_mov_epi8(found[i], numbers[i].bits[kBit], other[i]);
   }
 }
 
@@ -46,12 +45,10 @@ struct alignas(64) ByteGrid {
   constexpr explicit ByteGrid(const uint16_t (&codes)[kPoints]) : first(), last() {
     for (int i = 0; i < kPoints; i++) first[i] = uint8_t(codes[i]), last[i] = uint8_t(codes[i] >> 8);
   }
-  template <int kCount>
-  [[gnu::always_inline]] void find_first(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+  [[gnu::always_inline]] void find_first(const Numbers numbers[2], Ints found[2]) const {
     find<kPoints>(first, numbers, found);
   }
-  template <int kCount>
-  [[gnu::always_inline]] void find_last(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+  [[gnu::always_inline]] void find_last(const Numbers numbers[2], Ints found[2]) const {
     find<kPoints>(last, numbers, found);
   }
 };
@@ -65,13 +62,11 @@ struct alignas(64) GridInRuns {
     for (int i = 0; i < 2048; i++) first[i] = uint8_t(codes[i]);
     for (int run = 0; run < 128; run++) set_run(run, codes + 16 * run);
   }
-  template <int kCount>
-  [[gnu::always_inline]] void find_first(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
+  [[gnu::always_inline]] void find_first(const Numbers numbers[2], Ints found[2]) const {
     find<2048>(first, numbers, found);
   }
-  template <int kCount>
-  [[gnu::always_inline]] void find_last(const Numbers (&numbers)[kCount], Ints (&found)[kCount]) const {
-    for (int i = 0; i < kCount; i++) {
+  [[gnu::always_inline]] void find_last(const Numbers numbers[2], Ints found[2]) const {
+    for (int i = 0; i < 2; i++) {
       const Ints low = numbers[i].low, high = _mm512_slli_epi16(numbers[i].high, 4);
       const Ints run = choose_bits(bytes(15), _mm512_srli_epi16(low, 4), high);
       const auto of_run = [&](const uint8_t* table) {
@@ -91,24 +86,29 @@ struct alignas(64) GridInRuns {
   }
 };
 
-// Codes of 64 points in each register.
-template <int kCount>
+// Codes of 64 points in each of two registers: for more, large tables' results would not stay in registers.
 struct Codes {
-  Ints first[kCount], last[kCount];
+  Ints first[2], last[2];
 };
 
-// Calls put(step, codes) for all numbers_of(i), 0 <= i < count, kAtOnce in a step.
-template <int kAtOnce, class Grid, class NumbersOf, class Put>
-[[gnu::always_inline]] inline void look_up_all(const Grid& grid, int count, NumbersOf numbers_of, Put put) {
+// Calls put(pair, codes) for numbers_of(2 * pair) and the next, of `count` in all.
+template <class Grid, class NumbersOf, class Put>
+[[gnu::always_inline]] inline void look_up_pairs(const Grid& grid, int count, NumbersOf numbers_of, Put put) {
 #pragma GCC unroll 1
-  for (int step = 0; step < count / kAtOnce; step++) {
-    Numbers numbers[kAtOnce];
-    for (int i = 0; i < kAtOnce; i++) numbers[i] = numbers_of(step * kAtOnce + i);
-    Codes<kAtOnce> codes;
+  for (int pair = 0; pair < count / 2; pair++) {
+    const Numbers numbers[2] = {numbers_of(2 * pair), numbers_of(2 * pair + 1)};
+    Codes codes;
     grid.find_first(numbers, codes.first);
     grid.find_last(numbers, codes.last);
-    put(step, codes);
+    put(pair, codes);
   }
+}
+// Points of eight columns: calls put(part, first, last) for numbers_of(part), 32 columns each.
+template <class Grid, class NumbersOf, class Put>
+[[gnu::always_inline]] inline void look_up_parts(const Grid& grid, NumbersOf numbers_of, Put put) {
+  look_up_pairs(grid, 8, numbers_of, [&](int pair, const Codes& codes) {
+    for (int i = 0; i < 2; i++) put(2 * pair + i, codes.first[i], codes.last[i]);
+  });
 }
 
 constexpr ByteGrid<256> kIQ2XXSBytes(kIQ2XXSGrid), kIQ3XXSBytes(kIQ3XXSGrid);

@@ -32,21 +32,21 @@ constexpr MovedValues kMovedValues;
 
 // Weights of 32 columns from codes of four points, two bits a column. minus(k): where its bit 2 of a byte is set, columns
 // from 4k on are moved down.
-template <int kCount, class Minus, class Out>
-[[gnu::always_inline]] inline void put_points(const Codes<kCount>& codes, int i, Minus minus, int part, Out& out) {
+template <class Minus, class Out>
+[[gnu::always_inline]] inline void put_points(Ints first, Ints last, Minus minus, int part, Out& out) {
   const Ints values = load(kMovedValues.values);
   Ints w[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
-    const Ints code = bits_from((k % 2 ? codes.last : codes.first)[i], k / 2 * 8, 2);
-    w[k] = look_up(values, take_bits(code, minus(k), bytes(3)));
+    const Ints code = bits_from(k % 2 ? last : first, k / 2 * 8, 2);
+    w[k] = look_up(values, choose_bits(bytes(3), code, minus(k)));
   }
   out.weights(part, w);
 }
 
 struct UnpackIQ1_S {
   static constexpr TileKind kKind{32, false, kIq1Bias};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_S), kAtOnce = 2;
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_S);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
@@ -55,20 +55,17 @@ struct UnpackIQ1_S {
     transpose32(blocks + offsetof(BlockIQ1_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ1_S, qh), qh);
     const auto numbers = [&](int part) { return numbers_of_iq1(qs[part], bits_from(half_of(qh, part), 0, 3)); };
-    look_up_all<kAtOnce>(kIQ1Bytes, 8, numbers, [&](int step, const auto& codes) {
-      for (int i = 0; i < kAtOnce; i++) {
-        const int part = step * kAtOnce + i;
-        const Ints own = half_of(qh, part), minus = bits_from(own, 15 - 2, 0);
-        out.scale(part, eighth_scale(d, _mm512_srli_epi32(own, 12)));
-        put_points(codes, i, [&](int) { return minus; }, part, out);
-      }
+    look_up_parts(kIQ1Bytes, numbers, [&](int part, Ints first, Ints last) {
+      const Ints own = half_of(qh, part), minus = bits_from(own, 15 - 2, 0);
+      out.scale(part, eighth_scale(d, _mm512_srli_epi32(own, 12)));
+      put_points(first, last, [&](int) { return minus; }, part, out);
     });
   }
 };
 
 struct UnpackIQ1_M {
   static constexpr TileKind kKind{16, false, kIq1Bias};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_M), kAtOnce = 2;
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ1_M);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
@@ -78,12 +75,9 @@ struct UnpackIQ1_M {
     put_scales_of_iq1_m(end + 6, out);
     const Ints* qh = end + 2;
     const auto numbers = [&](int part) { return numbers_of_iq1(qs[part], bits_from(half_of(qh, part), 0, 4)); };
-    look_up_all<kAtOnce>(kIQ1Bytes, 8, numbers, [&](int step, const auto& codes) {
-      for (int i = 0; i < kAtOnce; i++) {
-        const int part = step * kAtOnce + i;
-        const Ints own = half_of(qh, part);
-        put_points(codes, i, [&](int k) { return bits_from(own, k / 2 * 4 + 3 - 2, 0); }, part, out);
-      }
+    look_up_parts(kIQ1Bytes, numbers, [&](int part, Ints first, Ints last) {
+      const Ints own = half_of(qh, part);
+      put_points(first, last, [&](int k) { return bits_from(own, k / 2 * 4 + 3 - 2, 0); }, part, out);
     });
   }
 };

@@ -32,14 +32,14 @@ constexpr ValuesOfIQ2 kIQ2Values;
 
 // Weights of 32 columns from codes of four points, two bits a column. Byte place[p] of every dword is point p's, of its
 // signs too.
-template <int kCount, class Out>
-[[gnu::always_inline]] inline void put_points(const Codes<kCount>& codes, int i, Ints signs, const int (&place)[4],
-                                              int part, Out& out) {
+template <class Out>
+[[gnu::always_inline]] inline void put_points(Ints first, Ints last, Ints signs, const int (&place)[4], int part,
+                                              Out& out) {
   const Ints minus[2] = {signs_by_column(signs, 0), signs_by_column(signs, 4)};
   Ints w[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
-    const Ints code = bits_from((k % 2 ? codes.last : codes.first)[i], 8 * place[k / 2], 2);
+    const Ints code = bits_from(k % 2 ? last : first, 8 * place[k / 2], 2);
     w[k] = look_up(load(kIQ2Values.values[place[k / 2]]), choose_bits(bytes(3), code, minus[k % 2]));
   }
   out.weights(part, w);
@@ -47,29 +47,25 @@ template <int kCount, class Out>
 
 struct UnpackIQ2_XXS {
   static constexpr TileKind kKind{32, false, kIQ2Bias};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XXS), kAtOnce = 2;
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XXS);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints qs[16];  // of each part: four points, then signs and scale
-    for (int half = 0; half < 2; half++)
-      transpose32(blocks + (offsetof(BlockIQ2_XXS, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ2_XXS, qs), qs);
     const Floats d = first_halves(blocks);
     const auto numbers = [&](int part) { return Numbers(qs[2 * part]); };
-    look_up_all<kAtOnce>(kIQ2XXSBytes, 8, numbers, [&](int step, const auto& codes) {
-      for (int i = 0; i < kAtOnce; i++) {
-        const int part = step * kAtOnce + i;
-        const Ints rest = qs[2 * part + 1];
-        out.scale(part, with_half<4>(d, _mm512_srli_epi32(rest, 28), 0.25f));
-        put_points(codes, i, even_signs<0>(bits_from(rest, 0, 7)), {0, 1, 2, 3}, part, out);
-      }
+    look_up_parts(kIQ2XXSBytes, numbers, [&](int part, Ints first, Ints last) {
+      const Ints rest = qs[2 * part + 1];
+      out.scale(part, with_half<4>(d, _mm512_srli_epi32(rest, 28), 0.25f));
+      put_points(first, last, even_signs<0>(bits_from(rest, 0, 7)), {0, 1, 2, 3}, part, out);
     });
   }
 };
 
 struct UnpackIQ2_XS {
   static constexpr TileKind kKind{16, false, kIQ2Bias};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS), kAtOnce = 2;
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_XS);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
@@ -77,25 +73,21 @@ struct UnpackIQ2_XS {
     transpose16(blocks + (sizeof(BlockIQ2_XS) - 16), end);
     put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints qs[16];
-    for (int half = 0; half < 2; half++)
-      transpose32(blocks + (offsetof(BlockIQ2_XS, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ2_XS, qs), qs);
     // Bytes of a part: points 0, 2, 1, 3; low ones, and high ones with the signs.
     const Ints even = dwords(0x00ff00ff);
     const auto low = [&](int part) { return choose_bits(even, qs[2 * part], _mm512_slli_epi32(qs[2 * part + 1], 8)); };
     const auto high = [&](int part) { return choose_bits(even, _mm512_srli_epi32(qs[2 * part], 8), qs[2 * part + 1]); };
     const auto numbers = [&](int part) { return Numbers(low(part), has_bit(high(part), 0)); };
-    look_up_all<kAtOnce>(kIQ2XSBytes, 8, numbers, [&](int step, const auto& codes) {
-      for (int i = 0; i < kAtOnce; i++) {
-        const int part = step * kAtOnce + i;
-        put_points(codes, i, even_signs<1>(high(part)), {0, 2, 1, 3}, part, out);
-      }
+    look_up_parts(kIQ2XSBytes, numbers, [&](int part, Ints first, Ints last) {
+      put_points(first, last, even_signs<1>(high(part)), {0, 2, 1, 3}, part, out);
     });
   }
 };
 
 struct UnpackIQ2_S {
   static constexpr TileKind kKind{16, false, kIQ2Bias};
-  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_S), kAtOnce = 2;
+  static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ2_S);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
@@ -109,11 +101,8 @@ struct UnpackIQ2_S {
       const Ints two = bits_from(_mm512_srlv_epi32(qh[part / 4], dwords(part % 4 * 8)), 0, 2);
       return Numbers(qs[part], has_bit(two, 0), has_bit(two, 1));
     };
-    look_up_all<kAtOnce>(kIQ2SBytes, 8, numbers, [&](int step, const auto& codes) {
-      for (int i = 0; i < kAtOnce; i++) {
-        const int part = step * kAtOnce + i;
-        put_points(codes, i, signs[part], {0, 1, 2, 3}, part, out);
-      }
+    look_up_parts(kIQ2SBytes, numbers, [&](int part, Ints first, Ints last) {
+      put_points(first, last, signs[part], {0, 1, 2, 3}, part, out);
     });
   }
 };

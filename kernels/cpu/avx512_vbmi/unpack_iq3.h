@@ -19,7 +19,7 @@ struct alignas(64) SignedValues {
 
 // Weights of 32 columns from codes of eight points, four bits a column; bit c of every dword of signs is column c's.
 template <class Out>
-[[gnu::always_inline]] inline void put_points(const Codes<2>& codes, const SignedValues& values, Ints signs, int part,
+[[gnu::always_inline]] inline void put_points(const Codes& codes, const SignedValues& values, Ints signs, int part,
                                               Out& out) {
   Ints w[8];
 #pragma GCC unroll 8
@@ -40,12 +40,11 @@ struct UnpackIQ3_XXS {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints qs[16], rest[8];
-    for (int half = 0; half < 2; half++)
-      transpose32(blocks + (offsetof(BlockIQ3_XXS, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ3_XXS, qs), qs);
     transpose32(blocks + (offsetof(BlockIQ3_XXS, qs) + 64), rest);
     const Floats d = first_halves(blocks);
     const auto numbers = [&](int half) { return Numbers(qs[half]); };
-    look_up_all<2>(kIQ3XXSBytes, 16, numbers, [&](int part, const auto& codes) {
+    look_up_pairs(kIQ3XXSBytes, 16, numbers, [&](int part, const Codes& codes) {
       out.scale(part, with_half<4>(d, _mm512_srli_epi32(rest[part], 28), 0.5f));
       put_points(codes, kValues, even_signs<0>(bits_from(rest[part], 0, 7)), part, out);
     });
@@ -63,7 +62,7 @@ struct UnpackIQ3_S {
     const Floats d = first_halves(blocks);
     const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
     Ints qs[16], signs[8], qh[4];  // behind the first two of qh there are signs
-    for (int half = 0; half < 2; half++) transpose32(blocks + (offsetof(BlockIQ3_S, qs) + 32 * half), qs + 8 * half);
+    transpose64(blocks + offsetof(BlockIQ3_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ3_S, qh), qh);
     transpose32(blocks + offsetof(BlockIQ3_S, signs), signs);
     for (int g = 0; g < 8; g++) out.scale(g, with_half<4>(d, _mm512_srli_epi32(scales, 4 * g), 2));
@@ -71,8 +70,8 @@ struct UnpackIQ3_S {
       const Ints ninth = bits_from(_mm512_srlv_epi32(qh[half / 8], dwords(half % 8 * 4)), 0, 1);
       return Numbers(qs[half], has_bit(ninth, 0));
     };
-    look_up_all<2>(kIQ3SBytes, 16, numbers,
-                   [&](int part, const auto& codes) { put_points(codes, kValues, signs[part], part, out); });
+    look_up_pairs(kIQ3SBytes, 16, numbers,
+                  [&](int part, const Codes& codes) { put_points(codes, kValues, signs[part], part, out); });
   }
 };
 
