@@ -82,7 +82,7 @@ class RunConfig:
     the physical cores; `num_batch_threads` None follows `num_threads`. `instruction_set` None takes
     the best the machine has. `precision` is that of activations: "auto" takes "int16" for small
     models, which rounding hurts most, and "int8" for the others. `kv_type` is that of keys and
-    values in the cache; the CPU's are f16 in any case.
+    values in the cache.
 
     `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
     file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free.

@@ -1,5 +1,6 @@
 // Up to eight queries against one page of keys and values: scores, softmax, sums. Compiled with different target flags.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -9,20 +10,26 @@
 namespace {
 using namespace sharpi;
 
-// The positions of a page that any of its queries sees. Nothing else is touched: an old value there may be infinite.
+// The positions of a page that a query sees.
 struct Visible {
   int begin, end;
 };
+inline Visible visible(const PageAttention& a, int query) {
+  return {std::max(a.first[query], 0), std::min(a.last[query] + 1, kPage)};
+}
+// Those that any of its queries sees. Nothing else is touched: an old value there may be infinite.
 inline Visible visible(const PageAttention& a) {
-  Visible v{kPage, 0};
+  Visible all{kPage, 0};
   for (int n = 0; n < a.num_queries; n++) {
-    v.begin = a.first[n] < v.begin ? a.first[n] : v.begin;
-    v.end = a.last[n] >= v.end ? a.last[n] + 1 : v.end;
+    const Visible v = visible(a, n);
+    all = {std::min(all.begin, v.begin), std::max(all.end, v.end)};
   }
-  return {v.begin < 0 ? 0 : v.begin, v.end > kPage ? kPage : v.end};
+  return all;
 }
 
 constexpr int kLineHalves = 32;  // fp16 in a cache line
+
+inline const uint16_t* halves(const uint8_t* page) { return (const uint16_t*)page; }
 
 // Queries and panels of keys whose sums stay in registers together.
 #if defined(__AVX512F__)
@@ -42,12 +49,22 @@ template <int N, class Body>
   if constexpr (kFirst < N) body(kFirst, std::integral_constant<int, N - kFirst>{});
 }
 
-// Scores of N queries from `from` with the keys of some panels: each sum runs over the dimensions in order. Meanwhile
-// what follows `line` is fetched.
-template <int N>
+inline bool takes_all(const KvLayer&) { return true; }
+
+// [dim][count]
+inline void prepare_floats(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
+  float* x = (float*)out;
+  for (int n = 0; n < count; n++)
+    for (int d = 0; d < dim; d++) x[d * count + n] = queries[n][d] * scale;
+}
+
+// Scores of N of kAll queries from `from` with the keys of some panels: each sum runs over the dimensions in order.
+// Meanwhile what follows `line` is fetched.
+template <int kAll, int N>
 [[gnu::always_inline]] inline void panel_scores(const PageAttention& a, int from, int panel, const uint16_t* line,
                                                 float scores[][kPage]) {
-  const uint16_t* keys = a.keys + (size_t)panel * a.key_dim * kPanel;
+  const float* queries = (const float*)a.queries + from;
+  const uint16_t* keys = halves(a.keys) + (size_t)panel * a.key_dim * kPanel;
   F32x16 s[N][kPanelsAtOnce] = {};
   for (int d = 0; d < a.key_dim; d++, line += kPanelsAtOnce * kPanel) {
     __builtin_prefetch(line, 0, 2);
@@ -55,7 +72,7 @@ template <int N>
     for (int i = 0; i < kPanelsAtOnce; i++) k[i] = load_half(keys + ((size_t)i * a.key_dim + d) * kPanel);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
-      const F32x16 q = broadcast(a.queries[from + n][d]);
+      const F32x16 q = broadcast(queries[d * kAll + n]);
       for (int i = 0; i < kPanelsAtOnce; i++) s[n][i] += q * k[i];
     }
   }
@@ -68,17 +85,17 @@ template <int N>
 template <int N>
 void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   constexpr int kStep = kPanelsAtOnce * kPanel;
-  const uint16_t* fetched = a.values ? a.values : a.keys;
+  const uint16_t* fetched = halves(a.values ? a.values : a.keys);
   for (int at = range.begin / kStep * kStep; at < range.end; at += kStep)
     over_queries<N>([&](int from, auto count) {
-      panel_scores<count>(a, from, at / kPanel, fetched + (size_t)at * a.value_dim, scores);
+      panel_scores<N, count>(a, from, at / kPanel, fetched + (size_t)at * a.value_dim, scores);
     });
 }
 
 // Where column `d` of the values finds lines of the next page's keys to fetch, one a position; or its own page's.
 inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
   const int done = d / kLanes * kPage * kLineHalves;
-  return a.next && done < kPage * a.key_dim ? a.next + done : a.values;
+  return a.next && done < kPage * a.key_dim ? halves(a.next) + done : halves(a.values);
 }
 
 // sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns, over the positions in order.
@@ -89,7 +106,7 @@ template <int N>
   F32x16 s[N];
   for (int n = 0; n < N; n++) s[n] = load(a.sums[from + n] + d) * rescale[from + n];
   for (int p = range.begin; p < range.end; p++) {
-    const F32x16 v = load_half(a.values + (size_t)p * a.value_dim + d);
+    const F32x16 v = load_half(halves(a.values) + (size_t)p * a.value_dim + d);
     __builtin_prefetch(ahead + p * kLineHalves, 0, 2);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) s[n] += probabilities[from + n][p] * v;
@@ -113,7 +130,7 @@ void page_values_in_keys(const PageAttention& a, Visible range, const float prob
     for (int n = 0; n < N; n++) s[n] = load(a.sums[n] + d) * rescale[n];
     const int rows = a.key_dim - d < kLanes ? a.key_dim - d : kLanes;
     for (int panel = range.begin / kPanel; panel * kPanel < range.end; panel++) {
-      const uint16_t* keys = a.keys + ((size_t)panel * a.key_dim + d) * kPanel;
+      const uint16_t* keys = halves(a.keys) + ((size_t)panel * a.key_dim + d) * kPanel;
       for (int r = 0; r < kLanes; r++) tile[r] = r < rows ? load_half(keys + r * kPanel) : F32x16{};
       transpose(tile);
       for (int i = 0; i < kPanel; i++) {
@@ -127,9 +144,10 @@ void page_values_in_keys(const PageAttention& a, Visible range, const float prob
   }
 }
 
-// Scores become probabilities relative to the new peak; returns what the earlier sums are multiplied with.
-inline float page_softmax(const PageAttention& a, int n, float* scores) {
-  constexpr float kHidden = -INFINITY;
+constexpr float kHidden = -INFINITY;
+
+// A query's largest score, once they are capped and those of hidden positions are kHidden.
+inline float page_peak(const PageAttention& a, int n, float* scores) {
   F32x16 peaks = broadcast(kHidden);
   const F32x16 cap = broadcast(a.soft_cap);
   for (int i = 0; i < kPage; i += kLanes) {
@@ -139,8 +157,12 @@ inline float page_softmax(const PageAttention& a, int n, float* scores) {
     store(scores + i, s);
     peaks = max(peaks, s);
   }
-  SoftmaxState& state = a.states[n];
-  const float peak = std::fmax(state.peak, maximum(peaks));
+  return maximum(peaks);
+}
+
+// Scores become probabilities relative to the new peak; returns what the earlier sums are multiplied with.
+inline float page_probabilities(SoftmaxState& state, float page_peak, float* scores) {
+  const float peak = state.peak > page_peak ? state.peak : page_peak;  // a NaN shows
   if (peak == kHidden) {  // nothing visible so far
     memset(scores, 0, kPage * sizeof(float));
     return 1.f;
@@ -171,10 +193,11 @@ struct FullAttention {
 template <class How, int N>
 void attend(const PageAttention& a) {
   alignas(64) float scores[N][kPage] = {};
-  float rescale[N];
+  float peaks[N], rescale[N];
   const Visible range = visible(a);
   How::template scores<N>(a, range, scores);
-  for (int n = 0; n < N; n++) rescale[n] = page_softmax(a, n, scores[n]);
+  for (int n = 0; n < N; n++) peaks[n] = page_peak(a, n, scores[n]);
+  for (int n = 0; n < N; n++) rescale[n] = page_probabilities(a.states[n], peaks[n], scores[n]);
   How::template values<N>(a, range, scores, rescale);
 }
 

@@ -1,4 +1,4 @@
-// KV cache and attention: f16 pages of 64 positions, online softmax page by page.
+// Attention over the pages of the KV cache: online softmax page by page.
 //
 // Positions are taken in spans of 512. Each span starts from an empty state and is merged in order, so a decode step that
 // shares spans among threads and a prefill that walks them alone give the same bits.
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kv_ways.h"
 #include "ops.h"
 #include "program.h"
 #include "tiles.h"
@@ -55,49 +56,6 @@ TokenBlock find_block(const Step& step, int index) {
   return found;
 }
 
-struct PageView {
-  uint16_t *keys, *values;  // values: null where they are in the keys
-};
-
-// fp16 of a head's page.
-size_t page_halves(const KvLayer& cache) {
-  return size_t(kPage) * (cache.key_dim + (cache.values_in_keys ? 0 : cache.value_stride));
-}
-PageView page_of(const KvLayer& cache, int page, int head) {
-  uint16_t* keys = cache.data + (size_t(page) * cache.heads + head) * page_halves(cache);
-  return {keys, cache.values_in_keys ? nullptr : keys + size_t(kPage) * cache.key_dim};
-}
-
-int page_id(const Step& step, int token, int position) {
-  return step.page_table[size_t(step.sequences[token]) * step.pages_per_sequence + position / kPage];
-}
-
-class KvStore : public Stage {
- public:
-  KvStore(const KvStoreParams& params, const Isa& isa) : p_(params), isa_(isa) {}
-  int num_tasks(const Step& step) const override { return step.num_tokens; }
-
-  void run(const Step& step, int token, int, Worker&) const override {
-    const KvLayer& c = p_.cache;
-    const int position = step.positions[token], at = position % kPage;
-    const int page = page_id(step, token, position);
-    uint16_t key[1024];
-    for (int h = 0; h < c.heads; h++) {
-      const PageView view = page_of(c, page, h);
-      isa_.vectors->to_half(p_.keys + (size_t(token) * c.heads + h) * c.key_dim, key, c.key_dim);
-      uint16_t* panel = view.keys + size_t(at / kPanel) * c.key_dim * kPanel + at % kPanel;
-      for (int d = 0; d < c.key_dim; d++) panel[d * kPanel] = key[d];
-      if (c.values_in_keys) continue;
-      const float* value = p_.values + (size_t(token) * c.heads + h) * c.value_dim;
-      isa_.vectors->to_half(value, view.values + size_t(at) * c.value_stride, c.value_dim);
-    }
-  }
-
- private:
-  const KvStoreParams p_;
-  const Isa& isa_;
-};
-
 // A query's result so far: state, then sums (value_stride).
 size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_stride); }
 
@@ -117,8 +75,7 @@ class Attention : public Stage {
       : p_(params),
         isa_(program.isa),
         partials_(partials),
-        attend_page_(Rounding(params.precision) == Rounding::Int8 ? isa_.vectors->attend_page_rounded
-                                                                 : isa_.vectors->attend_page),
+        kv_(kv_ops(params.cache, params.precision, *isa_.vectors)),
         group_(params.num_heads / params.cache.heads),
         max_spans_((program.max_positions + kSpan - 1) / kSpan) {}
 
@@ -134,8 +91,7 @@ class Attention : public Stage {
     const int spans = max_spans(step), head = task / spans % p_.cache.heads, token = task / spans / p_.cache.heads;
     const int begin = std::max(task % spans * kSpan, first_visible(step, token));
     if (begin > step.positions[token]) return {};
-    const PageView page = page_of(p_.cache, page_id(step, token, begin), head);
-    return {reinterpret_cast<const uint8_t*>(page.keys), sizeof(uint16_t) * page_halves(p_.cache)};
+    return {page_of(p_.cache, step.page_at(token, begin), head).keys, kv_head_bytes(p_.cache)};
   }
 
   void run(const Step& step, int task, int, Worker&) const override {
@@ -233,22 +189,20 @@ class Attention : public Stage {
   // Adds the pages of one span to each query's partial result.
   void attend_span(const Step& step, int head, const int* tokens, const int* heads, int count, int span,
                    float* const* partials) const {
-    thread_local std::vector<float> scaled;
-    scaled.resize(size_t(kQueries) * p_.cache.key_dim);
+    thread_local std::vector<uint8_t> prepared;
+    prepared.resize(size_t(kQueries) * kQueryBytes * p_.cache.key_dim);
     const float* queries[kQueries];
     SoftmaxState states[kQueries];
     float* sums[kQueries];
     int lowest = INT32_MAX, highest = 0;
     for (int i = 0; i < count; i++) {
-      float* q = scaled.data() + size_t(i) * p_.cache.key_dim;
-      const float* from = p_.queries + (size_t(tokens[i]) * p_.num_heads + heads[i]) * p_.cache.key_dim;
-      for (int d = 0; d < p_.cache.key_dim; d++) q[d] = from[d] * p_.scale;
-      queries[i] = q;
+      queries[i] = p_.queries + (size_t(tokens[i]) * p_.num_heads + heads[i]) * p_.cache.key_dim;
       states[i] = *Partial(partials[i]).state;
       sums[i] = Partial(partials[i]).sums;
       lowest = std::min(lowest, first_visible(step, tokens[i]));
       highest = std::max(highest, int(step.positions[tokens[i]]));
     }
+    kv_.prepare_queries(queries, count, p_.scale, p_.cache.key_dim, prepared.data());
     const int begin = std::max(span * kSpan, lowest / kPage * kPage), end = std::min((span + 1) * kSpan, highest + 1);
     for (int at = begin; at < end; at += kPage) {
       int first[kQueries], last[kQueries];
@@ -256,11 +210,11 @@ class Attention : public Stage {
         first[i] = first_visible(step, tokens[i]) - at;
         last[i] = step.positions[tokens[i]] - at;
       }
-      const PageView view = page_of(p_.cache, page_id(step, tokens[0], at), head);
-      const uint16_t* next =
-          at + kPage < end ? page_of(p_.cache, page_id(step, tokens[0], at + kPage), head).keys : nullptr;
-      attend_page_({queries, first, last, count, view.keys, view.values, p_.cache.key_dim,
-                                 p_.cache.value_stride, p_.soft_cap, states, sums, next});
+      const PageView view = page_of(p_.cache, step.page_at(tokens[0], at), head);
+      const uint8_t* next =
+          at + kPage < end ? page_of(p_.cache, step.page_at(tokens[0], at + kPage), head).keys : nullptr;
+      kv_.attend_page({prepared.data(), first, last, count, view.keys, view.values, p_.cache.key_dim,
+                       p_.cache.value_stride, p_.soft_cap, states, sums, next});
     }
     for (int i = 0; i < count; i++) *Partial(partials[i]).state = states[i];
   }
@@ -274,7 +228,7 @@ class Attention : public Stage {
   const AttentionParams p_;
   const Isa& isa_;
   uint8_t* const* partials_;
-  void (*const attend_page_)(const PageAttention&);
+  const KvOps& kv_;
   const int group_, max_spans_;
 };
 
@@ -293,8 +247,6 @@ class MergeSpans : public Stage {
 };
 
 }  // namespace
-
-void add_kv_store(Program& program, const KvStoreParams& p) { program.add<KvStore>(p, program.isa); }
 
 void add_attention(Program& program, const AttentionParams& p) {
   const size_t spans = (program.max_positions + kSpan - 1) / kSpan;

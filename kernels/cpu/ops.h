@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kv_pages.h"
 #include "recurrent.h"
 #include "stage.h"
 #include "tiles.h"
@@ -83,19 +84,11 @@ struct RopeParams {
   int32_t heads, head_dim, half, interleaved;
 };
 
-// One layer's part of the KV cache: for each page and KV head, keys [64 / 16][key_dim][16] then values [64][value_stride].
-struct KvLayer {
-  uint16_t* data;
-  int32_t heads, key_dim, value_dim;
-  int32_t value_stride;    // value_dim rounded up to 16; what lies between is zero
-  int32_t values_in_keys;  // there are no values apart: they are what each key begins with
-  int32_t reserved;
-};
-
 struct KvStoreParams {
   const float* keys;    // (T, heads, key_dim)
   const float* values;  // (T, heads, value_dim), null where they are in the keys
   KvLayer cache;
+  int32_t precision, reserved;  // precision: as attention's
 };
 
 // out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own, at most `window` back,

@@ -13,23 +13,27 @@ namespace {
 
 // Reductions fold halves onto each other: one fixed order.
 template <class Fold>
-inline float fold(F32x16 v, Fold combine) {
-  float x[kLanes];
-  store(x, v);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; i++) x[i] = combine(x[i], x[i + width]);
+[[gnu::always_inline]] inline float fold(F32x16 v, Fold combine) {
+#pragma GCC unroll 2
+  for (int half = kOwnParts / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) v.part[i] = combine(v.part[i], v.part[i + half]);
+  Own x = v.part[0];
+  const OwnInts lane = own_lanes(0);
+#pragma GCC unroll 4
+  for (int half = kOwnLanes / 2; half > 0; half /= 2) x = combine(x, __builtin_shuffle(x, lane ^ half));
   return x[0];
 }
 inline float sum(F32x16 v) {
-  return fold(v, [](float a, float b) { return a + b; });
+  return fold(v, [](Own a, Own b) { return a + b; });
 }
 inline float maximum(F32x16 v) {
-  return fold(v, [](float a, float b) { return a > b ? a : b; });
+  return fold(v, [](Own a, Own b) { return a > b ? a : b; });
 }
 
-// e^x, relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is 0.
+// e^x, relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is 0. A NaN stays one, as it is compared
+// last.
 inline F32x16 exp(F32x16 x) {
-  const F32x16 y = min(max(x * 1.44269504f, broadcast(-126.f)), broadcast(127.f));
+  const F32x16 y = min(broadcast(127.f), max(broadcast(-126.f), x * 1.44269504f));
   const F32x16 magic = broadcast(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
   const F32x16 n = (y + magic) - magic, r = y - n;
   F32x16 p = broadcast(1.5403530e-4f);

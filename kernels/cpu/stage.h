@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "kv_pages.h"
+
 namespace sharpi {
 
 // What one pass is about; the only data that changes between replays of a program. Arrays have num_tokens entries,
@@ -20,6 +22,11 @@ struct Step {
   int32_t pages_per_sequence;
   int32_t num_guessed;         // 1 where the routes of later layers are to be guessed, for a single token
   float* const* states;        // (sequences) memory of each one's recurrent layers; null for a model without any
+
+  // Id of the page that holds a position of the token's sequence.
+  int32_t page_at(int token, int position) const {
+    return page_table[size_t(sequences[token]) * pages_per_sequence + position / kPage];
+  }
 };
 
 // How many rows an operation works on.

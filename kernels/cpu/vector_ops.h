@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kv_pages.h"
+
 namespace sharpi {
 
 enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3, Sigmoid = 4, Identity = 5, ClampedSwiglu = 6 };
 
-constexpr int kPage = 64;    // positions of a KV page, and of one step of the online softmax
-constexpr int kPanel = 16;   // positions that lie side by side in the keys
 constexpr int kQueries = 8;  // queries that share one read of a page
 
 // The running softmax of one query: outputs so far are `sums / total`, scaled by e^-peak.
@@ -17,19 +17,19 @@ struct SoftmaxState {
   float total;
 };
 
-// kQueries or fewer queries against one page of one KV head. Keys: [page / 16][dim][16] f16; values: [page][dim] f16.
+// kQueries or fewer queries against one page of one KV head (kv_pages.h).
 struct PageAttention {
-  const float* const* queries;  // each (key_dim), already scaled
+  const uint8_t* queries;       // as `prepare_queries` left them
   const int32_t* first;         // per query: first visible position within the page, may be negative
   const int32_t* last;          // per query: last visible position within the page, may exceed it
   int num_queries;
-  const uint16_t* keys;
-  const uint16_t* values;  // null: what each key begins with
+  const uint8_t* keys;
+  const uint8_t* values;   // null: what each key begins with
   int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
   float soft_cap;          // 0: none
   SoftmaxState* states;    // per query
   float* const* sums;      // per query (value_dim)
-  const uint16_t* next;    // keys of the page that follows, worth prefetching; or null
+  const uint8_t* next;     // keys of the page that follows, worth prefetching; or null
 };
 
 // One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the oldest row first.
@@ -67,6 +67,17 @@ struct ScanStep {
   float decay, dt, skip;
 };
 
+// What is done with pages in one KvWay. `at`: a position within its page.
+struct KvOps {
+  bool (*takes)(const KvLayer&);  // whether its heads can be met like this
+  void (*store_key)(const float* key, int dim, int at, uint8_t* keys);
+  void (*store_value)(const float* value, int dim, int at, uint8_t* values);
+  // Queries, each (dim), times `scale`, for all pages that they meet together; `out`: kQueryBytes * dim * count at most.
+  void (*prepare_queries)(const float* const* queries, int count, float scale, int dim, uint8_t* out);
+  void (*attend_page)(const PageAttention&);
+};
+constexpr int kQueryBytes = 4;
+
 struct VectorOps {
   const char* name;
   // out = x / rms(x) * weight; x (n)
@@ -77,10 +88,7 @@ struct VectorOps {
   void (*add_scaled)(const float* a, const float* b, float scale, float* out, int n);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head's first 2 * half values.
   void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
-  void (*to_half)(const float* x, uint16_t* out, int n);
-  void (*attend_page)(const PageAttention&);
-  // The same for rounded activations: where the machine multiplies bfloat16, with what it multiplies rounded to it.
-  void (*attend_page_rounded)(const PageAttention&);
+  KvOps kv[kKvWays];  // `takes` is null for what the instruction set has no way for
   // Adds one query's partial result (over later positions) to what was gathered before.
   void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
   void (*convolve)(const ConvolutionStep&);

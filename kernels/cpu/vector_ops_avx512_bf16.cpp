@@ -8,7 +8,8 @@ const sharpi::VectorOps* sharpi::avx512_bf16_vector_ops() {
   static const VectorOps ops = [] {
     VectorOps all = *avx512_vector_ops();
     all.name = "avx512_bf16";
-    all.attend_page_rounded = attend_page_rounded;
+    all.kv[int(KvWay::Bf16Pairs)] = {takes_pairs, store_key_pairs, store_value_pairs, prepare_pairs,
+                                     attend_as<PairedAttention>};
     return all;
   }();
   return &ops;

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "attend_page.h"
+#include "attend_page_q8.h"
+#include "kv_f16.h"
 
 namespace {
 using namespace sharpi;
@@ -98,14 +100,6 @@ void rope(float* head, const float* cosines, const float* sines, int half, bool 
   });
 }
 
-void to_half(const float* x, uint16_t* out, int n) {
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store_half(out + i, load(x + i));
-  for (; i < n; i++) out[i] = float_to_half(x[i]);
-}
-
-void attend_page(const PageAttention& a) { attend_as<FullAttention>(a); }
-
 void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n) {
   if (part.total == 0) return;
   const float peak = std::fmax(into.peak, part.peak);
@@ -124,8 +118,10 @@ void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const floa
 namespace {
 
 constexpr VectorOps make_vector_ops(const char* name) {
-  return {name,        rms_norm,    gated, add_scaled, rope,       to_half,
-          attend_page, attend_page, merge, convolve,   delta_step, scan_step, unit_length};
+  constexpr KvOps f16{takes_all, store_key_f16, store_value_f16, prepare_floats, attend_as<FullAttention>};
+  constexpr KvOps q8{takes_all, store_key_q8, store_value_q8, prepare_floats, attend_unpacked};
+  return {name,  rms_norm, gated,      add_scaled, rope,       {f16, {}, q8, {}},
+          merge, convolve, delta_step, scan_step,  unit_length};
 }
 
 }  // namespace

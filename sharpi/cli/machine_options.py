@@ -55,7 +55,7 @@ class MachineOptions:
         KvType,
         option(
             "--kv-type -ctk --cache-type-k -ctv --cache-type-v",
-            "Type of keys and values in the KV cache; q8_0 halves it on a card, the CPU keeps f16.",
+            "Type of keys and values in the KV cache; q8_0 takes half the memory of f16.",
         ),
     ] = _RUN.kv_type
     isa: Annotated[

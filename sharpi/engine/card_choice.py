@@ -11,7 +11,7 @@ from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.placement import Placement, running_plan
 from sharpi.engine.settings import EngineSettings
-from sharpi.errors import DeviceError, SharpiError, UnsupportedModelError, UsageError
+from sharpi.errors import DeviceError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware import HardwareInfo
 from sharpi.hardware_gpu import has_card, probe_gpus
@@ -56,8 +56,6 @@ class CardChoice:
                 return self._place_on_card(self.device, file, model, settings, hardware)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
-        if settings.kv_type != "f16":
-            raise UsageError(f"--kv-type {settings.kv_type}: the CPU computes, which keeps f16")
         config = replace(self._config, device="cpu", vram=None, gpu_layers=None)
         placement = Placement(config, file, model, settings, hardware)
         return placement, *running_plan(placement, config)

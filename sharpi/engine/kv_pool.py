@@ -20,7 +20,7 @@ def kv_pages(
 ) -> tuple[int, tuple[str, ...]]:
     """Pages for all sequences, at least those of one context, and what to tell the user."""
     wanted = config.num_parallel * pages_per_sequence
-    page_bytes = kv_bytes(model.attention, PAGE_POSITIONS)
+    page_bytes = kv_bytes(model.attention, PAGE_POSITIONS, config.kv_type)
     if config.num_parallel == 1 or not page_bytes:
         return wanted, ()
     weights = sum(tensor.num_bytes for tensor in file.tensors.values())

@@ -30,7 +30,7 @@ class Placement:
         settings: EngineSettings,
         hardware: HardwareInfo,
     ) -> None:
-        self.facts: ModelFacts = read_facts(file, model)
+        self.facts: ModelFacts = read_facts(file, model, settings.kv_type)
         self.hardware = hardware
         request = tier_request(
             config,

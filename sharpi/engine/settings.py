@@ -9,7 +9,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.ops.kv_cache import PAGE_POSITIONS, check_kv_type, kv_bytes
 from sharpi.ops.program import Rounding
 from sharpi.units import format_bytes
 
@@ -24,8 +24,8 @@ BYTES_WORTH_A_THREAD = 4 << 20
 class EngineSettings:
     """`rounding` is that of activations, `batch_size` the most tokens of one pass.
 
-    `kv_type` is that of a card's KV cache; the CPU's is f16. `num_parallel`: sequences of one step
-    at most; `num_kv_pages`: pages that they share, those of one context where it is 0.
+    `kv_type`: of keys and values in the KV cache. `num_parallel`: sequences of one step at most;
+    `num_kv_pages`: pages that they share, those of one context where it is 0.
     `capacity_factor`: of a card's rows for routed tokens, None for all they may need.
     """
 
@@ -56,7 +56,8 @@ def decide(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo
 ) -> EngineSettings:
     """The settings; raises UsageError for a request that cannot be met."""
-    context_size = _context_size(config.context_size, model, hardware)
+    check_kv_type(model.attention, config.kv_type)
+    context_size = _context_size(config, model, hardware)
     num_parallel = _num_parallel(config)
     one_context = -(-context_size // PAGE_POSITIONS)
     pages, pages_note = kv_pages(config, file, model, hardware, one_context)
@@ -101,12 +102,13 @@ def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) 
     return max(1, min(hardware.physical_cores, worth))
 
 
-def _context_size(wanted: int | None, model: ModelConfig, hardware: HardwareInfo) -> int:
+def _context_size(config: RunConfig, model: ModelConfig, hardware: HardwareInfo) -> int:
     """What was asked for, or a modest default, as far as its KV cache can fit."""
+    wanted = config.context_size
     if wanted is not None and wanted < 1:
         raise UsageError(f"the context size must be at least 1, not {wanted}")
     size = wanted or min(model.context_length, DEFAULT_CONTEXT)
-    needed = kv_bytes(model.attention, size)
+    needed = kv_bytes(model.attention, size, config.kv_type)
     if hardware.total_ram and needed > hardware.total_ram:
         raise UsageError(
             f"a context of {size} needs {format_bytes(needed)} of KV cache, this machine has"

@@ -158,12 +158,18 @@ class KvLayerParams(Structure):
         ("value_dim", c_int32),
         ("value_stride", c_int32),
         ("values_in_keys", c_int32),
-        ("reserved", c_int32),
+        ("type", c_int32),
     )
 
 
 class KvStoreParams(Structure):
-    _fields_ = (("keys", c_void_p), ("values", c_void_p), ("cache", KvLayerParams))
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("cache", KvLayerParams),
+        ("precision", c_int32),
+        ("reserved", c_int32),
+    )
 
 
 class AttentionParams(Structure):

@@ -4,7 +4,7 @@ from sharpi.ops import abi
 from sharpi.ops.abi import OpKind
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.interface import AttentionShape, FloatArray
-from sharpi.ops.kv_cache import KvCache, value_stride
+from sharpi.ops.kv_cache import KV_TYPE_CODES, KvCache, value_stride
 from sharpi.ops.recorder_tape import Tape
 
 
@@ -28,12 +28,15 @@ class AttentionRecorder(Tape):
             shape.value_dim,
             value_stride(shape),
             shape.values_in_keys,
+            KV_TYPE_CODES[self._cache.kv_type],
         )
         if k is not None:
             self._add(
                 OpKind.KV_STORE,
                 [k] if v is None else [k, v],
-                lambda: abi.KvStoreParams(self._at(k), self._at(v), layer),
+                lambda: abi.KvStoreParams(
+                    self._at(k), self._at(v), layer, self._limits.precision_code
+                ),
             )
         out = self._buffer(shape.num_heads * shape.value_dim)
         return self._add(

@@ -11,7 +11,7 @@ from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.attention import AttentionSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixer import MixerSettings
-from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.ops.kv_cache import PAGE_POSITIONS, KvType, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.tiers.scratch import BufferWidths, read_widths
 
@@ -69,7 +69,7 @@ class ModelFacts:
         return self.embedding_bytes + self.output_bytes + in_layers
 
 
-def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
+def read_facts(file: GgufFile, config: ModelConfig, kv_type: KvType = "f16") -> ModelFacts:
     """Sizes from the tensor infos of the file; touches no weights."""
     by_layer: dict[int, list[Tensor]] = defaultdict(list)
     elsewhere: dict[str, int] = {}
@@ -81,7 +81,7 @@ def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
     is_tied = "output.weight" not in elsewhere
     embedding = 0 if is_tied else elsewhere.get("token_embd.weight", 0)
     return ModelFacts(
-        layers=tuple(_layer(by_layer[i], config, i) for i in range(config.num_layers)),
+        layers=tuple(_layer(by_layer[i], config, i, kv_type) for i in range(config.num_layers)),
         embedding_bytes=embedding,
         output_bytes=sum(elsewhere.values()) - embedding,
         num_experts_per_token=config.num_experts_per_token,
@@ -89,8 +89,14 @@ def read_facts(file: GgufFile, config: ModelConfig) -> ModelFacts:
     )
 
 
-def _layer(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
-    return replace(_sizes(tensors, config, index), kv_layer=_kv_layer(config.mixers[index]))
+def _layer(
+    tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_type: KvType
+) -> LayerFacts:
+    shapes = [shape for shape in config.attention if shape.layer == index]
+    return replace(
+        _sizes(tensors, config, index, kv_bytes(shapes, PAGE_POSITIONS, kv_type)),
+        kv_layer=_kv_layer(config.mixers[index]),
+    )
 
 
 def _kv_layer(mixer: MixerSettings) -> int | None:
@@ -99,10 +105,9 @@ def _kv_layer(mixer: MixerSettings) -> int | None:
     return None
 
 
-def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int) -> LayerFacts:
+def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_page: int) -> LayerFacts:
     routed = [t for t in tensors if is_expert_matrix(t.name)]
     is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
-    kv_page = kv_bytes([s for s in config.attention if s.layer == index], PAGE_POSITIONS)
     states = state_bytes(config.mixers[index].state_shapes)
     trunk = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
     if not is_moe:

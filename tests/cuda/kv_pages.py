@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.cuda.heads import KvType
+from sharpi.ops.kv_cache import KvType
 
 PAGE = 64
 

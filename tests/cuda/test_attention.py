@@ -12,7 +12,8 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.attention import attention, scratch_bytes
-from sharpi.ops.cuda.heads import CachePlace, KvType
+from sharpi.ops.cuda.heads import CachePlace
+from sharpi.ops.kv_cache import KvType
 
 Array = npt.NDArray[Any]
 

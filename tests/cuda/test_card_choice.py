@@ -13,7 +13,7 @@ from sharpi.device.device import Device
 from sharpi.engine.card_choice import CardChoice
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.errors import DeviceError, UsageError
+from sharpi.errors import DeviceError
 from sharpi.tiers.card import RESERVE_BYTES
 from sharpi.tiers.plan import Tier
 
@@ -87,9 +87,10 @@ def test_more_than_is_free_is_not_planned_for(load: Load) -> None:
     assert engine.plan.vram_budget == RESERVE_BYTES + 64 * MIB
 
 
-def test_8_bit_keys_need_a_card(load: Load) -> None:
-    with pytest.raises(UsageError, match="q8_0"):
-        load(missing, vram=8 << 30, kv_type="q8_0")
+def test_8_bit_keys_need_no_card(load: Load) -> None:
+    engine = load(missing, vram=8 << 30, kv_type="q8_0")
+    assert not on_card(engine)
+    assert any("the CPU computes" in note for note in engine.notes)
 
 
 @pytest.mark.parametrize("case", ["qwen3moe", "gemma3", "deepseek3", "qwen3next", "gpt-oss"])

@@ -4,7 +4,8 @@ from device_arrays import empty, read, upload
 from kv_pages import PAGE, page_bytes, unpack_row
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.heads import CachePlace, HeadGroup, HeadNorm, HeadRope, KvType, heads
+from sharpi.ops.cuda.heads import CachePlace, HeadGroup, HeadNorm, HeadRope, heads
+from sharpi.ops.kv_cache import KvType
 from sharpi.ops.reference import ReferenceOps
 
 EPSILON = 1e-5

@@ -11,6 +11,7 @@ from requantise import requantise
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
+from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.spec import supported_architectures
 from sharpi.model.transformer import Transformer
@@ -72,6 +73,26 @@ def test_the_numpy_reference_agrees(case: str, load: Load) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_keys_and_values_of_8_bits_stay_close(case: str, load: Load) -> None:
+    ids, logits = expected(case)
+    shapes = load(case).model_config.attention
+    if any(dim % 32 for s in shapes for dim in (s.key_dim, s.value_dim)):
+        with pytest.raises(UsageError, match="--kv-type out"):
+            load(case, kv_type="q8_0")
+        return
+    for precision in ("f32", "int8"):
+        engine = load(case, precision=precision, kv_type="q8_0")
+        whole = engine.logits(ids)
+        assert error(whole, logits) < 1.5e-2
+        assert np.array_equal(step_by_step(engine, ids), whole)
+
+
+def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
+    sequence = Sequence(engine.runner)
+    return np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("precision", ["f32", "int8", "int16"])
 def test_decode_gives_the_bits_of_prefill(
     case: str, precision: str, load: Load, tmp_path: Path
@@ -82,7 +103,5 @@ def test_decode_gives_the_bits_of_prefill(
     )
     engine = load(q4_0, precision=precision)
     whole = engine.logits(ids)
-    sequence = Sequence(engine.runner)
-    steps = np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
-    assert np.array_equal(steps, whole)
+    assert np.array_equal(step_by_step(engine, ids), whole)
     assert np.array_equal(load(q4_0, precision=precision, num_threads=3).logits(ids), whole)

@@ -9,7 +9,7 @@ import numpy as np
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops import abi
 from sharpi.ops.interface import AttentionShape, Bank, Matrix
-from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache, KvType
 from sharpi.ops.library import ThreadPool
 from sharpi.ops.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.recorder import Recorder
@@ -36,9 +36,11 @@ def bank(rng: np.random.Generator, experts: int, rows: int, columns: int) -> Ban
     return Bank("b", QuantType.F32, experts, rows, columns, values.view(np.uint8).reshape(-1))
 
 
-def reference(model: Model, steps: Sequence[Sequence[int]]) -> np.ndarray:
+def reference(
+    model: Model, steps: Sequence[Sequence[int]], ops: ReferenceOps | None = None
+) -> np.ndarray:
     """All tokens' outputs (tokens, width), computed step by step."""
-    ops, outs, position = ReferenceOps(), [], 0
+    ops, outs, position = ops or ReferenceOps(), [], 0
     for ids in steps:
         ops.begin(ids, position, range(len(ids)))
         outs.append(model(ops))
@@ -57,6 +59,7 @@ class Native:
         threads: int = 2,
         instruction_set: str | None = None,
         precision: Rounding = "int8",
+        kv_type: KvType = "f16",
         max_tokens: int = 640,
         max_positions: int = 2048,
         states: Sequence[RecurrentShape] = (),
@@ -66,7 +69,8 @@ class Native:
             max_tokens, max_tokens, max_positions, precision, instruction_set
         )
         layout = StateLayout(states)
-        recorder = Recorder(self.limits, KvCache(shapes, pages), states=layout)
+        self.cache = KvCache(shapes, pages, kv_type)
+        recorder = Recorder(self.limits, self.cache, states=layout)
         self.program = recorder.finish(model(recorder))
         self.pool = ThreadPool(threads)
         self.state = np.full(layout.num_floats, 7, np.float32)  # left by an earlier sequence

@@ -6,32 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_models import HIDDEN, TABLE, VOCAB, error
 from replay import Native, bank, matrix, reference
 
 from sharpi.ops import abi
 from sharpi.ops.interface import (
     Activation,
-    AttentionShape,
     ExpertBanks,
     RopeTable,
     Router,
     Scoring,
 )
 from sharpi.ops.library import INSTRUCTION_SETS, load_library
-from sharpi.ops.program import Rounding
 
 pytestmark = pytest.mark.native
 RNG = np.random.default_rng(1)
-VOCAB, HIDDEN = 50, 96
-TABLE = matrix(RNG, VOCAB, HIDDEN)
 IDS = RNG.integers(0, VOCAB, 9).tolist()
 AVAILABLE = [
     name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
 ]
-
-
-def error(out: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
 
 
 def norm_weight(n: int) -> np.ndarray:
@@ -133,91 +126,11 @@ def test_operation_matches_the_reference(name: str, instruction_set: str) -> Non
     assert error(native.run([IDS]), reference(ONE_OP[name], [IDS])) < 1e-5
 
 
-def attention_model(shape: AttentionShape, sinks: np.ndarray | None = None) -> Callable[[Any], Any]:
-    rng = np.random.default_rng(2)
-    q = matrix(rng, shape.num_heads * shape.key_dim, HIDDEN)
-    k = matrix(rng, shape.num_kv_heads * shape.key_dim, HIDDEN)
-    v = matrix(rng, shape.num_kv_heads * shape.value_dim, HIDDEN)
-    table = RopeTable((0.5 ** np.arange(shape.key_dim // 2)).astype(np.float32))
-
-    def model(ops: Any) -> Any:
-        x = ops.embed(TABLE, 8.0)
-        queries, keys, values = ops.linear(x, [q, k, v])
-        angles = ops.rope_angles(table)
-        queries = ops.rope(queries, shape.num_heads, angles, False)
-        keys = ops.rope(keys, shape.num_kv_heads, angles, False)
-        stored = None if shape.values_in_keys else values
-        attended = ops.attention(queries, keys, stored, shape, sinks)
-        if sinks is None:
-            return ops.select_outputs(attended)
-        again = ops.attention(queries, None, None, shape)
-        return ops.select_outputs(ops.add(attended, again, 1.0))
-
-    return model
-
-
-SHAPES = {
-    "grouped": AttentionShape(0, 6, 2, 32, 32, 0.2),
-    "one head each": AttentionShape(0, 3, 3, 32, 48, 0.2),
-    "wide group": AttentionShape(0, 20, 2, 16, 16, 0.25),
-    "odd head sizes": AttentionShape(0, 4, 2, 22, 24, 0.2),
-    "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
-    "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
-    "chunks": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37, is_chunked=True),
-    "one KV head": AttentionShape(0, 20, 1, 80, 64, 0.1),
-    "values in keys": AttentionShape(0, 20, 1, 80, 64, 0.1, values_in_keys=True),
-    "odd values in keys": AttentionShape(0, 3, 1, 44, 40, 0.1, values_in_keys=True),
-}
-
-
-# f16 keys and values: 2^-11 each, a little more after the softmax. With int8 activations bfloat16
-# may take their place within products, and that of queries and probabilities: 2^-9 each.
-ATTENTION_ERRORS: dict[Rounding, float] = {"f32": 1e-3, "int8": 4e-3}
-
-
-@pytest.mark.parametrize("precision", ATTENTION_ERRORS)
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("length", [1, 64, 65, 600])
-def test_attention_matches_the_reference(name: str, length: int, precision: Rounding) -> None:
-    ids = np.random.default_rng(length).integers(0, VOCAB, length).tolist()
-    model = attention_model(SHAPES[name])
-    native = Native(model, [SHAPES[name]], precision=precision)
-    assert error(native.run([ids]), reference(model, [ids])) < ATTENTION_ERRORS[precision]
-
-
-@pytest.mark.parametrize("length", [1, 600])
-def test_sinks_and_keys_stored_before(length: int) -> None:
-    shape, ids = SHAPES["window"], np.random.default_rng(length).integers(0, VOCAB, length).tolist()
-    model = attention_model(shape, np.array([-3, 0, 1, 200], np.float32))
-    native = Native(model, [shape], precision="f32")
-    assert error(native.run([ids]), reference(model, [ids])) < ATTENTION_ERRORS["f32"]
-
-
-@pytest.mark.parametrize("precision", ATTENTION_ERRORS)
-@pytest.mark.parametrize("name", SHAPES)
-def test_prefill_decode_and_threads_give_the_same_bits(name: str, precision: Rounding) -> None:
-    ids = np.random.default_rng(5).integers(0, VOCAB, 560).tolist()
-    model = attention_model(SHAPES[name])
-    whole = Native(model, [SHAPES[name]], precision=precision).run([ids])
-    steps = [ids[:1], ids[1:4], ids[4:530], *[[i] for i in ids[530:]]]
-    for threads in (3, 1):
-        native = Native(model, [SHAPES[name]], threads=threads, precision=precision)
-        assert np.array_equal(native.run(steps, threads=threads), whole)
-
-
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
 def test_experts_give_the_same_bits_in_any_batch(instruction_set: str) -> None:
     ids = np.random.default_rng(6).integers(0, VOCAB, 70).tolist()
     native = Native(moe(), instruction_set=instruction_set)
     assert np.array_equal(native.run([[i] for i in ids]), native.run([ids]))
-
-
-def test_tokens_without_outputs_still_fill_the_cache() -> None:
-    shape, ids = SHAPES["grouped"], [*IDS, *IDS]
-    native = Native(attention_model(shape), [shape])
-    expected = native.run([ids])
-    native.run([ids[:-1]], outputs=False)
-    assert np.array_equal(native.run([ids[-1:]], position=len(ids) - 1), expected[-1:])
 
 
 def test_a_struct_of_another_size_is_refused() -> None:

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
-
-KvType = Literal["f16", "q8_0"]
+from sharpi.ops.kv_cache import KvType
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3

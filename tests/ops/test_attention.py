@@ -1,0 +1,183 @@
+"""Native attention against the NumPy reference, in every way that pages are kept and met."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from attention_models import attention_model, error, random_ids, with_nan
+from gguf import GGMLQuantizationType, dequantize, quantize
+from replay import Native, reference
+
+from sharpi.ops.interface import AttentionShape
+from sharpi.ops.kv_cache import KvCache, KvType, kv_bytes
+from sharpi.ops.library import INSTRUCTION_SETS, load_library
+from sharpi.ops.program import Rounding
+from sharpi.ops.reference import ReferenceOps
+
+pytestmark = pytest.mark.native
+AVAILABLE = [
+    name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
+]
+
+
+class Way(NamedTuple):
+    """`limit`: of the error against the reference.
+
+    f16 keys and values: 2^-11 each, a little more after the softmax. With int8 activations bfloat16
+    may take their place within products, and that of queries and probabilities: 2^-9 each. Against
+    keys and values that are q8_0 already, queries are rounded to int8: half a step of 127.
+    """
+
+    kv_type: KvType
+    precision: Rounding
+    limit: float
+
+
+WAYS = [
+    Way("f16", "f32", 1e-3),
+    Way("f16", "int8", 4e-3),
+    Way("q8_0", "f32", 1e-3),
+    Way("q8_0", "int8", 5e-3),
+]
+SHAPES = {
+    "grouped": AttentionShape(0, 6, 2, 32, 32, 0.2),
+    "blocks of 32": AttentionShape(0, 3, 3, 128, 64, 0.08),
+    "wide group of blocks": AttentionShape(0, 20, 2, 96, 96, 0.1, window=37),
+    "one head each": AttentionShape(0, 3, 3, 32, 48, 0.2),
+    "wide group": AttentionShape(0, 20, 2, 16, 16, 0.25),
+    "odd head sizes": AttentionShape(0, 4, 2, 22, 24, 0.2),
+    "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
+    "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
+    "chunks": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37, is_chunked=True),
+    "one KV head": AttentionShape(0, 20, 1, 80, 64, 0.1),
+    "values in keys": AttentionShape(0, 20, 1, 80, 64, 0.1, values_in_keys=True),
+    "odd values in keys": AttentionShape(0, 3, 1, 44, 40, 0.1, values_in_keys=True),
+    "long heads": AttentionShape(0, 4, 1, 544, 512, 0.04),
+    "values of blocks in keys": AttentionShape(0, 20, 1, 96, 64, 0.1, values_in_keys=True),
+}
+
+
+class Q8Reference(ReferenceOps):
+    """With keys and values as the gguf package rounds them to Q8_0."""
+
+    def _remember(self, k: np.ndarray, v: np.ndarray, shape: AttentionShape) -> None:
+        super()._remember(_rounded(k), _rounded(v), shape)
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    kind = GGMLQuantizationType.Q8_0
+    blocks = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
+    return dequantize(quantize(blocks, kind), kind).reshape(x.shape)
+
+
+def expected(name: str, ids: list[int], kv_type: KvType) -> np.ndarray:
+    ops = Q8Reference() if kv_type == "q8_0" else ReferenceOps()
+    return reference(attention_model(SHAPES[name]), [ids], ops)
+
+
+def native(name: str, way: Way, **options: object) -> Native:
+    shape = SHAPES[name]
+    return Native(
+        attention_model(shape),
+        [shape],
+        precision=way.precision,
+        kv_type=way.kv_type,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def _takes(way: Way, name: str) -> bool:
+    shape = SHAPES[name]
+    return way.kv_type == "f16" or not (shape.key_dim % 32 or shape.value_dim % 32)
+
+
+CASES = [
+    pytest.param(way, name, id=f"{way.kv_type} {way.precision} {name}")
+    for way in WAYS
+    for name in SHAPES
+    if _takes(way, name)
+]
+
+
+@pytest.mark.parametrize(("way", "name"), CASES)
+@pytest.mark.parametrize("length", [1, 64, 65, 600])
+def test_attention_matches_the_reference(way: Way, name: str, length: int) -> None:
+    ids = random_ids(length)
+    assert error(native(name, way).run([ids]), expected(name, ids, way.kv_type)) < way.limit
+
+
+@pytest.mark.parametrize("instruction_set", AVAILABLE)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["blocks of 32", "values of blocks in keys"])
+def test_every_instruction_set_attends(way: Way, name: str, instruction_set: str) -> None:
+    ids = random_ids(90)
+    out = native(name, way, instruction_set=instruction_set).run([ids])
+    assert error(out, expected(name, ids, way.kv_type)) < way.limit
+
+
+@pytest.mark.parametrize("length", [1, 600])
+def test_sinks_and_keys_stored_before(length: int) -> None:
+    shape, ids = SHAPES["window"], random_ids(length)
+    model = attention_model(shape, np.array([-3, 0, 1, 200], np.float32))
+    out = Native(model, [shape], precision="f32").run([ids])
+    assert error(out, reference(model, [ids])) < WAYS[0].limit
+
+
+@pytest.mark.parametrize(("way", "name"), CASES)
+def test_prefill_decode_and_threads_give_the_same_bits(way: Way, name: str) -> None:
+    ids = random_ids(560)
+    whole = native(name, way).run([ids])
+    steps = [ids[:1], ids[1:4], ids[4:530], *[[i] for i in ids[530:]]]
+    for threads in (3, 1):
+        replayed = native(name, way, threads=threads).run(steps, threads=threads)
+        assert np.array_equal(replayed, whole)
+
+
+@pytest.mark.parametrize(("way", "name"), CASES)
+def test_what_others_left_in_a_page_is_not_met(way: Way, name: str) -> None:
+    """All bits set: a NaN as f16, as bfloat16 and as the scale of a block."""
+    ids = random_ids(75)
+    fresh, used = native(name, way), native(name, way)
+    used.cache.layers[0][:] = 0xFF
+    assert np.array_equal(used.run([ids[:70], *[[i] for i in ids[70:]]]), fresh.run([ids]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("part", ["keys_of", "values_of"])
+def test_a_nan_reaches_every_later_token(way: Way, part: str) -> None:
+    """And none before but those that are met together with its own token."""
+    shape, ids = SHAPES["blocks of 32"], [token % 49 for token in random_ids(100)]
+    ids[70] = 49
+    model = attention_model(shape, **{part: with_nan(49)})
+    out = Native(model, [shape], precision=way.precision, kv_type=way.kv_type).run([ids])
+    assert np.isfinite(out[:64]).all()
+    assert np.isnan(out[70:]).all()
+
+
+@pytest.mark.parametrize(("way", "name"), CASES)
+def test_a_page_is_copied_whole(way: Way, name: str) -> None:
+    ids = random_ids(64)
+    runs = native(name, way)
+    runs.run([ids])
+    want = runs.run([[7]], position=64)
+    source, spare = runs.pages[0], runs.pages[5]
+    runs.cache.copy_page(source, spare)
+    runs.cache.layers[0][source] = 0
+    runs.pages[0] = spare
+    assert np.array_equal(runs.run([[7]], position=64), want)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_bytes_are_counted_as_they_are_allocated(kv_type: KvType) -> None:
+    shapes = [SHAPES["blocks of 32"], replace(SHAPES["values of blocks in keys"], layer=1)]
+    assert KvCache(shapes, 3, kv_type).num_bytes == kv_bytes(shapes, 129, kv_type)
+    half, eighth = (kv_bytes(shapes, 64, t) for t in ("f16", "q8_0"))
+    assert eighth * 32 == half * 17
+
+
+def test_tokens_without_outputs_still_fill_the_cache() -> None:
+    ids, runs = random_ids(18), native("grouped", WAYS[1])
+    want = runs.run([ids])
+    runs.run([ids[:-1]], outputs=False)
+    assert np.array_equal(runs.run([ids[-1:]], position=len(ids) - 1), want[-1:])
