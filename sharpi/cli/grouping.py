@@ -13,6 +13,8 @@ from typing import Any, get_args, get_type_hints
 
 from typer.core import TyperCommand
 
+from sharpi.cli.plain_values import PlainValues
+
 Command = Callable[..., None]
 
 
@@ -80,7 +82,7 @@ def _field_parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
         )
 
 
-class GroupedCommand(TyperCommand):
+class GroupedCommand(PlainValues, TyperCommand):
     """A command whose help lists its options under the heading each one names.
 
     The headings are Typer's help panels, printed without Rich: its import alone would take half of

@@ -18,6 +18,7 @@ from sharpi import __version__
 from sharpi.cli import exit_codes
 from sharpi.cli.commands import wanted_commands
 from sharpi.cli.grouping import GroupedCommand, takes_groups
+from sharpi.cli.plain_values import PlainGroup
 from sharpi.cli.terminal import complain
 from sharpi.cli.termination import end_like_an_exception
 from sharpi.errors import SharpiError
@@ -50,6 +51,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """With the command that the arguments begin with, or all: each takes a while to build."""
     app = typer.Typer(
         name="sharpi",
+        cls=PlainGroup,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
