@@ -1,33 +1,17 @@
 // Up to eight queries against one page of keys and values: scores, softmax, sums. Compiled with different target flags.
 #pragma once
-#include <algorithm>
-#include <cmath>
 #include <type_traits>
 
-#include "simd.h"
-#include "vector_ops.h"
+#include "page_softmax.h"
 
 namespace {
 using namespace sharpi;
 
-// The positions of a page that a query sees.
-struct Visible {
-  int begin, end;
-};
-inline Visible visible(const PageAttention& a, int query) {
-  return {std::max(a.first[query], 0), std::min(a.last[query] + 1, kPage)};
-}
-// Those that any of its queries sees. Nothing else is touched: an old value there may be infinite.
-inline Visible visible(const PageAttention& a) {
-  Visible all{kPage, 0};
-  for (int n = 0; n < a.num_queries; n++) {
-    const Visible v = visible(a, n);
-    all = {std::min(all.begin, v.begin), std::max(all.end, v.end)};
-  }
-  return all;
-}
+constexpr int kLine = 64, kLineHalves = kLine / 2;  // bytes of a cache line, and f16 in it
 
-constexpr int kLineHalves = 32;  // fp16 in a cache line
+inline void fetch_lines(const uint8_t* p, int bytes) {
+  for (int i = 0; i < bytes; i += kLine) __builtin_prefetch(p + i, 0, 2);
+}
 
 inline const uint16_t* halves(const uint8_t* page) { return (const uint16_t*)page; }
 
@@ -142,40 +126,6 @@ void page_values_in_keys(const PageAttention& a, Visible range, const float prob
     }
     for (int n = 0; n < N; n++) store(a.sums[n] + d, s[n]);
   }
-}
-
-constexpr float kHidden = -INFINITY;
-
-// A query's largest score, once they are capped and those of hidden positions are kHidden.
-inline float page_peak(const PageAttention& a, int n, float* scores) {
-  F32x16 peaks = broadcast(kHidden);
-  const F32x16 cap = broadcast(a.soft_cap);
-  for (int i = 0; i < kPage; i += kLanes) {
-    F32x16 s = load(scores + i);
-    if (a.soft_cap > 0) s = cap * tanh(s / cap);
-    if (i < a.first[n] || i + kLanes - 1 > a.last[n]) s = keep_lanes(s, a.first[n] - i, a.last[n] - i, kHidden);
-    store(scores + i, s);
-    peaks = max(peaks, s);
-  }
-  return maximum(peaks);
-}
-
-// Scores become probabilities relative to the new peak; returns what the earlier sums are multiplied with.
-inline float page_probabilities(SoftmaxState& state, float page_peak, float* scores) {
-  const float peak = state.peak > page_peak ? state.peak : page_peak;  // a NaN shows
-  if (peak == kHidden) {  // nothing visible so far
-    memset(scores, 0, kPage * sizeof(float));
-    return 1.f;
-  }
-  F32x16 total{};
-  for (int i = 0; i < kPage; i += kLanes) {
-    const F32x16 p = exp(load(scores + i) - peak);
-    store(scores + i, p);
-    total += p;
-  }
-  const float rescale = state.peak == peak ? 1.f : std::exp(state.peak - peak);
-  state = {peak, state.total * rescale + sum(total)};
-  return rescale;
 }
 
 // Scores and sums as they are, in float32.

@@ -13,7 +13,7 @@ namespace {
 typedef uint32_t Pair;
 
 constexpr int kBoth = 2 * kPanel;  // positions, or columns, that are met together
-constexpr int kLine = 64, kFetchAhead = 8192;  // bytes
+constexpr int kFetchAhead = 8192;  // bytes
 
 inline const Pair* pairs(const uint8_t* p) { return (const Pair*)p; }
 inline __m512 dot(__m512 sum, __m512i pairs, Pair all) {
@@ -64,7 +64,7 @@ void paired_scores(const PageAttention& a, Visible range, float scores[][kPage])
     for (int n = 0; n < N; n++) s[n][0] = s[n][1] = _mm512_setzero_ps();
     for (int d = 0; d < count; d++, queries += N, keys += kBoth) {
       const __m512i k0 = _mm512_loadu_si512(keys), k1 = _mm512_loadu_si512(keys + kPanel);
-      for (int i = 0; i < 2; i++) __builtin_prefetch((const uint8_t*)keys + kFetchAhead + i * kLine, 0, 2);
+      fetch_lines((const uint8_t*)keys + kFetchAhead, 2 * kLine);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) {
         s[n][0] = dot(s[n][0], k0, queries[n]);
@@ -113,7 +113,7 @@ void paired_columns(const PageAttention& a, Visible range, const Pair probabilit
     for (int v = 0; v < kVectors; v++) values[v] = _mm512_loadu_si512(row + 16 * v);
     if (p < range.begin || p + 1 >= range.end) [[unlikely]]
       for (__m512i& v : values) v &= visible_halves(range, p);
-    for (int v = 0; v < kVectors; v++) __builtin_prefetch(ahead + (p / 2 * kVectors + v) * kLine, 0, 2);
+    fetch_lines(ahead + p / 2 * kVectors * kLine, kVectors * kLine);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++)
       for (int v = 0; v < kVectors; v++) s[n][v] = dot(s[n][v], values[v], probabilities[n][p / 2]);

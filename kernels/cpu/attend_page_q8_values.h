@@ -1,0 +1,99 @@
+// Sums of a page's q8_0 values, weighed by 15-bit numbers (AVX-512 VNNI): two products of words a lane and instruction.
+#pragma once
+#include <immintrin.h>
+
+#include "attend_page.h"
+#include "kv_q8.h"
+
+namespace {
+
+// The scales of a column beside the largest of those that are visible, and that one.
+struct ColumnScales {
+  __m512 parts[kPage / kLanes];
+  float largest;
+
+  ColumnScales(const uint8_t* column, Visible range) {
+    const __m512i low = visible_bits(column, range, 0), high = visible_bits(column, range, kPage / 2);
+    const __m512i both = _mm512_max_epu16(low, high);
+    __m256i quarter = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
+    __m128i eighth = _mm_max_epu16(_mm256_castsi256_si128(quarter), _mm256_extracti128_si256(quarter, 1));
+    eighth = _mm_minpos_epu16(_mm_xor_si128(eighth, _mm_set1_epi16(-1)));
+    largest = half_to_float(uint16_t(~_mm_cvtsi128_si32(eighth)));
+    const __m512 inverse = _mm512_set1_ps(largest > 0 ? 1.f / largest : 0.f);
+    for (int i = 0; i < 2; i++) {
+      const __m512i bits = i ? high : low;
+      parts[2 * i] = _mm512_cvtph_ps(_mm512_castsi512_si256(bits)) * inverse;
+      parts[2 * i + 1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1)) * inverse;
+    }
+  }
+
+ private:
+  // 32 scales as they are stored: in their order even as whole numbers, a NaN above all. Old ones of hidden positions are 0.
+  static __m512i visible_bits(const uint8_t* column, Visible range, int from) {
+    const auto below = [&](int end) { return end <= from ? 0u : end >= from + 32 ? ~0u : (1u << (end - from)) - 1; };
+    return _mm512_maskz_loadu_epi16(below(range.end) & ~below(range.begin), column_scales(column) + from);
+  }
+};
+
+// Probabilities of N queries, as parts of each one's largest in a page and of kWhole.
+constexpr float kWhole = 32767.f;
+constexpr float kNothing = 1e-30f;  // a page whose largest is below adds nothing
+template <int N>
+struct PageShares {
+  alignas(64) float shares[N][kPage];
+  float unit[N];
+
+  explicit PageShares(const float probabilities[][kPage]) {
+    for (int n = 0; n < N; n++) {
+      __m512 peak = _mm512_load_ps(probabilities[n]);
+      for (int i = kLanes; i < kPage; i += kLanes) peak = _mm512_max_ps(peak, _mm512_load_ps(probabilities[n] + i));
+      const float largest = _mm512_reduce_max_ps(peak);
+      const __m512 inverse = _mm512_set1_ps(largest > kNothing ? kWhole / largest : 0.f);
+      for (int i = 0; i < kPage; i += kLanes)
+        _mm512_store_ps(shares[n] + i, _mm512_load_ps(probabilities[n] + i) * inverse);
+      unit[n] = largest > kNothing ? largest / kWhole : 0.f;
+    }
+  }
+  // A query's shares times scales as pairs of 16 bits, for values 16 positions apart.
+  void pair_with(const ColumnScales& scales, int n, uint32_t* pairs) const {
+    const auto weights = [&](int i) {
+      return _mm512_cvtps_epi32(_mm512_load_ps(shares[n] + i * kLanes) * scales.parts[i]);
+    };
+    for (int half = 0; half < 2; half++) {
+      const __m512i high = _mm512_slli_epi32(weights(2 * half + 1), 16);
+      _mm512_store_si512(pairs + half * kPairApart, _mm512_or_si512(weights(2 * half), high));
+    }
+  }
+};
+
+// sums = sums * rescale + unit * pairs . values, for a column's 32.
+template <int N>
+void column_products(const uint8_t* column, Visible range, const uint32_t pairs[][kPage / 2], const float* unit,
+                     const float* rescale, const uint8_t* ahead, float* const* sums) {
+  __m512i products[N][2];
+  for (int n = 0; n < N; n++) products[n][0] = products[n][1] = _mm512_setzero_si512();
+  fetch_lines(ahead + kColumnCodes, kColumnBytes - kColumnCodes);
+  for (int half = range.begin / kKvBlock; half * kKvBlock < range.end; half++) {
+    const int left = range.end - half * kKvBlock, count = left < kPairApart ? left : kPairApart;
+    for (int i = half * kPairApart; i < half * kPairApart + count; i++) {
+      const __m512i both = _mm512_loadu_si512(column + i * 2 * kKvBlock);
+      __builtin_prefetch(ahead + i * 2 * kKvBlock, 0, 2);
+      const __m512i low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(both));
+      const __m512i high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(both, 1));
+#pragma GCC unroll 8
+      for (int n = 0; n < N; n++) {
+        const __m512i pair = _mm512_set1_epi32(int(pairs[n][i]));
+        products[n][0] = _mm512_dpwssd_epi32(products[n][0], low, pair);
+        products[n][1] = _mm512_dpwssd_epi32(products[n][1], high, pair);
+      }
+    }
+  }
+  for (int n = 0; n < N; n++)
+    for (int i = 0; i < 2; i++) {
+      float* sum = sums[n] + i * kLanes;
+      const __m512 before = _mm512_loadu_ps(sum) * _mm512_set1_ps(rescale[n]);
+      _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[n][i]), _mm512_set1_ps(unit[n]), before));
+    }
+}
+
+}  // namespace
