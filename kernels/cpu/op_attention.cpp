@@ -43,8 +43,16 @@ class Attention : public Stage {
   void run(const Step& step, int task, int next, Worker&) const override {
     if (splits(step)) return split(step, task, next < 0 ? nullptr : first_page(step, next));
     const int head = task % p_.cache.heads;
+    thread_local std::vector<Queries> groups;
+    thread_local std::vector<float> results;
     const TokenBlock block = find_block(step, task / p_.cache.heads);
-    for (int t = block.begin; t < block.end;) t += whole(step, t, block.end, head);
+    gather(block, head, groups);
+    float* spare = place(groups, results);
+    const int end = step.positions[block.end - 1] / kSpan + 1;
+    for (int span = span_.first_visible(step, block.begin) / kSpan; span < end; span++)
+      for (const Queries& q : groups) add_span(step, head, q, span, spare);
+    for (const Queries& q : groups)
+      for (int i = 0; i < q.count; i++) span_.write(q.tokens[i], q.heads[i], q.partials[i]);
   }
 
   // Whether spans are shared among threads; what is not split reads pages once for several tokens of a sequence.
@@ -102,41 +110,37 @@ class Attention : public Stage {
     }
   }
 
-  // All spans for as many queries from token `begin` on as fit one pass; returns the tokens taken.
-  int whole(const Step& step, int begin, int end, int head) const {
-    const int count = std::min(end - begin, std::max(1, kQueries / group_));
-    for (int g = 0; g < group_; g += kQueries) {
-      Queries queries;
-      for (int t = begin; t < begin + count; t++)
-        for (int h = g; h < std::min(group_, g + kQueries); h++) queries.add(t, head * group_ + h, nullptr);
-      all_spans(step, head, queries);
-    }
-    return count;
+  // The queries of a block that share a KV head, as many together as a pass takes.
+  void gather(TokenBlock block, int head, std::vector<Queries>& groups) const {
+    groups.clear();
+    const int together = std::max(1, kQueries / group_);
+    for (int t = block.begin; t < block.end; t += together)
+      for (int g = 0; g < group_; g += kQueries) {
+        Queries& q = groups.emplace_back();
+        for (int token = t; token < std::min(t + together, block.end); token++)
+          for (int h = g; h < std::min(group_, g + kQueries); h++) q.add(token, head * group_ + h, nullptr);
+      }
   }
 
-  void all_spans(const Step& step, int head, Queries& parts) const {
-    Queries totals = parts;
-    place(totals, parts);
-    const int begin = span_.first_visible(step, parts.tokens[0]) / kSpan;
-    const int end = step.positions[parts.tokens[parts.count - 1]] / kSpan + 1;
-    span_.attend(step, head, totals, begin, nullptr);
-    for (int span = begin + 1; span < end; span++) {
-      span_.attend(step, head, parts, span, nullptr);
-      for (int i = 0; i < parts.count; i++) span_.merge(totals.partials[i], parts.partials[i]);
-    }
-    for (int i = 0; i < totals.count; i++) span_.write(totals.tokens[i], totals.heads[i], totals.partials[i]);
-  }
-
-  // Gives both results of each query their memory.
-  void place(Queries& totals, Queries& parts) const {
-    thread_local std::vector<float> memory;
+  // Gives each query's result its memory; returns that of kQueries more.
+  float* place(std::vector<Queries>& groups, std::vector<float>& memory) const {
     const size_t floats = partial_floats(p_);
-    memory.resize(2 * kQueries * floats + 16);
-    float* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
-    for (int i = 0; i < totals.count; i++) {
-      totals.partials[i] = base + 2 * i * floats;
-      parts.partials[i] = totals.partials[i] + floats;
-    }
+    memory.resize((groups.size() + 1) * kQueries * floats + 16);
+    float* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
+    for (Queries& q : groups)
+      for (int i = 0; i < q.count; i++, at += floats) q.partials[i] = at;
+    return at;
+  }
+
+  // Spans are walked by all queries of a block together: their pages stay in L2 meanwhile.
+  void add_span(const Step& step, int head, const Queries& q, int span, float* spare) const {
+    const int first = span_.first_visible(step, q.tokens[0]) / kSpan;
+    if (span < first || span > step.positions[q.tokens[q.count - 1]] / kSpan) return;
+    if (span == first) return span_.attend(step, head, q, span, nullptr);
+    Queries later = q;
+    for (int i = 0; i < q.count; i++) later.partials[i] = spare + i * partial_floats(p_);
+    span_.attend(step, head, later, span, nullptr);
+    for (int i = 0; i < q.count; i++) span_.merge(q.partials[i], later.partials[i]);
   }
 
   const AttentionParams p_;
