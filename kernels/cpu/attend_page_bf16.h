@@ -3,56 +3,17 @@
 // Keys, values, queries and probabilities are rounded to eight bits, sums are float32; what rounding activations to int8
 // costs is several times as much.
 #pragma once
-#include <immintrin.h>
-
 #include "attend_page.h"
+#include "kv_bf16.h"
 
 namespace {
 
-// Two bfloat16 in a dword, the first one low.
-typedef uint32_t Pair;
-
-constexpr int kBoth = 2 * kPanel;  // positions, or columns, that are met together
 constexpr int kFetchAhead = 8192;  // bytes
 
 inline const Pair* pairs(const uint8_t* p) { return (const Pair*)p; }
 inline __m512 dot(__m512 sum, __m512i pairs, Pair all) {
   return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(int(all)));
 }
-inline uint16_t to_bf16(float x) {
-  const __m128i bits = (__m128i)_mm_cvtneps_pbh(_mm_set_ss(x));
-  return uint16_t(_mm_cvtsi128_si32(bits));
-}
-
-inline bool takes_pairs(const KvLayer& c) { return !c.values_in_keys && c.key_dim % 2 == 0; }
-
-void store_key_pairs(const float* key, int dim, int at, uint8_t* keys) {
-  uint16_t* column = (uint16_t*)keys + size_t(at / kBoth) * dim * kBoth + at % kBoth * 2;
-  for (int d = 0; d < dim; d++) column[d / 2 * 2 * kBoth + d % 2] = to_bf16(key[d]);
-}
-void store_value_pairs(const float* value, int dim, int at, uint8_t* values) {
-  const int stride = (dim + kLanes - 1) / kLanes * kLanes;
-  for (int d = 0; d < dim; d += kBoth) {
-    const int width = std::min(kBoth, stride - d), count = std::min(kBoth, dim - d);
-    uint16_t* row = (uint16_t*)values + size_t(d) * kPage + at / 2 * 2 * width + at % 2;
-    for (int i = 0; i < count; i++) row[2 * i] = to_bf16(value[d + i]);
-  }
-}
-
-// [dim / 2][count]
-void prepare_pairs(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
-  for (int n = 0; n < count; n++)
-    for (int d = 0; d < dim; d += 32) {
-      alignas(64) Pair paired[16];
-      const auto part = [&](int at) {
-        const int left = std::clamp(dim - at, 0, 16);
-        return _mm512_mul_ps(_mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), queries[n] + at), _mm512_set1_ps(scale));
-      };
-      _mm512_store_si512(paired, (__m512i)_mm512_cvtne2ps_pbh(part(d + 16), part(d)));
-      for (int i = 0; i < 16 && d + 2 * i < dim; i++) ((Pair*)out)[(d / 2 + i) * count + n] = paired[i];
-    }
-}
-
 // Scores of N queries with the page's keys, two panels at a time; the values are fetched meanwhile.
 template <int N>
 void paired_scores(const PageAttention& a, Visible range, float scores[][kPage]) {

@@ -28,7 +28,7 @@ struct ColumnScales {
   }
 
  private:
-  // 32 scales as they are stored: in their order even as whole numbers, a NaN above all. Old ones of hidden positions are 0.
+  // 32 scales as they are stored: in their order even as whole numbers, a NaN above all. Those of hidden positions are 0.
   static __m512i visible_bits(const uint8_t* column, Visible range, int from) {
     const auto below = [&](int end) { return end <= from ? 0u : end >= from + 32 ? ~0u : (1u << (end - from)) - 1; };
     return _mm512_maskz_loadu_epi16(below(range.end) & ~below(range.begin), column_scales(column) + from);

@@ -1,7 +1,7 @@
 // As attend_page.h, for a page of q8_0 with AVX-512 VNNI: products of whole numbers, straight on the blocks.
 //
-// Queries are rounded to int8. What a value is multiplied with, its probability and its block's scale, is rounded to 15 bits
-// of the largest of a page.
+// Queries are rounded to int8. What a value is multiplied with, its probability and its block's scale, is rounded to 15
+// bits of the largest of a page.
 #pragma once
 #include "attend_page_q8_keys.h"
 #include "attend_page_q8_values.h"

@@ -1,7 +1,7 @@
 // Queries of one sequence and KV head against a span of positions, page by page.
 //
-// A span starts from an empty state and is merged in order, so a decode step that shares spans among threads and a prefill
-// that walks them alone give the same bits.
+// A span starts from an empty state and is merged in order, so a decode step that shares spans among threads and a
+// prefill that walks them alone give the same bits.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // One layer's part of the KV cache: pages of 64 positions, in each of them the keys and values of every KV head.
 //
 // f16: keys [64 / 16][key_dim][16], then values [64][value_stride].
-// Or as bfloat16 in pairs, in the order in which they are read: keys [64 / 32][key_dim / 2][32][2] of two dimensions, then
-// values in columns of 32 (the last may have 16), each [64 / 2][32][2] of two positions.
+// Or as bfloat16 in pairs, in the order in which they are read: keys [64 / 32][key_dim / 2][32][2] of two dimensions,
+// then values in columns of 32 (the last may have 16), each [64 / 2][32][2] of two positions.
 // q8_0, blocks of 32 numbers with an f16 scale: keys in panels of 16 positions, each [key_dim / 4][16][4] bytes (a number
 // and 128) and scales [key_dim / 32][16]; then values in columns of 32, each [64 / 32][16][32][2] bytes, the last one
 // for positions 16 apart, and scales [64].

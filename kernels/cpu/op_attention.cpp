@@ -13,6 +13,7 @@ namespace {
 constexpr int kSplitTokens = 4;    // up to so many tokens, spans are shared among threads
 constexpr int kSplitDecodes = 16;  // and up to so many, each of a sequence of its own, ...
 constexpr int kSplitSpans = 64;    // ... that together have no more partial results than so many spans each
+constexpr int kSharedSpans = 4;    // from so many on, merging them is shared as well
 
 // Partial results of a head that there is room for: one for each token and span.
 size_t partials_a_head(size_t max_spans) {
@@ -70,10 +71,13 @@ class Attention : public Stage {
     return last / kSpan + 1;
   }
 
-  // Merges a token's spans, all heads, in order.
-  void finish(const Step& step, int token) const {
-    const int spans = max_spans(step);
-    for (int head = 0; head < p_.num_heads; head++) {
+  // Parts of a token's heads that are merged by different threads, where there is enough to merge.
+  int merged_apart(const Step& step) const { return max_spans(step) >= kSharedSpans ? p_.cache.heads : 1; }
+
+  // Merges the spans of one of these parts of a token, in order.
+  void finish(const Step& step, int token, int part) const {
+    const int spans = max_spans(step), heads = p_.num_heads / merged_apart(step);
+    for (int head = part * heads; head < (part + 1) * heads; head++) {
       float* total = partial(token, head, 0, spans);
       for (int s = 1; s < spans; s++) span_.merge(total, partial(token, head, s, spans));
       span_.write(token, head, total);
@@ -153,9 +157,12 @@ class Attention : public Stage {
 class MergeSpans : public Stage {
  public:
   explicit MergeSpans(const Attention& attention) : attention_(attention) {}
-  int num_tasks(const Step& step) const override { return attention_.splits(step) ? step.num_tokens : 0; }
-  void run(const Step& step, int token, int, Worker&) const override {
-    attention_.finish(step, token);
+  int num_tasks(const Step& step) const override {
+    return attention_.splits(step) ? step.num_tokens * attention_.merged_apart(step) : 0;
+  }
+  void run(const Step& step, int task, int, Worker&) const override {
+    const int parts = attention_.merged_apart(step);
+    attention_.finish(step, task / parts, task % parts);
   }
 
  private:

@@ -8,7 +8,8 @@ namespace {
 
 class KvStore : public Stage {
  public:
-  KvStore(const KvStoreParams& params, const Isa& isa) : p_(params), kv_(kv_ops(params.cache, params.precision, *isa.vectors)) {}
+  KvStore(const KvStoreParams& params, const Isa& isa)
+      : p_(params), kv_(kv_ops(params.cache, params.precision, *isa.vectors)) {}
   int num_tasks(const Step& step) const override { return step.num_tokens; }
 
   void run(const Step& step, int token, int, Worker&) const override {

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from attention_models import SHAPES, attention_model, error, expected, in_blocks, random_ids
 from emulator import EmulatedLibrary
 from gguf import GGMLQuantizationType
 from replay import Native, reference
 from requantise import requantise
-from test_recorded_ops import IDS, ONE_OP, SHAPES, VOCAB, attention_model, error, moe
+from test_recorded_ops import IDS, ONE_OP, moe
 
 import sharpi.ops.library
 import sharpi.ops.program
@@ -50,10 +51,6 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(module, "load_library", lambda: arm)
 
 
-def ids_of(length: int) -> list[int]:
-    return np.random.default_rng(length).integers(0, VOCAB, length).tolist()
-
-
 @pytest.mark.parametrize("name", ONE_OP)
 def test_operation_matches_the_reference(name: str) -> None:
     native = Native(ONE_OP[name], instruction_set="neon")
@@ -63,14 +60,22 @@ def test_operation_matches_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("length", [1, 65, 200])
 def test_attention_matches_the_reference(name: str, length: int) -> None:
-    model, ids = attention_model(SHAPES[name]), ids_of(length)
+    model, ids = attention_model(SHAPES[name]), random_ids(length)
     native = Native(model, [SHAPES[name]], instruction_set="neon")
     # f16 keys and values: 2^-11 each, a little more after the softmax.
     assert error(native.run([ids]), reference(model, [ids])) < 2e-3
 
 
+@pytest.mark.parametrize("name", [name for name in SHAPES if in_blocks(name)])
+@pytest.mark.parametrize("length", [1, 65])
+def test_attention_over_q8_0_matches_the_reference(name: str, length: int) -> None:
+    shape, ids = SHAPES[name], random_ids(length)
+    native = Native(attention_model(shape), [shape], kv_type="q8_0", instruction_set="neon")
+    assert error(native.run([ids]), expected(name, ids, "q8_0")) < 1e-3
+
+
 def test_prefill_decode_and_threads_give_the_same_bits() -> None:
-    shape, ids = SHAPES["grouped"], ids_of(100)
+    shape, ids = SHAPES["grouped"], random_ids(100)
     model = attention_model(shape)
     whole = Native(model, [shape], instruction_set="neon").run([ids])
     steps = [ids[:1], ids[1:4], ids[4:90], *[[i] for i in ids[90:]]]
@@ -79,7 +84,7 @@ def test_prefill_decode_and_threads_give_the_same_bits() -> None:
 
 
 def test_experts_give_the_same_bits_in_any_batch() -> None:
-    ids, native = ids_of(33), Native(moe(), instruction_set="neon")
+    ids, native = random_ids(33), Native(moe(), instruction_set="neon")
     np.testing.assert_array_equal(native.run([[i] for i in ids]), native.run([ids]))
 
 

@@ -5,12 +5,36 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from replay import matrix
+from gguf import GGMLQuantizationType, dequantize, quantize
+from replay import matrix, reference
 
 from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
+from sharpi.ops.kv_cache import KvType
+from sharpi.ops.reference import ReferenceOps
 
 VOCAB, HIDDEN = 50, 96
 TABLE = matrix(np.random.default_rng(1), VOCAB, HIDDEN)
+SHAPES = {
+    "grouped": AttentionShape(0, 6, 2, 32, 32, 0.2),
+    "blocks of 32": AttentionShape(0, 3, 3, 128, 64, 0.08),
+    "wide group of blocks": AttentionShape(0, 20, 2, 96, 96, 0.1, window=37),
+    "one head each": AttentionShape(0, 3, 3, 32, 48, 0.2),
+    "wide group": AttentionShape(0, 20, 2, 16, 16, 0.25),
+    "odd head sizes": AttentionShape(0, 4, 2, 22, 24, 0.2),
+    "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
+    "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
+    "chunks": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37, is_chunked=True),
+    "one KV head": AttentionShape(0, 20, 1, 80, 64, 0.1),
+    "values in keys": AttentionShape(0, 20, 1, 80, 64, 0.1, values_in_keys=True),
+    "odd values in keys": AttentionShape(0, 3, 1, 44, 40, 0.1, values_in_keys=True),
+    "long heads": AttentionShape(0, 4, 1, 544, 512, 0.04),
+    "values of blocks in keys": AttentionShape(0, 20, 1, 96, 64, 0.1, values_in_keys=True),
+}
+
+
+def in_blocks(name: str) -> bool:
+    """Whether a shape's heads are whole blocks of 32."""
+    return SHAPES[name].key_dim % 32 == SHAPES[name].value_dim % 32 == 0
 
 
 def with_nan(token: int) -> Matrix:
@@ -62,3 +86,22 @@ def attention_model(
         return ops.select_outputs(ops.add(attended, again, 1.0))
 
     return model
+
+
+class Q8Reference(ReferenceOps):
+    """With keys and values as the gguf package rounds them to Q8_0."""
+
+    def _remember(self, k: np.ndarray, v: np.ndarray, shape: AttentionShape) -> None:
+        super()._remember(_rounded(k), _rounded(v), shape)
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    kind = GGMLQuantizationType.Q8_0
+    blocks = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
+    return dequantize(quantize(blocks, kind), kind).reshape(x.shape)
+
+
+def expected(name: str, ids: list[int], kv_type: KvType) -> np.ndarray:
+    """What the reference gives with keys and values of that type."""
+    ops = Q8Reference() if kv_type == "q8_0" else ReferenceOps()
+    return reference(attention_model(SHAPES[name]), [ids], ops)

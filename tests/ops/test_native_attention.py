@@ -5,15 +5,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from attention_models import attention_model, error, random_ids, with_nan
-from gguf import GGMLQuantizationType, dequantize, quantize
+from attention_models import (
+    SHAPES,
+    attention_model,
+    error,
+    expected,
+    in_blocks,
+    random_ids,
+    with_nan,
+)
 from replay import Native, reference
 
-from sharpi.ops.interface import AttentionShape
 from sharpi.ops.kv_cache import KvCache, KvType, kv_bytes
 from sharpi.ops.library import INSTRUCTION_SETS, load_library
 from sharpi.ops.program import Rounding
-from sharpi.ops.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 AVAILABLE = [
@@ -40,40 +45,6 @@ WAYS = [
     Way("q8_0", "f32", 1e-3),
     Way("q8_0", "int8", 5e-3),
 ]
-SHAPES = {
-    "grouped": AttentionShape(0, 6, 2, 32, 32, 0.2),
-    "blocks of 32": AttentionShape(0, 3, 3, 128, 64, 0.08),
-    "wide group of blocks": AttentionShape(0, 20, 2, 96, 96, 0.1, window=37),
-    "one head each": AttentionShape(0, 3, 3, 32, 48, 0.2),
-    "wide group": AttentionShape(0, 20, 2, 16, 16, 0.25),
-    "odd head sizes": AttentionShape(0, 4, 2, 22, 24, 0.2),
-    "window": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37),
-    "soft cap": AttentionShape(0, 4, 2, 32, 32, 0.4, soft_cap=1.5),
-    "chunks": AttentionShape(0, 4, 2, 32, 32, 0.2, window=37, is_chunked=True),
-    "one KV head": AttentionShape(0, 20, 1, 80, 64, 0.1),
-    "values in keys": AttentionShape(0, 20, 1, 80, 64, 0.1, values_in_keys=True),
-    "odd values in keys": AttentionShape(0, 3, 1, 44, 40, 0.1, values_in_keys=True),
-    "long heads": AttentionShape(0, 4, 1, 544, 512, 0.04),
-    "values of blocks in keys": AttentionShape(0, 20, 1, 96, 64, 0.1, values_in_keys=True),
-}
-
-
-class Q8Reference(ReferenceOps):
-    """With keys and values as the gguf package rounds them to Q8_0."""
-
-    def _remember(self, k: np.ndarray, v: np.ndarray, shape: AttentionShape) -> None:
-        super()._remember(_rounded(k), _rounded(v), shape)
-
-
-def _rounded(x: np.ndarray) -> np.ndarray:
-    kind = GGMLQuantizationType.Q8_0
-    blocks = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
-    return dequantize(quantize(blocks, kind), kind).reshape(x.shape)
-
-
-def expected(name: str, ids: list[int], kv_type: KvType) -> np.ndarray:
-    ops = Q8Reference() if kv_type == "q8_0" else ReferenceOps()
-    return reference(attention_model(SHAPES[name]), [ids], ops)
 
 
 def native(name: str, way: Way, **options: object) -> Native:
@@ -87,16 +58,11 @@ def native(name: str, way: Way, **options: object) -> Native:
     )
 
 
-def _takes(way: Way, name: str) -> bool:
-    shape = SHAPES[name]
-    return way.kv_type == "f16" or not (shape.key_dim % 32 or shape.value_dim % 32)
-
-
 CASES = [
     pytest.param(way, name, id=f"{way.kv_type} {way.precision} {name}")
     for way in WAYS
     for name in SHAPES
-    if _takes(way, name)
+    if way.kv_type == "f16" or in_blocks(name)
 ]
 
 
