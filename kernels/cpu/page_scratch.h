@@ -1,0 +1,12 @@
+// Memory of a thread for one page of the KV cache, as attention needs it on the way.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace sharpi {
+
+// At least so many f16, until the thread asks again. No template's code in what calls it: compiled for one instruction set
+// under a name that all of them share, it might run where that one is missing.
+uint16_t* page_scratch(size_t halves);
+
+}  // namespace sharpi
