@@ -5,8 +5,8 @@
 
 namespace sharpi {
 
-// At least so many f16, until the thread asks again. No template's code in what calls it: compiled for one instruction set
-// under a name that all of them share, it might run where that one is missing.
+// At least so many f16, until the thread asks again. Those who call it have no template of their own for that: compiled for
+// one instruction set under a name that all share, it might run where that set is missing.
 uint16_t* page_scratch(size_t halves);
 
 }  // namespace sharpi
