@@ -14,7 +14,9 @@ inline const Pair* pairs(const uint8_t* p) { return (const Pair*)p; }
 inline __m512 dot(__m512 sum, __m512i pairs, Pair all) {
   return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(int(all)));
 }
-// Scores of N queries with the page's keys, two panels at a time; the values are fetched meanwhile.
+
+// Scores of N queries with the page's keys, two panels at a time. Meanwhile what follows at a distance is fetched: keys,
+// then values.
 template <int N>
 void paired_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   const int count = a.key_dim / 2;

@@ -10,7 +10,7 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops import abi
 from sharpi.ops.interface import AttentionShape, Bank, Matrix
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache, KvType
-from sharpi.ops.library import ThreadPool
+from sharpi.ops.library import INSTRUCTION_SETS, ThreadPool, load_library
 from sharpi.ops.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.recorder import Recorder
 from sharpi.ops.recurrent import RecurrentShape
@@ -18,6 +18,10 @@ from sharpi.ops.reference import ReferenceOps
 from sharpi.ops.state_layout import StateLayout
 
 Model = Callable[[Any], Any]
+# Instruction sets that this machine runs.
+AVAILABLE = [
+    name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
+]
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, bias: bool = False) -> Matrix:

@@ -14,16 +14,12 @@ from attention_models import (
     random_ids,
     with_nan,
 )
-from replay import Native, reference
+from replay import AVAILABLE, Native, reference
 
 from sharpi.ops.kv_cache import KvCache, KvType, kv_bytes
-from sharpi.ops.library import INSTRUCTION_SETS, load_library
 from sharpi.ops.program import Rounding
 
 pytestmark = pytest.mark.native
-AVAILABLE = [
-    name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
-]
 
 
 class Way(NamedTuple):

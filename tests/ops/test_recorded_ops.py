@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attention_models import HIDDEN, TABLE, VOCAB, error
-from replay import Native, bank, matrix, reference
+from replay import AVAILABLE, Native, bank, matrix, reference
 
 from sharpi.ops import abi
 from sharpi.ops.interface import (
@@ -17,14 +17,10 @@ from sharpi.ops.interface import (
     Router,
     Scoring,
 )
-from sharpi.ops.library import INSTRUCTION_SETS, load_library
 
 pytestmark = pytest.mark.native
 RNG = np.random.default_rng(1)
 IDS = RNG.integers(0, VOCAB, 9).tolist()
-AVAILABLE = [
-    name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
-]
 
 
 def norm_weight(n: int) -> np.ndarray:

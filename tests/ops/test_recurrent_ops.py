@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay import Native, matrix, reference
+from replay import AVAILABLE, Native, matrix, reference
 
 from sharpi.ops.interface import Activation
-from sharpi.ops.library import INSTRUCTION_SETS, load_library
 from sharpi.ops.recurrent import (
     ConvolutionShape,
     DecayRates,
@@ -20,9 +19,6 @@ from sharpi.ops.recurrent import (
 pytestmark = pytest.mark.native
 VOCAB, HIDDEN = 50, 96
 TABLE = matrix(np.random.default_rng(1), VOCAB, HIDDEN)
-AVAILABLE = [
-    name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
-]
 Model = Callable[[Any], Any]
 
 

@@ -43,11 +43,10 @@ def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: KvType) -> int:
     )
 
 
-def _check(shape: AttentionShape, kv_type: KvType) -> None:
-    step = _BLOCK if kv_type == "q8_0" else 2
+def _check(shape: AttentionShape) -> None:
     for dim in _dims(shape):
-        if dim % step:
-            refuse(f"a KV cache of {kv_type} with heads of {dim} values")
+        if dim % 2:
+            refuse(f"a KV cache with heads of {dim} values")
     if shape.value_dim > MAX_VALUE_DIM:
         refuse(f"heads of {shape.value_dim} values")
 
@@ -55,7 +54,8 @@ def _check(shape: AttentionShape, kv_type: KvType) -> None:
 class CardKvCache:
     """All pages of some layers, each in a memory of its own; who uses which is decided elsewhere.
 
-    Raises UnsupportedModelError for heads that the kernels do not take.
+    `kv_type` is one that `check_kv_type` passes. Raises UnsupportedModelError for heads that the
+    kernels do not take.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CardKvCache:
     ) -> None:
         self._shapes = tuple(shapes)
         for shape in self._shapes:
-            _check(shape, kv_type)
+            _check(shape)
         self.kv_type = kv_type
         self.num_pages = num_pages
         self._device = device
