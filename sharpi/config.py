@@ -3,9 +3,11 @@
 The command line is the only author; nothing here is changed or filled in later.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
+
+from sharpi.dataclass import dataclass
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.direct_read import READS_IN_FLIGHT, open_direct
 from sharpi.errors import UsageError
 from sharpi.huge_pages import HUGE_PAGE, huge_pages

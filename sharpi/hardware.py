@@ -1,9 +1,9 @@
 """HardwareInfo: what the machine has. Probed once, never guessed at by others."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.dataclass import dataclass
 from sharpi.hardware_gpu import probe_gpus
 from sharpi.hardware_memory import probe_memory
 from sharpi.ops.library import instruction_set

@@ -3,9 +3,10 @@
 import ctypes
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sharpi.dataclass import dataclass
 
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96

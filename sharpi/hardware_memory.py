@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from sharpi.dataclass import dataclass
 
 _NO_LIMIT = 1 << 60  # version 1 writes the largest page-aligned number where there is no limit
 _PROC = Path("/proc")

@@ -2,11 +2,12 @@
 
 import mmap
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.disk import measure_disk
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware import count_physical, usable_cores

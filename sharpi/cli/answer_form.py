@@ -1,10 +1,10 @@
 """The form that an answer must have, as a person gave it: read here, compiled for a model later."""
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.source_text import text_of_file
+from sharpi.dataclass import dataclass
 from sharpi.errors import GrammarError, UsageError
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """The options that say what `sharpi bench` measures."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import typer
 
 from sharpi.cli.option import LARGEST_COUNT, option
+from sharpi.dataclass import dataclass
 
 
 def _count_list(text: str) -> str:

@@ -1,6 +1,5 @@
 """The options that prescribe the form of an answer: a JSON schema, any JSON object, a grammar."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from sharpi.cli.answer_form import AnswerForm, read_form
 from sharpi.cli.given import Given
 from sharpi.cli.option import option
+from sharpi.dataclass import dataclass
 
 _NAMES = ("json_schema", "json_object", "grammar")
 

@@ -1,11 +1,11 @@
 """The options of the context: how many tokens it holds, and what happens when it is full."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from sharpi.cli.option import count, option
 from sharpi.config import RunConfig
+from sharpi.dataclass import dataclass
 
 _RUN = RunConfig(model=Path())
 

@@ -1,9 +1,9 @@
 """The options that say how text becomes a conversation."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sharpi.cli.option import option
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What a machine lacks for what, and the command that changes it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from sharpi.dataclass import dataclass
 from sharpi.hardware_gpu import GpuDriver
 from sharpi.hardware_report import HardwareReport
 

@@ -1,6 +1,6 @@
 """All options that decide how a model is loaded and run, whatever the command then does with it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -12,6 +12,7 @@ from sharpi.cli.miss_options import MissOptions
 from sharpi.cli.record_options import RecordOptions
 from sharpi.cli.tier_options import TierOptions
 from sharpi.config import RunConfig
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The options that say which experts have the slots, and which are read ahead."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from sharpi.cli.given import Given
 from sharpi.cli.option import count, finite, option
 from sharpi.config import ExpertConfig, Resident
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 Policy = Literal[

@@ -4,7 +4,6 @@ An explicit source wins over a variable; two sources of one kind are refused wit
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -13,6 +12,7 @@ from sharpi.cli.given import Given
 from sharpi.cli.model_path import model_path
 from sharpi.cli.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.terminal import note, stdin_is_terminal
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
 

@@ -1,7 +1,6 @@
 """The options that say where an answer ends."""
 
 import os
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import typer
@@ -9,6 +8,7 @@ import typer
 from sharpi.cli.option import count, option
 from sharpi.cli.sampling_options import SamplingOptions
 from sharpi.config import GenerationRequest
+from sharpi.dataclass import dataclass
 
 
 def _stop_strings(

@@ -1,11 +1,11 @@
 """The options that say what the arithmetic runs on, and in which precision."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from sharpi.cli.option import count, option
 from sharpi.config import KvType, Precision, RunConfig
+from sharpi.dataclass import dataclass
 
 InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"]
 

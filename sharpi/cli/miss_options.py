@@ -1,7 +1,7 @@
 """The options of a card that has not all experts: what becomes of those that it misses."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import typer
@@ -9,6 +9,7 @@ import typer
 from sharpi.cli.given import Given
 from sharpi.cli.option import count, finite, option
 from sharpi.config import ExpertConfig, Miss, RunConfig
+from sharpi.dataclass import dataclass
 
 _EXPERTS = ExpertConfig()
 _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_stash_cpu_factor")

@@ -1,9 +1,9 @@
 """From what a person wrote to the tokens of a prompt: plain text, or a turn of a template."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sharpi.cli.conversation_options import ConversationOptions
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The options that say what is recorded of a run's experts, and where."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -8,6 +8,7 @@ from sharpi.cli.given import Given
 from sharpi.cli.option import option
 from sharpi.cli.output_files import refuse_to_replace
 from sharpi.config import ExpertConfig
+from sharpi.dataclass import dataclass
 
 _EXPERTS = ExpertConfig()
 _FILES = ("expert_stats", "moe_trace", "moe_profile")

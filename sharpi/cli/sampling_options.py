@@ -1,10 +1,10 @@
 """The options of the sampler; names and defaults are llama.cpp's."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sharpi.cli.option import count, finite, option, positive
 from sharpi.config import SamplingParams
+from sharpi.dataclass import dataclass
 
 _SAMPLING = SamplingParams()
 

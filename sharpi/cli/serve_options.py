@@ -1,12 +1,12 @@
 """The options of the server itself: where it listens, who may ask, and how much at once."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import typer
 
 from sharpi.cli.option import count, finite, option
 from sharpi.cli.tier_options import size
+from sharpi.dataclass import dataclass
 
 
 def _keys(value: list[str] | None) -> list[str] | None:

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sharpi.cli.conversation import Conversation
 from sharpi.cli.reply import timings_line
 from sharpi.cli.terminal import say
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 _NOT_COUNTED = "No experts were counted: there are none, or all fit without --expert-stats."

@@ -1,6 +1,6 @@
 """The options that say where a model may live: memory budgets, layers on the card, expert slots."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import typer
@@ -8,6 +8,7 @@ import typer
 from sharpi.cli.given import Given
 from sharpi.cli.option import count, option
 from sharpi.config import Device, Load, RunConfig
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.units import parse_size
 

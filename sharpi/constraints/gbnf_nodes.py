@@ -1,7 +1,8 @@
 """What the rules of a GBNF grammar consist of."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

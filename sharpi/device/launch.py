@@ -1,9 +1,10 @@
 """One start of one kernel as data: what a launcher returns and a device carries out."""
 
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
+
+from sharpi.dataclass import dataclass
 
 Scalar: TypeAlias = np.int32 | np.int64 | np.float32
 

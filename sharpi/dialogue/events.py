@@ -1,7 +1,8 @@
 """What an answer consists of, in the order it streams: reasoning, text, calls of tools."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value, read_string, read_value
 from sharpi.dialogue.source import Source, Steps

@@ -1,9 +1,9 @@
 """Grammar of arguments that come one by one, as keys and values in a tool's own order."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import may_be_text, property_schema

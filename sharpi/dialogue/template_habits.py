@@ -6,9 +6,10 @@ once with small conversations, and looked at for what has become of their words.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat
 

@@ -1,8 +1,10 @@
 """Tools that a model may call, and whether it has to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """One answer on its way through the scheduler: what it has said, and what it has computed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.engine.continuation import Continuation
 from sharpi.engine.model_part import Segment
 from sharpi.engine.page_table import PageTable

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
+
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """CardSlots: how experts use a card that has not room for all of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sharpi.config import ExpertConfig
+from sharpi.dataclass import dataclass
 from sharpi.experts.policy_choice import (
     DEFAULT_PREDICTOR,
     ExpertShape,

@@ -6,11 +6,11 @@ and its second half is scored, so that every scored token has at least half a wi
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 

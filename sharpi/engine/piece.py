@@ -1,8 +1,9 @@
 """What one step adds to an answer, and how an answer ends."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from sharpi.dataclass import dataclass
 from sharpi.engine.timings import Timings
 
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]

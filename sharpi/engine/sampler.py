@@ -5,6 +5,7 @@ Every filter is a function from candidates to fewer candidates; the order is lla
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from random import Random  # NumPy's own takes 10 ms to import, which the first token would wait for
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ class Sampler:
 
     def __init__(self, params: SamplingParams, history: Iterable[int] = ()) -> None:
         self._params = params
-        self._random = np.random.default_rng(params.seed)
+        self._random = Random(params.seed)
         last_n = params.penalty_last_n
         self._recent: deque[int] = deque(history, maxlen=None if last_n < 0 else last_n)
 

@@ -1,8 +1,7 @@
 """What was decided from the request, the model and the machine: pure, so that tests are tables."""
 
-from dataclasses import dataclass
-
 from sharpi.config import KvType, RunConfig
+from sharpi.dataclass import dataclass
 from sharpi.engine.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile

@@ -1,6 +1,6 @@
 """How long a generation's parts took."""
 
-from dataclasses import dataclass
+from sharpi.dataclass import dataclass
 
 
 @dataclass(slots=True)

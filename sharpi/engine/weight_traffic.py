@@ -1,10 +1,10 @@
 """What one pass of the model reads and multiplies: counted from weights and routes taken."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import row_bytes
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.model.weights import ModelWeights

@@ -5,8 +5,9 @@ write them down.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from sharpi.dataclass import dataclass
 
 NUM_TOP_EXPERTS = 5
 

@@ -1,11 +1,11 @@
 """ExpertStats of a running model, read from its slot policy and its expert store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.dataclass import dataclass
 from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
 from sharpi.experts.native_policy import ExpertStates, NativePolicy
 from sharpi.experts.predictor_native import Guesses

@@ -1,11 +1,11 @@
 """Which experts are where at a moment, and how often each was used: copies, for who looks on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.dataclass import dataclass
 from sharpi.experts.store import ExpertStore, StoreCounts
 
 

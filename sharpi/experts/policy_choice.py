@@ -1,8 +1,7 @@
 """Which policy and predictor a run uses: what the user asked, else what measured best."""
 
-from dataclasses import dataclass
-
 from sharpi.config import ExpertConfig
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.experts.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (

@@ -1,9 +1,9 @@
 """What a slot policy is told and what it answers with, native or not."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 

@@ -1,8 +1,8 @@
 """What the predictors are worth on a trace."""
 
 import time
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.experts.predictor import PREDICTORS
 from sharpi.experts.predictor_native import NativePredictor
 from sharpi.experts.trace import Trace

@@ -1,13 +1,13 @@
 """Which experts a model used before, kept in a file for a warm start."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import StatsFileError
 from sharpi.experts.atomic_file import write_or_warn
 

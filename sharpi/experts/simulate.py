@@ -6,10 +6,10 @@ they do in the running engine: each distinct expert of a batch is one access.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.experts.native_policy import NativePolicy
 from sharpi.experts.optimum import replay_optimum
 from sharpi.experts.policy_settings import (

@@ -8,12 +8,12 @@ import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import c_char_p
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.dataclass import dataclass
 from sharpi.direct_read import READS_IN_FLIGHT
 from sharpi.errors import ModelFileError
 from sharpi.experts import store_abi as abi

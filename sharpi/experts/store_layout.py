@@ -5,9 +5,9 @@ expert's three matrices, and the matrix begins wherever in it the file puts it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.dataclass import dataclass
 from sharpi.direct_read import widest_range
 from sharpi.errors import ModelFileError
 from sharpi.gguf.reader import GgufFile, Tensor

@@ -7,13 +7,14 @@ tokens. Prompts are `prompt_experts` (prompt tokens, layers, k), `prompt_lengths
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import TraceFileError
 from sharpi.experts.trace_steps import Prompts, Steps, decoded_steps, run_steps
 

@@ -1,9 +1,9 @@
 """Steps: routes in the order in which a model ran them, its prompts' batches among them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from sharpi.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import Tensor

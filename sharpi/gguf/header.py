@@ -4,9 +4,9 @@ Layout (GGUF specification, versions 2 and 3, little-endian): magic, version, te
 count; key-value pairs; tensor infos; then, aligned, the tensors' bytes.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.cursor import Cursor
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.metadata_values import LEAST_KEY_BYTES, MAX_KEYS, read_pairs

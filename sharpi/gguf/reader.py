@@ -4,7 +4,7 @@ import contextlib
 import mmap
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -12,6 +12,7 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.cursor import MAX_HEAD_BYTES
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.header import Header, parse_header

@@ -1,8 +1,9 @@
 """FileSummary: what a GGUF file holds, as plain data for `sharpi inspect`; no printing."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import (

@@ -1,9 +1,10 @@
 """TensorInfo: where the head says each tensor lies, checked against the file and each other."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError
 from sharpi.gguf.cursor import Cursor
 from sharpi.gguf.quant_types import WITHDRAWN_TYPES, QuantType, row_bytes

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.reader import Tensor
 
 # Tensors that hold one slice an expert: merged over the experts, or one tensor each (old Mixtral).

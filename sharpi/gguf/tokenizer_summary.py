@@ -1,7 +1,6 @@
 """TokenizerSummary: what a file says about its tokenizer and chat template, as plain data."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.string_array import StringArray
 

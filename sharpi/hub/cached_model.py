@@ -1,9 +1,9 @@
 """A model in the cache: its files, how large they are, and whether all are there."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from sharpi.dataclass import dataclass
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant
 

@@ -1,8 +1,8 @@
 """Names of models: `ORG/REPO`, `ORG/REPO:QUANT`, each with `@REVISION` if not the main one."""
 
 import re
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"

@@ -1,11 +1,11 @@
 """`sharpi pull` without the terminal: from a name to files in the cache, checked and linked."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download, hf_hub_url
 from huggingface_hub.utils import build_hf_headers
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import HubError
 from sharpi.hub.blobs import Blobs
 from sharpi.hub.cache import MAIN, Cache

@@ -1,13 +1,13 @@
 """A repository as the hub describes it: its commit and its files with sizes and checksums."""
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeGuard
 
 from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import get_session
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import HubError
 from sharpi.hub.fault import NoRepositoryError, hub_faults
 from sharpi.hub.model_name import ModelName

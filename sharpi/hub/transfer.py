@@ -6,11 +6,11 @@ stopped, does not check what came, and refuses files above 50 GB, which ranges g
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session, hf_raise_for_status
 
+from sharpi.dataclass import dataclass
 from sharpi.hub.fault import BusyHubError, UnreachableError, hub_faults
 from sharpi.hub.partial_file import PartialFile
 

@@ -6,7 +6,8 @@ Files that go with a model but are none (image projectors, importance matrices) 
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from sharpi.dataclass import dataclass
 
 _SUFFIX = ".gguf"
 _PART = re.compile(r"(?P<stem>.*?)-?(?P<number>\d{5})-of-(?P<count>\d{5})", re.DOTALL)

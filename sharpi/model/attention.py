@@ -1,9 +1,8 @@
 """Attention with a KV cache, whose heads share keys and values in groups."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.model.norm import Norm, optional_norm
 from sharpi.model.projections import KvSource, Projections, load_projections
 from sharpi.model.rope import Angles, Rope

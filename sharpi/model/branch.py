@@ -1,8 +1,8 @@
 """A branch of the residual stream: normed input, a computation, and its sum with the stream."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.model.norm import Norm
 from sharpi.ops.interface import Ops, X
 

@@ -5,8 +5,9 @@ what a part of a layer needs is read by the part's own file.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import printable
 from sharpi.gguf.reader import GgufFile

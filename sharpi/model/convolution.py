@@ -1,9 +1,8 @@
 """The causal convolution inside a recurrent layer, its weights as the operation takes them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.model.keys import Keys
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X

@@ -1,7 +1,6 @@
 """Gated delta net (Qwen3-Next, Qwen3.5): linear attention with a state that is corrected."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.convolution import (
     Convolution,
     check_heads,

@@ -1,8 +1,8 @@
 """A layer's feed-forward: dense, or routed experts with an optional shared one."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.latent import Latent
 from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X

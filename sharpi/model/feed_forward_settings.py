@@ -1,7 +1,8 @@
 """What the feed-forwards of a model share, and which kind each layer has: its tensors tell."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.expert_banks import load_banks, optional_banks
 from sharpi.model.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward

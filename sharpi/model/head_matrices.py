@@ -4,10 +4,9 @@ Files made since April 2025 have both apart; in older ones a single matrix gives
 all heads, and is taken apart here.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Bank, FloatArray, Matrix

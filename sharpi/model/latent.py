@@ -1,7 +1,6 @@
 """The narrow space that some models' experts work in, and the way into it and back (Nemotron 3)."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Matrix
 

@@ -5,8 +5,7 @@ applied to the query instead, the value's to what was attended to, so that the h
 head: [latent, rotated part] as key, the latent as value (DeepSeek-V2, arXiv 2405.04434).
 """
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.head_matrices import HeadMatrices, load_head_matrices
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.rope import Angles, Rope

@@ -1,7 +1,6 @@
 """One layer: a mixer of tokens, then a feed-forward, each a branch of the residual stream."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.feed_forward import FeedForward
 from sharpi.model.layer_input import LayerInputGate

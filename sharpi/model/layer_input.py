@@ -1,7 +1,6 @@
 """Inputs of each layer's own, which it mixes into the stream at its end (Gemma 4)."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X

@@ -1,7 +1,6 @@
 """Mamba-2 (Granite 4, Nemotron 3): a state space layer behind a convolution, with a gated norm."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.convolution import (
     Convolution,
     check_heads,

@@ -3,9 +3,9 @@
 What is not softmax attention is imported for the models that have it: each takes a while.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sharpi.dataclass import dataclass
 from sharpi.model.attention_reader import AttentionReader
 from sharpi.model.keys import Keys
 from sharpi.model.mixer import MixerSettings

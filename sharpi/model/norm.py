@@ -1,7 +1,6 @@
 """A norm: its weight, and what it does to values."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
 

@@ -1,7 +1,8 @@
 """A dense feed-forward and routed experts side by side, each with norms of its own (Gemma 4)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.expert_banks import load_banks
 from sharpi.model.feed_forward import FeedForward

@@ -1,8 +1,8 @@
 """What attention makes of a layer's input: queries, keys, values, and a gate for what comes out."""
 
-from dataclasses import dataclass
 from typing import Generic, Literal
 
+from sharpi.dataclass import dataclass
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 

@@ -5,12 +5,13 @@ a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling d
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import file_fault, printable
 from sharpi.gguf.metadata import Metadata

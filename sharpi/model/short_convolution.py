@@ -1,7 +1,6 @@
 """The short convolution of LFM2: a gated input, a few tokens convolved, a gated output."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.model.convolution import MAX_KERNEL, Convolution, load_convolution
 from sharpi.model.keys import Keys
 from sharpi.model.rope import Angles

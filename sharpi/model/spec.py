@@ -4,10 +4,11 @@ Tensor names and sizes come from the file; a spec holds only what the file does 
 """
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.interface import Activation, Scoring
 from sharpi.ops.recurrent import HeadOrder

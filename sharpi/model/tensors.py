@@ -5,10 +5,11 @@ small and are taken as float32.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor

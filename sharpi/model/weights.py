@@ -1,7 +1,6 @@
 """The model's tensors, found by name, checked against the configuration, and grouped by layer."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.branch import Branch
 from sharpi.model.config import ModelConfig

@@ -1,10 +1,9 @@
 """Where the intermediate values of a recorded step lie: one arena, reused as values die."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.abi import Rows
 
 ALIGNMENT = 64

@@ -6,13 +6,13 @@ their GGUF blocks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 

@@ -6,12 +6,12 @@ Python touches it once a step: the data of the step goes in, logits and routes a
 import ctypes
 from collections.abc import Iterable
 from ctypes import Structure, c_int32
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import SharpiError
 from sharpi.ops import abi
 from sharpi.ops.library import ThreadPool, load_library

@@ -4,11 +4,12 @@ Every state is float32. A head's values, rounded up to whole vectors of 16, lie 
 last may be of 16), each (keys, panel): kernels/cpu/vector_ops.h.
 """
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from sharpi.dataclass import dataclass
 
 _LANES = 16
 

@@ -1,10 +1,10 @@
 """What an answer is asked with, what it consists of, and how it ends, whichever the API."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sharpi.config import GenerationRequest
+from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.engine.constraint import Constraint
 from sharpi.engine.piece import TokenChoice

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
 from sharpi.engine.piece import Ending, Piece, TokenChoice
 from sharpi.serve.answer_parts import (

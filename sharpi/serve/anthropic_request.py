@@ -1,8 +1,9 @@
 """The bodies of /v1/messages and of its count_tokens, checked and made into a ChatCall."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sharpi.config import GenerationRequest
+from sharpi.dataclass import dataclass
 from sharpi.serve.anthropic_content import read_messages, read_system
 from sharpi.serve.anthropic_tools import read_choice, read_tools
 from sharpi.serve.chat_call import AnswerShape, ChatCall, Message

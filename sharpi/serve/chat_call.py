@@ -1,10 +1,11 @@
 """ChatCall: what a client wants of a chat, whichever API it speaks; both APIs translate to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 from sharpi.config import GenerationRequest
+from sharpi.dataclass import dataclass
 from sharpi.dialogue.tools import Tool, ToolChoice
 
 Message: TypeAlias = dict[str, Any]

@@ -2,8 +2,9 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.piece import TokenChoice
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question, Usage

@@ -6,10 +6,10 @@ own request, whose client gets it in the form of its API.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sharpi.dataclass import dataclass
 from sharpi.serve.access import Access
 from sharpi.serve.errors import as_api_error, error_response
 from sharpi.serve.exchange import Exchange

@@ -1,8 +1,9 @@
 """Loaded: a model that is in memory now, and what schedules its answers."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduler import Scheduler
 

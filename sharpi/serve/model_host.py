@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeVar
 
 from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.dataclass import dataclass
 from sharpi.engine.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending

@@ -1,8 +1,8 @@
 """ModelSnapshot: how busy a model is and what its experts did, at one moment between two steps."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from sharpi.dataclass import dataclass
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.serve.loaded import Loaded
 

@@ -1,8 +1,8 @@
 """The body of /v1/chat/completions, checked and made into a ChatCall."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.serve.chat_call import ChatCall, Message
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_fields import (

@@ -1,9 +1,9 @@
 """The body of /v1/completions, checked: prompts as text or ids, each with a request."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from sharpi.config import GenerationRequest
+from sharpi.dataclass import dataclass
 from sharpi.serve.chat_call import AnswerShape
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_fields import (

@@ -1,9 +1,9 @@
 """The body of /v1/responses, checked and made into a ChatCall."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.serve.chat_call import AnswerShape, ChatCall
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_fields import (

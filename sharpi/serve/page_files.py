@@ -1,13 +1,13 @@
 """The page at `/`: a fixed table of files, read once; no path from a request reaches the disk."""
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sharpi.dataclass import dataclass
 from sharpi.resources import page_folder
 from sharpi.serve.access import PAGE_FOLDER
 

@@ -10,8 +10,10 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from sharpi.dataclass import dataclass
 
 _SUFFIX = ".json"
 

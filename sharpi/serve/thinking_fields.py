@@ -1,9 +1,10 @@
 """How much a request wants the model to think, and further variables for its chat template."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.serve.request_fields import RequestFields
 
 _MAX_BUDGET = 2**31 - 1

@@ -1,8 +1,9 @@
 """What the experts get of a card: slots; where they are too few, staging and a stash."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sharpi.dataclass import dataclass
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_room

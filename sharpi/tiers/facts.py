@@ -3,8 +3,9 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.direct_read import widest_range
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix

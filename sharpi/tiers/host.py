@@ -1,8 +1,9 @@
 """What stays in RAM: everything if it fits, else the trunk, and slots for experts on disk."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card import CardPlan
 from sharpi.tiers.facts import LayerFacts, ModelFacts

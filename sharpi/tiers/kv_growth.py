@@ -1,8 +1,8 @@
 """KvGrowth: a card's KV cache that begins small and takes the rest from the experts' slots."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.slot_grants import SlotWant, grant
 

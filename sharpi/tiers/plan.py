@@ -1,9 +1,10 @@
 """TierPlan: where every part of a model lives, how many bytes it takes there, and why."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan

@@ -1,7 +1,6 @@
 """Room for what a prompt's tokens carry from layer to layer, where they pass layer by layer."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.request import TierRequest
 

@@ -1,8 +1,7 @@
 """TierRequest: what the user asked of the planner, with the engine's decisions that cost memory."""
 
-from dataclasses import dataclass
-
 from sharpi.config import Miss, RunConfig
+from sharpi.dataclass import dataclass
 from sharpi.hardware import HardwareInfo
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import Rounding

@@ -1,7 +1,6 @@
 """How much memory the engine's buffers take: an upper bound, known before anything is recorded."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.program import Rounding

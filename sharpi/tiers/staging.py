@@ -1,8 +1,8 @@
 """Staging: buffers that experts without a slot land in, so that a load never overwrites another."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
 TOKENS = 2  # whose experts of a layer find room: those in use, and those read meanwhile

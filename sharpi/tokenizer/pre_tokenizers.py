@@ -6,7 +6,7 @@ word, and so does what lies between. They cut where llama.cpp cuts under the sam
 Unicode; characters assigned since Unicode 15 may be cut otherwise.
 """
 
-from dataclasses import dataclass
+from sharpi.dataclass import dataclass
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTION = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"

@@ -1,9 +1,9 @@
 """A model's reasoning told from its answer while the text streams: `<think>` ... `</think>`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+from sharpi.dataclass import dataclass
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["reasoning", "answer"]

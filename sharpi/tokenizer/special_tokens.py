@@ -5,8 +5,8 @@ their text: many files mark the end of a turn as an ordinary token, or do not sa
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary
 
 _DEEPSEEK_END = "<\uff5cend\u2581of\u2581sentence\uff5c>"

@@ -1,10 +1,11 @@
 """Vocabulary: what a GGUF file says about its tokens, checked but not yet interpreted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
 

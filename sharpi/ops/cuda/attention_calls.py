@@ -1,8 +1,9 @@
 """Attention of a recording: heads normed and rotated on their way into the KV cache."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer

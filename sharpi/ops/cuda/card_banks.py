@@ -1,11 +1,11 @@
 """Where each expert is, as the kernels look it up: all of a layer on the card, or some in slots."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.abi import Rows

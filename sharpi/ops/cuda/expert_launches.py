@@ -1,9 +1,10 @@
 """The launches of a feed-forward's halves: item by item, or grouped by the experts that compute."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import experts, experts_grouped, experts_packed, group_routes

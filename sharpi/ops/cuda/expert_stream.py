@@ -6,11 +6,11 @@ several batches take turns at a chunk, it is brought before the first and done a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_homes import ExpertHomes

@@ -5,10 +5,9 @@ computes everything and used is 1. Activation rows have `planes` > 0 and quantis
 activations are floats.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.lanes import BLOCK, bits, block_threads, entry, lanes_of_row, rows_at_once

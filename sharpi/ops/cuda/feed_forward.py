@@ -1,7 +1,6 @@
 """A feed-forward of a recording: what is computed, and the buffers between its halves."""
 
-from dataclasses import dataclass
-
+from sharpi.dataclass import dataclass
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda.activations import activation_bytes
 from sharpi.ops.cuda.half_products import HalfProducts, half_products

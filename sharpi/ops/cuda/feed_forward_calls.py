@@ -1,8 +1,9 @@
 """A feed-forward of a recording: which launches it becomes, by the number of tokens and experts."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.cuda.card_banks import CardBanks
 from sharpi.ops.cuda.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.experts import BankPart

@@ -1,8 +1,8 @@
 """Foresight: which experts the next layer will want, guessed beside the work of this one."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.abi import Rows
 from sharpi.ops.cuda.partial_layers import PartialLayers
 from sharpi.ops.cuda.recording import Recording

@@ -1,10 +1,10 @@
 """Starts of the copying of experts into their slots, by a list that a kernel made."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 MAX_PIECES = 3

@@ -1,9 +1,9 @@
 """Products of many tokens: a matrix is dequantised to f16 and handed to the device's library."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.buffers import Buffer

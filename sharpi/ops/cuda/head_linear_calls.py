@@ -1,10 +1,10 @@
 """Products of each head's values with a matrix of its own: head h is an item of expert h."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda import experts, experts_grouped, group_routes, quantise

@@ -1,11 +1,11 @@
 """Starts of what is done to every head before attention: norm, rotation, KV cache."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.ops.kv_cache import KvType
 

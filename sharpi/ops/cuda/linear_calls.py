@@ -1,9 +1,9 @@
 """Matrix products of a recording: few tokens on the quant blocks, many through f16 matrices."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.abi import Rows
 from sharpi.ops.cuda.half_products import HalfProducts, OnCard, half_products, is_product
 from sharpi.ops.cuda.lanes import takes_floats

@@ -1,10 +1,10 @@
 """Starts of matrix-vector products on quant blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.lanes import (

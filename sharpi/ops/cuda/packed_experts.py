@@ -1,8 +1,8 @@
 """PackedExperts: routed experts of a batch that compute group by group in a few rows of memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.values import Call, Extent

@@ -1,8 +1,9 @@
 """PartialCalls: a feed-forward of experts of which some have slots, which are looked at first."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.abi import Rows
 from sharpi.ops.cuda.card_banks import CardBanks

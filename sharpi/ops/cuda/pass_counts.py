@@ -1,6 +1,6 @@
 """PassCounts: how prompts passed through a card that has not all of its layers' experts."""
 
-from dataclasses import dataclass
+from sharpi.dataclass import dataclass
 
 
 @dataclass(slots=True)

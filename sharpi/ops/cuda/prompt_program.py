@@ -8,12 +8,12 @@ values and recurrent states see the batches in order, and no bit differs from ba
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.abi import Rows
 from sharpi.ops.buffers import Buffer

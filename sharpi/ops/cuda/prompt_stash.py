@@ -5,8 +5,8 @@ a time has them all, in order, so nothing is ever fragmented and neighbours are 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Memory, Span
 from sharpi.errors import UnsupportedModelError

@@ -1,11 +1,12 @@
 """What one layer's slots are made from: the memory of its experts' tensors, and what it becomes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.gather_experts import MAX_PIECES, GatherPiece

@@ -1,9 +1,9 @@
 """SlotMemories: one layer's room on the card: slots of its own, and others that layers share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import row_bytes

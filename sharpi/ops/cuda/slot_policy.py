@@ -1,10 +1,10 @@
 """Starts of the kernels that decide which experts of a layer have slots."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
+from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 LEARNED_KEEP = 4  # the one kind with a map

@@ -1,8 +1,8 @@
 """SlotSettings: how layers use a card that has not room for all their experts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from sharpi.dataclass import dataclass
 from sharpi.ops.cuda.slot_policy import PolicyRules
 from sharpi.ops.cuda.slot_state import FirstSlots
 

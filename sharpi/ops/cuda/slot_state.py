@@ -4,11 +4,12 @@ The layout is `SlotHeader` and `Slots` of kernels/cuda/slot_state.cuh.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sharpi.dataclass import dataclass
 
 STATIC = 8  # the kind whose pinned experts are the whole set
 _SLRU = 0

@@ -1,9 +1,9 @@
 """What the operations of a recording hand on, and the calls that they become."""
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from sharpi.dataclass import dataclass
 from sharpi.device.device import AttendShape, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.abi import Rows
