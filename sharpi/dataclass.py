@@ -61,14 +61,15 @@ def _setters(cls: type, fields: Fields) -> list[Callable[[Any, Any], None]]:
 
 def _with_named(fields: Fields, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     """A value for each field; raises TypeError."""
-    rest = fields[len(given) :]
-    unknown = named.keys() - {field.name for field in rest}
-    if unknown or len(given) > len(fields):
+    rest = [
+        named.pop(field.name) if field.name in named else _default(field)
+        for field in fields[len(given) :]
+    ]
+    if named or len(given) > len(fields):
+        what = ", ".join(named) or f"{len(given)} values"
         names = ", ".join(field.name for field in fields)
-        what = ", ".join(sorted(unknown)) or f"{len(given)} values"
         raise TypeError(f"{what}: no fields, or given twice; the fields are {names}")
-    others = [named[f.name] if f.name in named else _default(f) for f in rest]
-    return (*given, *others)
+    return (*given, *rest)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
