@@ -1,5 +1,6 @@
 """String arrays: decoded when asked, whole or one by one, whatever their bytes are."""
 
+import random
 from pathlib import Path
 
 import gguf_bytes as pack
@@ -9,21 +10,42 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.gguf.string_array import StringArray
 
 TOKENS = [b"a", b"", "Ġthe".encode(), b"\xe4\xbd", b"\xff", b"\0", b"x" * 300]
+LISTS = {
+    "with a zero byte": TOKENS,
+    "without": [token for token in TOKENS if token != b"\0"],
+    "ends in zero bytes": [b"a\0", b"\0", 8 * b"\0", b"b"],
+    "empty ones": [b"", b"", b"a", b"", b""],
+    "characters cut at the end": [b"\xf0\x9f", b"\x98", b"\xe2\x82", b"\xac", b"\xc3"],
+    "one": [b"\xc3\xa9"],
+}
 
 
-@pytest.fixture
-def strings(tmp_path: Path) -> StringArray:
-    path = tmp_path / "tokens.gguf"
-    value = pack.array(pack.STRING, [pack.text(token) for token in TOKENS])
+def read(path: Path, tokens: list[bytes]) -> StringArray:
+    value = pack.array(pack.STRING, [pack.text(token) for token in tokens])
     path.write_bytes(pack.gguf([pack.pair("tokens", pack.ARRAY, value)]))
     found = open_gguf(path).metadata["tokens"]
     assert isinstance(found, StringArray)
     return found
 
 
-def test_invalid_utf8_survives_a_round_trip(strings: StringArray) -> None:
-    assert [t.encode("utf-8", "surrogateescape") for t in strings.tolist()] == TOKENS
-    assert len(set(strings.tolist())) == len(TOKENS)
+@pytest.fixture
+def strings(tmp_path: Path) -> StringArray:
+    return read(tmp_path / "tokens.gguf", TOKENS)
+
+
+@pytest.mark.parametrize("tokens", LISTS.values(), ids=LISTS)
+def test_any_bytes_survive_a_round_trip(tokens: list[bytes], tmp_path: Path) -> None:
+    texts = read(tmp_path / "tokens.gguf", tokens).tolist()
+    assert [text.encode("utf-8", "surrogateescape") for text in texts] == tokens
+    assert texts == [token.decode("utf-8", "surrogateescape") for token in tokens]
+
+
+def test_random_bytes_survive_a_round_trip(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    tokens = [rng.randbytes(rng.randrange(12)) for _ in range(2000)]
+    for some in (tokens, [token.replace(b"\0", b"") for token in tokens]):
+        texts = read(tmp_path / "tokens.gguf", some).tolist()
+        assert [text.encode("utf-8", "surrogateescape") for text in texts] == some
 
 
 def test_single_texts(strings: StringArray) -> None:
