@@ -11,9 +11,14 @@ constexpr size_t bytes_of_256() {
   return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
 }
 
-// What some rows bring into L2 while 32 of their columns are computed: `kBytes` of the tile after theirs, and again as much
-// of the rows that come next. Processors drop fetches that find no room; without a second one a tenth of them is missed.
-template <int kBytesOfPart>
+// Half a tile of so many bytes is brought into L1, which has 32 KB and more. A larger one would push out what is in use.
+enum class Level { L1, L2 };
+constexpr size_t kFitsL1 = 24 << 10;
+
+// What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs into L2, and again as much
+// of what comes in half a tile. Processors drop fetches that find no room; without a second one a tenth of them is missed.
+// From L1 on, weights wait for none of the lines that are on their way from memory.
+template <int kBytesOfPart, Level kAgain>
 struct Fetch {
   static constexpr int kBytes = kBytesOfPart, kLines = (kBytes + 63) / 64;
 
@@ -26,18 +31,29 @@ struct Fetch {
 #pragma GCC unroll 4
     for (unsigned line = index * kLines / shares; line < (index + 1) * kLines / shares; line++) {
       const uint8_t &a = next[offset + 64 * line], &b = again[offset + 64 * line];
-      if constexpr (sizeof sums == 64) asm("prefetcht1 %1; prefetcht1 %2" : "+v"(sums) : "m"(a), "m"(b));
-      else asm("prefetcht1 %1; prefetcht1 %2" : "+x"(sums) : "m"(a), "m"(b));
+      if constexpr (kAgain == Level::L1) asm("prefetcht1 %1; prefetcht0 %2" : "+v"(sums) : "m"(a), "m"(b));
+      else asm("prefetcht1 %1; prefetcht1 %2" : "+v"(sums) : "m"(a), "m"(b));
     }
   }
   void advance() { next += kBytes, again += kBytes; }
 };
 
-// Runs the kernel for so many tokens; `kernels[n - 1]` is that of n.
+// The row half a tile after `row`: of the tile itself, or of the next one.
+inline const uint8_t* half_a_tile_on(const uint8_t* tile, const uint8_t* next, size_t row_bytes, int row) {
+  const int then = row + kTileRows / 2;
+  return then < kTileRows ? tile + then * row_bytes : next + (then - kTileRows) * row_bytes;
+}
+
 template <class Rows>
-inline void few_tokens(const Product& p, void (*const kernels[])(Rows, int, const void* const*, float*, const uint8_t*)) {
+using FewTokens = void (*)(Rows, int parts, const void* const* tokens, float* out, const uint8_t* next);
+
+// Runs the kernel for so many tokens; `kernels[level][n - 1]` is that of n.
+template <class Rows>
+inline void few_tokens(const Product& p, const FewTokens<Rows> (&kernels)[2][kDirectTokens]) {
+  const bool fits = kTileRows / 2 * p.row_bytes <= kFitsL1;
   const uint8_t* next = p.next ? p.next : p.rows;  // fetched again, they cost nothing
-  kernels[p.num_tokens - 1]({p.rows, p.row_bytes}, p.num_columns / 32, p.tokens, p.out, next);
+  kernels[int(fits ? Level::L1 : Level::L2)][p.num_tokens - 1]({p.rows, p.row_bytes}, p.num_columns / 32, p.tokens, p.out,
+                                                               next);
 }
 
 }  // namespace

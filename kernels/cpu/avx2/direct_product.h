@@ -98,15 +98,16 @@ constexpr TileKind direct_kind() {
 }
 
 // out[n][32] = 32 rows . token n: 8 rows after the other. `next`: what is fetched.
-template <class Unpack, int kTokens>
+template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
   constexpr TileKind kKind = direct_kind<Unpack>();
-  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8>>;
+  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8, kAgain>>;
+  const uint8_t* const tile_after = next;
   for (int quarter = 0; quarter < kQuarters; quarter++) {
     Rows blocks = rows.from(quarter * kLanes);
-    const uint8_t* again = quarter + 1 < kQuarters ? rows.from((quarter + 1) * kLanes).start : next;
+    const uint8_t* again = half_a_tile_on(rows.start, tile_after, rows.stride, quarter * kLanes);
     Floats sums[kTokens];
     for (Floats& sum : sums) sum = _mm256_setzero_ps();
     for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {

@@ -54,14 +54,15 @@ struct DirectHalf {
 };
 
 // out[n][32] = 32 rows . token n: 16 rows after the other 16, so that they are in L1 together. `next`: what is fetched.
-template <class Unpack, int kTokens>
+template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
-  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes>>;
-  const uint8_t* soon[kHalves] = {rows.from(kLanes).first, next};
+  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes, kAgain>>;
+  const uint8_t* const tile_after = next;
   for (int h = 0; h < kHalves; h++) {
     Rows blocks = rows.from(h * kLanes);
+    const uint8_t* again = half_a_tile_on(rows.first, tile_after, rows.stride, h * kLanes);
     Floats sums[kTokens];
     for (int n = 0; n < kTokens; n++) sums[n] = _mm512_setzero_ps();
     for (int block = 0, left = parts; left > 0; block++, left -= kParts, blocks = blocks + kBytes) {
@@ -70,9 +71,9 @@ template <class Unpack, int kTokens>
         token[n].set(tokens[n], block);
         asm("" : "+m"(token[n]));  // else its sums stay in registers, and each use is a shuffle
       }
-      Half half(token, sums, {next, soon[h]});
+      Half half(token, sums, {next, again});
       Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > kParts ? kParts : left, half);
-      next = half.fetch.next, soon[h] = half.fetch.again;
+      next = half.fetch.next, again = half.fetch.again;
     }
     for (int n = 0; n < kTokens; n++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sums[n]);
   }

@@ -70,8 +70,9 @@ void many_tokens(const Product& p, int parts) {
 template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
-  constexpr decltype(&multiply_direct<Unpack, 1>) kKernels[kDirectTokens] = {
-      multiply_direct<Unpack, 1>, multiply_direct<Unpack, 2>, multiply_direct<Unpack, 3>};
+  static constexpr FewTokens<Rows> kKernels[2][kDirectTokens] = {
+      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 2, Level::L1>, multiply_direct<Unpack, 3, Level::L1>},
+      {multiply_direct<Unpack, 1, Level::L2>, multiply_direct<Unpack, 2, Level::L2>, multiply_direct<Unpack, 3, Level::L2>}};
   begin_reading(p);
   if (meets_directly(p)) few_tokens(p, kKernels);
   else many_tokens<Unpack>(p, p.num_columns / 32);
