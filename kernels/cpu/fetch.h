@@ -15,27 +15,35 @@ constexpr size_t bytes_of_256() {
 enum class Level { L1, L2 };
 constexpr size_t kFitsL1 = 24 << 10;
 
-// What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs into L2, and again as much
-// of what comes in half a tile. Processors drop fetches that find no room; without a second one a tenth of them is missed.
-// From L1 on, weights wait for none of the lines that are on their way from memory.
-template <int kBytesOfPart, Level kAgain>
+// Between two uses of `sums`, or the compiler would gather all fetches in one place: a burst of them keeps the loads waiting,
+// and costs a tenth.
+template <Level kTo, class Register>
+[[gnu::always_inline]] inline void fetch(const uint8_t& line, Register& sums) {
+  if constexpr (kTo == Level::L1) asm("prefetcht0 %1" : "+v"(sums) : "m"(line));
+  else asm("prefetcht1 %1" : "+v"(sums) : "m"(line));
+}
+
+// What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs into L2, and what comes in
+// half a tile. Processors drop fetches that find no room, a tenth of them or more. `kTwice`: so each is tried once more soon
+// after, while there is time. From L1 on, weights wait for none of the lines that are on their way from memory.
+template <int kBytesOfPart, Level kAgain, bool kTwice>
 struct Fetch {
   static constexpr int kBytes = kBytesOfPart, kLines = (kBytes + 63) / 64;
 
-  const uint8_t *next, *again;
+  const uint8_t *next, *before, *again;  // `before`: what was `next` a while ago
 
-  // One of `shares` of what `offset` begins. Between two uses of `sums`, or the compiler would gather all fetches in one
-  // place: a burst of them keeps the loads waiting, and costs a tenth.
+  // One of `shares` of what `offset` begins.
   template <class Register>
   [[gnu::always_inline]] void share(unsigned index, unsigned shares, Register& sums, size_t offset = 0) const {
 #pragma GCC unroll 4
     for (unsigned line = index * kLines / shares; line < (index + 1) * kLines / shares; line++) {
-      const uint8_t &a = next[offset + 64 * line], &b = again[offset + 64 * line];
-      if constexpr (kAgain == Level::L1) asm("prefetcht1 %1; prefetcht0 %2" : "+v"(sums) : "m"(a), "m"(b));
-      else asm("prefetcht1 %1; prefetcht1 %2" : "+v"(sums) : "m"(a), "m"(b));
+      const size_t at = offset + 64 * line;
+      fetch<Level::L2>(next[at], sums);
+      if constexpr (kTwice) fetch<Level::L2>(before[at], sums);
+      fetch<kAgain>(again[at], sums);
     }
   }
-  void advance() { next += kBytes, again += kBytes; }
+  void advance() { next += kBytes, before += kBytes, again += kBytes; }
 };
 
 // The row half a tile after `row`: of the tile itself, or of the next one.

@@ -103,7 +103,8 @@ template <class Unpack, int kTokens, Level kAgain>
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
   constexpr TileKind kKind = direct_kind<Unpack>();
-  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8, kAgain>>;
+  constexpr bool kTwice = false;  // computing takes longer than waiting here
+  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8, kAgain, kTwice>>;
   const uint8_t* const tile_after = next;
   for (int quarter = 0; quarter < kQuarters; quarter++) {
     Rows blocks = rows.from(quarter * kLanes);
@@ -113,7 +114,7 @@ template <class Unpack, int kTokens, Level kAgain>
     for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {
       TokenBlock<kKind> token[kTokens];
       for (int n = 0; n < kTokens; n++) token[n].set(static_cast<const Activation*>(tokens[n])[block]);
-      Quarter out(token, sums, {next, again});
+      Quarter out(token, sums, {next, next, again});
       if constexpr (meets_rows<Unpack>()) Unpack::multiply(blocks, out);
       else Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > 8 ? 8 : left, out);
       next += kBytes * kLanes, again += kBytes * kLanes;

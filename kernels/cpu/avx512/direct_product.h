@@ -58,8 +58,8 @@ template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
-  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes, kAgain>>;
-  const uint8_t* const tile_after = next;
+  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes, kAgain, true>>;
+  const uint8_t *const tile_after = next, *before = rows.from(kTileRows).first - kLanes * kBytes;
   for (int h = 0; h < kHalves; h++) {
     Rows blocks = rows.from(h * kLanes);
     const uint8_t* again = half_a_tile_on(rows.first, tile_after, rows.stride, h * kLanes);
@@ -71,9 +71,9 @@ template <class Unpack, int kTokens, Level kAgain>
         token[n].set(tokens[n], block);
         asm("" : "+m"(token[n]));  // else its sums stay in registers, and each use is a shuffle
       }
-      Half half(token, sums, {next, again});
+      Half half(token, sums, {next, before, again});
       Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > kParts ? kParts : left, half);
-      next = half.fetch.next, again = half.fetch.again;
+      before = next, next = half.fetch.next, again = half.fetch.again;
     }
     for (int n = 0; n < kTokens; n++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sums[n]);
   }
