@@ -8,7 +8,13 @@
 
 namespace {
 
-constexpr int kFetchAhead = 8192;  // bytes
+constexpr int kFetchAhead = 8192, kFetchAgain = 1024;  // bytes
+
+// Once more soon after: processors drop fetches that find no room.
+inline void fetch_lines_twice(const uint8_t* p, int bytes) {
+  fetch_lines(p, bytes);
+  fetch_lines(p - kFetchAgain, bytes);
+}
 
 inline const Pair* pairs(const uint8_t* p) { return (const Pair*)p; }
 inline __m512 dot(__m512 sum, __m512i pairs, Pair all) {
@@ -27,7 +33,7 @@ void paired_scores(const PageAttention& a, Visible range, float scores[][kPage])
     for (int n = 0; n < N; n++) s[n][0] = s[n][1] = _mm512_setzero_ps();
     for (int d = 0; d < count; d++, queries += N, keys += kBoth) {
       const __m512i k0 = _mm512_loadu_si512(keys), k1 = _mm512_loadu_si512(keys + kPanel);
-      fetch_lines((const uint8_t*)keys + kFetchAhead, 2 * kLine);
+      fetch_lines_twice((const uint8_t*)keys + kFetchAhead, 2 * kLine);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++) {
         s[n][0] = dot(s[n][0], k0, queries[n]);
@@ -76,7 +82,7 @@ void paired_columns(const PageAttention& a, Visible range, const Pair probabilit
     for (int v = 0; v < kVectors; v++) values[v] = _mm512_loadu_si512(row + 16 * v);
     if (p < range.begin || p + 1 >= range.end) [[unlikely]]
       for (__m512i& v : values) v &= visible_halves(range, p);
-    fetch_lines(ahead + p / 2 * kVectors * kLine, kVectors * kLine);
+    fetch_lines_twice(ahead + p / 2 * kVectors * kLine, kVectors * kLine);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++)
       for (int v = 0; v < kVectors; v++) s[n][v] = dot(s[n][v], values[v], probabilities[n][p / 2]);
