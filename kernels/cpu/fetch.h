@@ -24,13 +24,14 @@ template <Level kTo, class Register>
 }
 
 // What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs into L2, and what comes in
-// half a tile. Processors drop fetches that find no room, a tenth of them or more. `kTwice`: so each is tried once more soon
-// after, while there is time. From L1 on, weights wait for none of the lines that are on their way from memory.
-template <int kBytesOfPart, Level kAgain, bool kTwice>
+// half a tile. Processors drop fetches that find no room, a tenth of them or more. `kBehind`: so each is tried once more so
+// many bytes later, while there is time; 0 for never. From L1 on, weights wait for none of the lines that are on their way
+// from memory.
+template <int kBytesOfPart, Level kAgain, int kBehind>
 struct Fetch {
   static constexpr int kBytes = kBytesOfPart, kLines = (kBytes + 63) / 64;
 
-  const uint8_t *next, *before, *again;  // `before`: what was `next` a while ago
+  const uint8_t *next, *again;
 
   // One of `shares` of what `offset` begins.
   template <class Register>
@@ -39,11 +40,11 @@ struct Fetch {
     for (unsigned line = index * kLines / shares; line < (index + 1) * kLines / shares; line++) {
       const size_t at = offset + 64 * line;
       fetch<Level::L2>(next[at], sums);
-      if constexpr (kTwice) fetch<Level::L2>(before[at], sums);
+      if constexpr (kBehind > 0) fetch<Level::L2>((next - kBehind)[at], sums);
       fetch<kAgain>(again[at], sums);
     }
   }
-  void advance() { next += kBytes, before += kBytes, again += kBytes; }
+  void advance() { next += kBytes, again += kBytes; }
 };
 
 // The row half a tile after `row`: of the tile itself, or of the next one.

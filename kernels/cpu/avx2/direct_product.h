@@ -97,14 +97,15 @@ constexpr TileKind direct_kind() {
   else return Unpack::kKind;
 }
 
+constexpr int kFetchBehind = 0;  // computing takes longer than waiting here
+
 // out[n][32] = 32 rows . token n: 8 rows after the other. `next`: what is fetched.
 template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
   constexpr TileKind kKind = direct_kind<Unpack>();
-  constexpr bool kTwice = false;  // computing takes longer than waiting here
-  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8, kAgain, kTwice>>;
+  using Quarter = DirectQuarter<kKind, kTokens, Fetch<kBytes * kLanes / 8, kAgain, kFetchBehind>>;
   const uint8_t* const tile_after = next;
   for (int quarter = 0; quarter < kQuarters; quarter++) {
     Rows blocks = rows.from(quarter * kLanes);
@@ -114,7 +115,7 @@ template <class Unpack, int kTokens, Level kAgain>
     for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {
       TokenBlock<kKind> token[kTokens];
       for (int n = 0; n < kTokens; n++) token[n].set(static_cast<const Activation*>(tokens[n])[block]);
-      Quarter out(token, sums, {next, next, again});
+      Quarter out(token, sums, {next, again});
       if constexpr (meets_rows<Unpack>()) Unpack::multiply(blocks, out);
       else Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > 8 ? 8 : left, out);
       next += kBytes * kLanes, again += kBytes * kLanes;

@@ -53,13 +53,15 @@ struct DirectHalf {
   }
 };
 
+constexpr int kFetchBehind = 2304;  // bytes; 320 to 4608 were as good, 9216 was not
+
 // out[n][32] = 32 rows . token n: 16 rows after the other 16, so that they are in L1 together. `next`: what is fetched.
 template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
   constexpr int kBytes = bytes_of_256<Unpack>();
-  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes, kAgain, true>>;
-  const uint8_t *const tile_after = next, *before = rows.from(kTileRows).first - kLanes * kBytes;
+  using Half = DirectHalf<Unpack::kKind, kTokens, Fetch<2 * kBytes, kAgain, kFetchBehind>>;
+  const uint8_t* const tile_after = next;
   for (int h = 0; h < kHalves; h++) {
     Rows blocks = rows.from(h * kLanes);
     const uint8_t* again = half_a_tile_on(rows.first, tile_after, rows.stride, h * kLanes);
@@ -71,9 +73,9 @@ template <class Unpack, int kTokens, Level kAgain>
         token[n].set(tokens[n], block);
         asm("" : "+m"(token[n]));  // else its sums stay in registers, and each use is a shuffle
       }
-      Half half(token, sums, {next, before, again});
+      Half half(token, sums, {next, again});
       Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > kParts ? kParts : left, half);
-      before = next, next = half.fetch.next, again = half.fetch.again;
+      next = half.fetch.next, again = half.fetch.again;
     }
     for (int n = 0; n < kTokens; n++) _mm512_store_ps(out + n * kTileRows + h * kLanes, sums[n]);
   }
