@@ -14,6 +14,7 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
 from sharpi.errors import UsageError
 from sharpi.experts.profile import ExpertProfile, load_profile
+from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.gguf.tensor_summary import is_expert_matrix
@@ -129,8 +130,6 @@ def _copied(
     file: GgufFile, plan: TierPlan | None, weights: ModelWeights, report: Progress
 ) -> GgufFile:
     """All weights in use in huge pages; raises UsageError where there is no room for them."""
-    from sharpi.gguf.copied import copy_tensors  # a mapped file does not wait for it
-
     if plan is None:
         raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
     tensors = _used(file, weights)
@@ -141,8 +140,6 @@ def _copied(
 
 def _with_trunk_in_memory(file: GgufFile, weights: ModelWeights, report: Progress) -> GgufFile:
     """What every token reads is copied: the page cache could drop it for the sake of experts."""
-    from sharpi.gguf.copied import copy_tensors
-
     trunk = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
 
     def show(fraction: float) -> None:
