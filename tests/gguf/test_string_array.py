@@ -38,6 +38,7 @@ def test_any_bytes_survive_a_round_trip(tokens: list[bytes], tmp_path: Path) -> 
     texts = read(tmp_path / "tokens.gguf", tokens).tolist()
     assert [text.encode("utf-8", "surrogateescape") for text in texts] == tokens
     assert texts == [token.decode("utf-8", "surrogateescape") for token in tokens]
+    assert len(set(texts)) == len(set(tokens))
 
 
 def test_random_bytes_survive_a_round_trip(tmp_path: Path) -> None:
