@@ -14,7 +14,7 @@ from sharpi.hardware import count_physical, usable_cores
 from sharpi.hardware_gpu import GpuDriver, has_card, probe_gpus
 from sharpi.hardware_memory import MemoryInfo, probe_memory
 from sharpi.hardware_rates import measure_ram_copy, measure_ram_read
-from sharpi.ops.library import INSTRUCTION_SETS, instruction_set
+from sharpi.ops.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
 # What is imported only for one purpose, by the names that it is installed under.
 _OPTIONAL_PACKAGES = {
@@ -40,6 +40,8 @@ class DiskReport:
 class HardwareReport:
     """The whole machine; rates in bytes a second, None where they could not be measured.
 
+    `instruction_sets` are those that run here, the one in use first; `better_instruction_sets` are
+    faster ones, each with the processor features that are missing for it.
     `kernels_fault` says why the native library does not work. `transparent_huge_pages`: always,
     madvise, never, or None where the kernel has none. `has_card`: an NVIDIA device is plugged in,
     with or without a driver. `packages`: versions of optional packages.
@@ -48,6 +50,7 @@ class HardwareReport:
     physical_cores: int
     logical_cores: int
     instruction_sets: tuple[str, ...]
+    better_instruction_sets: dict[str, list[str]]
     kernels_fault: str | None
     memory: MemoryInfo
     page_size: int
@@ -75,6 +78,7 @@ def examine(path: Path) -> HardwareReport:
         physical_cores=num_cores,
         logical_cores=len(usable),
         instruction_sets=() if fault else tuple(filter(_runs, INSTRUCTION_SETS)),
+        better_instruction_sets={} if fault else better_instruction_sets(),
         kernels_fault=fault,
         memory=probe_memory(),
         page_size=mmap.PAGESIZE,

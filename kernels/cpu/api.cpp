@@ -60,6 +60,14 @@ SHARPI_API const char* sharpi_instruction_set(const char* name) {
   return isa ? isa->name : nullptr;
 }
 
+// Writes the names of what this machine lacks for an instruction set into `out`, as far as `size` bytes hold them:
+// empty where it lacks nothing. -1 for a set that this library was not built with.
+SHARPI_API int sharpi_missing_features(const char* name, char* out, size_t size) {
+  const Isa* isa = named_isa(name);
+  if (!isa) return -1;
+  return snprintf(out, size, "%s", missing(isa->features).c_str());
+}
+
 SHARPI_API void* sharpi_pool_create(int num_threads) {
   return num_threads > 0 ? new (std::nothrow) Pool(num_threads) : nullptr;
 }

@@ -10,10 +10,6 @@
 
 #include "isa.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #define SHARPI_API extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -73,60 +69,7 @@ uint64_t read_share(const uint8_t* const* ranges, const size_t* sizes, int num_r
   return result;
 }
 
-// A loop of int8 products that no memory holds up: operations of one round, and the rounds.
-struct Loop {
-  double operations;
-  void (*run)(int64_t rounds);
-};
-
 void keep(const void* result) { asm volatile("" : : "r"(result) : "memory"); }
-
-#if defined(__x86_64__)
-constexpr int kSums = 12;  // enough to cover the latency, few enough for AVX2's registers
-
-__attribute__((target("avx512f,avx512vnni"))) void multiply_avx512_vnni(int64_t rounds) {
-  const __m512i x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-5);
-  __m512i sums[kSums];
-  for (auto& sum : sums) sum = _mm512_setzero_si512();
-  for (int64_t i = 0; i < rounds; i++)
-    for (auto& sum : sums) sum = _mm512_dpbusd_epi32(sum, x, y);
-  keep(sums);
-}
-
-__attribute__((target("avx2"))) void multiply_avx2(int64_t rounds) {
-  const __m256i ones = _mm256_set1_epi16(1), y = _mm256_set1_epi8(-5);
-  __m256i x = _mm256_set1_epi8(3), sums[kSums];
-  for (auto& sum : sums) sum = _mm256_setzero_si256();
-  for (int64_t i = 0; i < rounds; i++)
-    for (auto& sum : sums) {
-      asm volatile("" : "+x"(x));  // or the compiler multiplies once for all sums
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
-    }
-  keep(sums);
-}
-#endif
-
-void multiply_portable(int64_t rounds) {
-  alignas(64) int8_t x[256], y[256];
-  memset(x, 3, sizeof x);
-  memset(y, -5, sizeof y);
-  for (int64_t i = 0; i < rounds; i++) {
-    keep(x);
-    keep(y);
-    int32_t sum = 0;
-    for (int j = 0; j < 256; j++) sum += int32_t(x[j]) * y[j];
-    keep(&sum);
-  }
-}
-
-Loop find_loop(const char* isa) {
-#if defined(__x86_64__)
-  if (!strncmp(isa, "avx512", 6)) return {2.0 * 64 * kSums, multiply_avx512_vnni};
-  if (!strcmp(isa, "avx2")) return {2.0 * 32 * kSums, multiply_avx2};
-#endif
-  (void)isa;
-  return {2.0 * 256, multiply_portable};
-}
 
 }  // namespace
 
@@ -154,10 +97,9 @@ SHARPI_API double sharpi_int8_operations_per_second(const char* isa_name, int nu
                                                     double seconds) {
   const sharpi::Isa* isa = sharpi::find_isa(isa_name);
   if (!isa || num_threads < 1) return -1;
-  const Loop loop = find_loop(isa->name);
   int64_t rounds = 1 << 12;
   for (;; rounds *= 2) {
-    const double taken = time_together(num_threads, [&](int) { loop.run(rounds); });
-    if (taken >= seconds) return double(num_threads) * double(rounds) * loop.operations / taken;
+    const double taken = time_together(num_threads, [&](int) { isa->int8_loop->run(rounds); });
+    if (taken >= seconds) return double(num_threads) * double(rounds) * isa->int8_loop->operations / taken;
   }
 }

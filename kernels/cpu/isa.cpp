@@ -1,47 +1,51 @@
 #include "isa.h"
 
 #include <cstring>
+#include <span>
 
 namespace sharpi {
 namespace {
 
-bool machine_has(const char* name) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-                    __builtin_cpu_supports("bmi2");
-  if (!strcmp(name, "avx2")) return avx2;
-  const bool vnni = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("avx512vnni");
-  if (!strcmp(name, "avx512_vnni")) return vnni;
-  if (!strcmp(name, "avx512_vbmi")) return vnni && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
-#endif
-  return !strcmp(name, "neon") || !strcmp(name, "portable");
+VectorOps with_bf16_attention(VectorOps ops) {
+  ops.name = "avx512_bf16";
+  ops.kv[int(KvWay::Bf16Pairs)] = kAvx512Bf16Pairs;
+  return ops;
 }
 
-// Making this table takes its instructions already.
-const MatmulKernels* vbmi_matmul() { return machine_has("avx512_vbmi") ? avx512_vbmi_matmul() : nullptr; }
-
-// With BF16 (Zen 4, Cooper Lake and later), where the machine has it.
+// Processors with AVX-512 VNNI may have BF16 too (Zen 4, Cooper Lake and later).
 const VectorOps* best_avx512_vector_ops() {
-#if defined(__x86_64__)
-  if (avx512_bf16_vector_ops() && __builtin_cpu_supports("avx512bf16")) return avx512_bf16_vector_ops();
+  static const VectorOps with_bf16 = with_bf16_attention(kAvx512VectorOps);
+  return all_present(avx512_bf16_features()) ? &with_bf16 : &kAvx512VectorOps;
+}
 #endif
-  return avx512_vector_ops();
+
+// Best first.
+std::span<const Isa> all_isas() {
+  static const Isa all[] = {
+#if defined(__x86_64__)
+      {"avx512_vbmi", avx512_vbmi_features(), &kAvx512VbmiMatmul, best_avx512_vector_ops(), &kAvx512VnniInt8Loop},
+      {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(), &kAvx512VnniInt8Loop},
+      {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
+#elif defined(__aarch64__)
+      {"neon", {}, neon_matmul(), &kPortableVectorOps, &kPortableInt8Loop},
+#endif
+      {"portable", {}, &kPortableMatmul, &kPortableVectorOps, &kPortableInt8Loop},
+  };
+  return all;
 }
 
 }  // namespace
 
+const Isa* named_isa(const char* name) {
+  for (const Isa& isa : all_isas())
+    if (!strcmp(name, isa.name)) return &isa;
+  return nullptr;
+}
+
 const Isa* find_isa(const char* name) {
-  static const Isa all[] = {
-      {"avx512_vbmi", vbmi_matmul(), best_avx512_vector_ops()},
-      {"avx512_vnni", avx512_vnni_matmul(), best_avx512_vector_ops()},
-      {"avx2", avx2_matmul(), avx2_vector_ops()},
-      {"neon", neon_matmul(), portable_vector_ops()},
-      {"portable", portable_matmul(), portable_vector_ops()},
-  };
-  for (const Isa& isa : all)
-    if ((!name || !strcmp(name, isa.name)) && isa.matmul && isa.vectors && machine_has(isa.name)) return &isa;
+  for (const Isa& isa : all_isas())
+    if ((!name || !strcmp(name, isa.name)) && isa.supported()) return &isa;
   return nullptr;
 }
 

@@ -63,10 +63,9 @@ inline bool takes_floats(QuantType type, Precision precision) {
   return precision == Precision::Exact || type == QuantType::F32 || type == QuantType::F16 || type == QuantType::BF16;
 }
 
-const MatmulKernels* portable_matmul();
-const MatmulKernels* avx2_matmul();         // null when not compiled for this machine's architecture
-const MatmulKernels* avx512_vnni_matmul();  // likewise
-const MatmulKernels* avx512_vbmi_matmul();  // likewise
-const MatmulKernels* neon_matmul();         // likewise
+// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there on x86-64 alone.
+extern const MatmulKernels kPortableMatmul;
+extern const MatmulKernels kAvx2Matmul, kAvx512VnniMatmul, kAvx512VbmiMatmul;
+const MatmulKernels* neon_matmul();  // on ARM alone: with dot products where the processor has them
 
 }  // namespace sharpi

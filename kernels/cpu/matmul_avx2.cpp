@@ -21,15 +21,8 @@ namespace isa = avx2;
 #include "matmul_table.h"
 
 namespace sharpi {
-namespace {
 
-constexpr MatmulKernels kKernels{"avx2", product, quantise_row, dequantise};
-
-}  // namespace
-
-const MatmulKernels* avx2_matmul() { return &kKernels; }
+constinit const MatmulKernels kAvx2Matmul{"avx2", product, quantise_row, dequantise};
 
 }  // namespace sharpi
-#else
-const sharpi::MatmulKernels* sharpi::avx2_matmul() { return nullptr; }
 #endif

@@ -22,19 +22,8 @@ namespace isa = avx512;
 #include "matmul_table.h"
 
 namespace sharpi {
-namespace {
 
-constexpr MatmulKernels kKernels{"avx512_vnni", product, avx512::quantise, dequantise};
-
-}  // namespace
-
-const MatmulKernels* avx512_vnni_matmul() { return &kKernels; }
-
-}  // namespace sharpi
-#else
-namespace sharpi {
-
-const MatmulKernels* avx512_vnni_matmul() { return nullptr; }
+constinit const MatmulKernels kAvx512VnniMatmul{"avx512_vnni", product, avx512::quantise, dequantise};
 
 }  // namespace sharpi
 #endif

@@ -22,27 +22,21 @@ constexpr Entry kEntries[] = {
     {QuantType::IQ1_M, tile_product<UnpackIQ1_M>},
 };
 
-// Other types, and the exact products, have nothing to gain.
+// Other types, the exact products and what is left have nothing to gain: they are those of plain AVX-512.
 ProductFn product(QuantType type, Precision precision) {
   if (precision == Precision::Int8)
     for (const Entry& entry : kEntries)
       if (entry.type == type) return entry.rounded;
-  return avx512_vnni_matmul()->product(type, precision);
+  return kAvx512VnniMatmul.product(type, precision);
+}
+void quantise(const float* values, int n, Activation* out) { kAvx512VnniMatmul.quantise(values, n, out); }
+void dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {
+  kAvx512VnniMatmul.dequantise(type, row, num_columns, out);
 }
 
 }  // namespace
 
-const MatmulKernels* avx512_vbmi_matmul() {
-  static const MatmulKernels kernels = [] {
-    MatmulKernels all = *avx512_vnni_matmul();
-    all.name = "avx512_vbmi";
-    all.product = product;
-    return all;
-  }();
-  return &kernels;
-}
+constinit const MatmulKernels kAvx512VbmiMatmul{"avx512_vbmi", product, quantise, dequantise};
 
 }  // namespace sharpi
-#else
-const sharpi::MatmulKernels* sharpi::avx512_vbmi_matmul() { return nullptr; }
 #endif

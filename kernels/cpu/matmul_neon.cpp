@@ -38,6 +38,4 @@ constexpr MatmulKernels kWidened{"neon", product<neon::WidenedProducts>, quantis
 const MatmulKernels* neon_matmul() { return has_sdot() ? &kSdot : &kWidened; }
 
 }  // namespace sharpi
-#else
-const sharpi::MatmulKernels* sharpi::neon_matmul() { return nullptr; }
 #endif

@@ -3,9 +3,6 @@
 
 namespace sharpi {
 
-const MatmulKernels* portable_matmul() {
-  static constexpr MatmulKernels kernels{"portable", plain_product, quantise_row, plain_dequantise};
-  return &kernels;
-}
+constinit const MatmulKernels kPortableMatmul{"portable", plain_product, quantise_row, plain_dequantise};
 
 }  // namespace sharpi

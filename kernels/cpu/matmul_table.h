@@ -68,7 +68,7 @@ ProductFn product(QuantType type, Precision precision) {
 
 // Baseline code, so that a row has the same bits on every instruction set.
 void dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {
-  portable_matmul()->dequantise(type, row, num_columns, out);
+  kPortableMatmul.dequantise(type, row, num_columns, out);
 }
 
 }  // namespace

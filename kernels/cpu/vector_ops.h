@@ -98,9 +98,9 @@ struct VectorOps {
   void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
 };
 
-const VectorOps* portable_vector_ops();
-const VectorOps* avx2_vector_ops();    // null when not compiled for x86
-const VectorOps* avx512_vector_ops();  // likewise
-const VectorOps* avx512_bf16_vector_ops();  // likewise
+// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there on x86-64 alone.
+extern const VectorOps kPortableVectorOps;
+extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
+extern const KvOps kAvx512Bf16Pairs;  // KvWay::Bf16Pairs, for processors that have AVX512_BF16 too
 
 }  // namespace sharpi

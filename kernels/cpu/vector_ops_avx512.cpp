@@ -4,18 +4,10 @@
 
 #include "attend_page_q8_vnni.h"
 
-namespace sharpi {
-const VectorOps* avx512_vector_ops() {
-  static constexpr VectorOps ops = [] {
-    VectorOps all = make_vector_ops("avx512");
-    all.kv[int(KvWay::Q8Rounded)] = {takes_whole_numbers, store_key_q8, store_value_q8, prepare_rounded,
-                                     attend_as<WholeNumberAttention>};
-    return all;
-  }();
-  return &ops;
-}
-}  // namespace sharpi
-#else
-#include "vector_ops.h"
-const sharpi::VectorOps* sharpi::avx512_vector_ops() { return nullptr; }
+constinit const sharpi::VectorOps sharpi::kAvx512VectorOps = [] {
+  VectorOps all = make_vector_ops("avx512");
+  all.kv[int(KvWay::Q8Rounded)] = {takes_whole_numbers, store_key_q8, store_value_q8, prepare_rounded,
+                                   attend_as<WholeNumberAttention>};
+  return all;
+}();
 #endif

@@ -48,12 +48,23 @@ def doctor(
 
 def _rows(report: "HardwareReport") -> Iterator[Row]:
     yield "cores", f"{report.physical_cores} physical, {report.logical_cores} logical"
-    yield "kernels", report.kernels_fault or ", ".join(report.instruction_sets)
+    yield from _kernel_rows(report)
     yield from _memory_rows(report)
     yield from _disk_rows(report)
     yield from _card_rows(report)
     packages = (f"{name} {found or 'not found'}" for name, found in report.packages.items())
     yield "packages", ", ".join(packages)
+
+
+def _kernel_rows(report: "HardwareReport") -> Iterator[Row]:
+    if report.kernels_fault:
+        yield "kernels", report.kernels_fault
+        return
+    used, *others = report.instruction_sets
+    others_too = f"; {', '.join(others)} run here too" if others else ""
+    yield "kernels", f"{used} in use{others_too}"
+    for name, features in report.better_instruction_sets.items():
+        yield "", f"{name} needs what this processor lacks: {', '.join(features)}"
 
 
 def _memory_rows(report: "HardwareReport") -> Iterator[Row]:

@@ -29,7 +29,22 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"sharpi {__version__}")
+        typer.echo(f"CPU kernels: {_kernels_in_use()}")
         raise typer.Exit
+
+
+def _kernels_in_use() -> str:
+    """The instruction set of the CPU kernels, and why it is not the next better one."""
+    from sharpi.ops.library import better_instruction_sets, instruction_set
+
+    try:
+        used, better = instruction_set(), better_instruction_sets()
+    except SharpiError as error:
+        return f"none; {error}"
+    if not better:
+        return used
+    name, features = list(better.items())[-1]
+    return f"{used} ({name} needs what this processor lacks: {', '.join(features)})"
 
 
 def sharpi(
@@ -37,7 +52,10 @@ def sharpi(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the CPU kernels in use.",
         ),
     ] = False,
 ) -> None:

@@ -26,6 +26,7 @@ def load_library() -> ctypes.CDLL:
         ) from error
     signatures = {
         "sharpi_instruction_set": (c_char_p, [c_char_p]),
+        "sharpi_missing_features": (c_int, [c_char_p, c_char_p, c_size_t]),
         "sharpi_pool_create": (c_void_p, [c_int]),
         "sharpi_pool_destroy": (None, [c_void_p]),
         "sharpi_program_create": (c_void_p, [c_char_p, c_int, c_int, c_int]),
@@ -53,6 +54,23 @@ def instruction_set(name: str | None = None) -> str:
 def _find(name: str | None) -> str | None:
     found = load_library().sharpi_instruction_set(None if name is None else name.encode())
     return None if found is None else bytes(found).decode()
+
+
+def better_instruction_sets() -> dict[str, list[str]]:
+    """The sets faster than the one in use, each with the processor features that it would need.
+
+    Best first; the features have the compiler's names, such as avx512f.
+    """
+    better = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(instruction_set())]
+    return {name: missing for name in better if (missing := _missing_features(name))}
+
+
+def _missing_features(name: str) -> list[str]:
+    """The features that this machine lacks; empty for a set of another architecture, too."""
+    names = ctypes.create_string_buffer(1024)
+    if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:
+        return []
+    return names.value.decode().split(", ")
 
 
 class ThreadPool:

@@ -20,6 +20,7 @@ HEALTHY = HardwareReport(
     physical_cores=8,
     logical_cores=16,
     instruction_sets=("avx2", "portable"),
+    better_instruction_sets={},
     kernels_fault=None,
     memory=MemoryInfo(total=16 << 30, free=8 << 30),
     page_size=4096,
@@ -78,6 +79,20 @@ def test_for_people(sharpi: CommandLine, tmp_path: Path) -> None:
     assert {"cores", "kernels", "RAM", "pages", "disk", "packages"} <= headings
     assert "GB/s" in result.out
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.native
+def test_the_kernels_in_use_and_what_better_ones_need(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    better = {"avx512_vbmi": ["avx512f", "gfni"], "avx512_vnni": ["avx512f"]}
+    monkeypatch.setattr("sharpi.hardware_report.INSTRUCTION_SETS", ("avx2", "portable"))
+    monkeypatch.setattr("sharpi.hardware_report._runs", lambda name: True)
+    monkeypatch.setattr("sharpi.hardware_report.better_instruction_sets", lambda: better)
+    out = sharpi("doctor", str(tmp_path)).out
+    assert "kernels        avx2 in use; portable run here too\n" in out
+    assert f"{'':15}avx512_vbmi needs what this processor lacks: avx512f, gfni\n" in out
+    assert f"{'':15}avx512_vnni needs what this processor lacks: avx512f\n" in out
 
 
 @pytest.mark.native

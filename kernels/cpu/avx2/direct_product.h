@@ -8,6 +8,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // 16 columns of 8 rows with 16 values of a token, as int32.
 template <TileKind kKind>
@@ -124,4 +125,5 @@ template <class Unpack, int kTokens, Level kAgain>
   }
 }
 
+}  // namespace
 }  // namespace sharpi::avx2

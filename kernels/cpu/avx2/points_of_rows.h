@@ -5,6 +5,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // All of a block, written turned (iq_points.h).
 template <class Points>
@@ -72,4 +73,5 @@ struct NumbersMade {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -6,6 +6,7 @@
 #include <cstring>
 
 namespace sharpi::avx2 {
+namespace {
 
 using Ints = __m256i;
 using Floats = __m256;
@@ -47,4 +48,5 @@ inline Floats low_half(Ints x) {
 inline Floats high_half(Ints x) { return low_half(_mm256_srli_epi32(x, 16)); }
 inline Floats to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
 
+}  // namespace
 }  // namespace sharpi::avx2

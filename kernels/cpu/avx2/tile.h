@@ -4,6 +4,7 @@
 #include "token_block.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 constexpr int kTokensAtOnce = 4;  // with two registers of rows: the eight sums fit beside operands
 
@@ -111,4 +112,5 @@ template <TileKind kKind, int kTokens>
     multiply_rows<kKind, kTokens, kRegisters>(tile, first, num_parts, blocks, out, ahead);
 }
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -11,6 +11,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 constexpr size_t kMaxColumnBytes = 272;  // of a row's 256 columns: Q8_0
 
@@ -73,4 +74,5 @@ void tile_product(const Product& p) {
   else many_tokens<Unpack>(p, p.num_columns / 32);
 }
 
+}  // namespace
 }  // namespace sharpi::avx2

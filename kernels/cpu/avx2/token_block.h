@@ -4,6 +4,7 @@
 #include "registers.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 constexpr int kLanes = 8;        // rows of a register
 constexpr int kQuarters = 4;     // registers of a tile's 32 rows
@@ -89,4 +90,5 @@ template <class Out>
   out.finish(part);
 }
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -3,6 +3,7 @@
 #include "registers.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // Rows at one distance from each other, read from one offset.
 struct Rows {
@@ -49,4 +50,5 @@ inline void transpose16(Rows rows, Ints out[4]) {
   out[3] = _mm256_unpackhi_epi64(b, d);
 }
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -7,6 +7,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // A type here: scale() of one block of 8 rows, and values(), four of each row in a register.
 template <class Type>
@@ -88,4 +89,5 @@ struct Q8_0 {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

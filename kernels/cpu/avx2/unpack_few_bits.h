@@ -7,6 +7,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block has kParts.
 template <class Type>
@@ -106,4 +107,5 @@ struct UnpackTQ1_0 {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

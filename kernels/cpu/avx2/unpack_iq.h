@@ -5,6 +5,7 @@
 #include "unpack_points.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // Four times seven signs of each row, bits 0..6 of each byte, get their eighth: even in number.
 inline Ints even_signs(Ints seven) {
@@ -165,4 +166,5 @@ using UnpackIQ2_S = UnpackPoints<IQ2_S>;
 using UnpackIQ3_XXS = UnpackPoints<IQ3_XXS>;
 using UnpackIQ3_S = UnpackPoints<IQ3_S>;
 
+}  // namespace
 }  // namespace sharpi::avx2

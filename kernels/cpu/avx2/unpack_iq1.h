@@ -3,6 +3,7 @@
 #include "unpack_iq.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // What changes a point, eight times its value and 8: byte i of a row's dword is added to columns 8i..8i+7, 0 or 2, so that
 // the value is moved down or up by one.
@@ -92,4 +93,5 @@ struct IQ1_M {
 using UnpackIQ1_S = UnpackPoints<IQ1_S>;
 using UnpackIQ1_M = UnpackPoints<IQ1_M>;
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -7,6 +7,7 @@
 #include "transpose.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // The low four bits of every byte of a, joined by the bits of b in `mask`.
 inline Ints join(Ints a, Ints b, int mask) {
@@ -127,4 +128,5 @@ struct UnpackQ6_K {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -3,6 +3,7 @@
 #include "unpack_k_quants.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // Two bits, 32 columns from one byte's lowest to the next: half of a block from 32 bytes.
 template <class Out>
@@ -96,4 +97,5 @@ struct UnpackQ3_K {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -5,6 +5,7 @@
 #include "quant_blocks.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 // d * (scale + 1/2) * factor
 inline Floats with_half(Floats d, Ints scale, float factor) {
@@ -65,4 +66,5 @@ struct UnpackPoints {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

@@ -3,6 +3,7 @@
 #include "unpack_blocks_of_32.h"
 
 namespace sharpi::avx2 {
+namespace {
 
 inline void look_up(__m128i table, Ints w[8]) {
   for (int k = 0; k < 8; k++) w[k] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), w[k]);
@@ -97,4 +98,5 @@ struct UnpackIQ4_XS {
   }
 };
 
+}  // namespace
 }  // namespace sharpi::avx2

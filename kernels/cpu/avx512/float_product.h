@@ -114,7 +114,7 @@ void exact_product(const Product& p) {
     for (int r = 0; r < kRowsAtOnce; r++) {
       float* row = weights + size_t(r) * p.num_columns;
       const int source = std::min(first + r, p.num_rows - 1);
-      portable_matmul()->dequantise(kType, p.rows + source * p.row_bytes, p.num_columns, row);
+      kPortableMatmul.dequantise(kType, p.rows + source * p.row_bytes, p.num_columns, row);
       rows[r] = (const uint8_t*)row;
     }
     eight_rows_all_tokens<F32>(p, rows, p.out + first, {});

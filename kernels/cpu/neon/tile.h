@@ -11,6 +11,7 @@
 #include "../read_ahead.h"
 
 namespace sharpi::neon {
+namespace {
 
 constexpr int kLanes = 4;         // rows of a register
 constexpr int kRegisters = 2;     // of rows at once
@@ -113,4 +114,5 @@ template <class Dot, int kTokens>
   }
 }
 
+}  // namespace
 }  // namespace sharpi::neon

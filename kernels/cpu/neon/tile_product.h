@@ -5,6 +5,7 @@
 #include "tile.h"
 
 namespace sharpi::neon {
+namespace {
 
 template <class Dot>
 void multiply_all(const Product& p, const Tile& tile, int num_groups, int block, ReadAhead& ahead) {
@@ -38,4 +39,5 @@ void tile_product(const Product& p) {
   }
 }
 
+}  // namespace
 }  // namespace sharpi::neon

@@ -1,0 +1,83 @@
+"""The machine code of a shared library: its functions, their source files and their encodings."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Segment and address-size prefixes; no other may stand before VEX and EVEX.
+_PREFIXES = {"26", "2e", "36", "3e", "64", "65", "67"}
+_VEX, _EVEX = {"c4", "c5"}, {"62"}  # in 64-bit mode these bytes mean nothing else
+
+
+@dataclass
+class Function:
+    """A symbol with code; `source` is None where other objects could bind to its name."""
+
+    name: str
+    source: str | None
+    mnemonics: set[str] = field(default_factory=set)
+    has_vex: bool = False
+    has_evex: bool = False
+
+
+def read_functions(library: Path) -> list[Function]:
+    """Returns the functions of a library that was not stripped, each with what it is made of."""
+    functions = _symbols(library)
+    starts = sorted(functions)
+    if not starts:
+        raise ValueError(f"{library} has no symbol table; install.strip must stay off")
+    at = 0
+    for address, code, mnemonic in _instructions(library):
+        while at + 1 < len(starts) and starts[at + 1] <= address:
+            at += 1
+        _add(functions[starts[at]], code, mnemonic)
+    return list(functions.values())
+
+
+def initialisers(library: Path) -> list[str]:
+    """Returns the names of the functions that a library runs when it is loaded, but for C's own."""
+    names = [each.name for each in _symbols(library).values()]
+    return [each for each in names if each.startswith(("_GLOBAL__sub_I", "__cxx_global"))]
+
+
+def _add(function: Function, code: list[str], mnemonic: str) -> None:
+    first = next((byte for byte in code if byte not in _PREFIXES), "")
+    function.has_vex |= first in _VEX
+    function.has_evex |= first in _EVEX
+    if first in _VEX | _EVEX:
+        function.mnemonics.add(mnemonic)
+
+
+def _symbols(library: Path) -> dict[int, Function]:
+    """Functions by address. Local symbols follow the name of their file; hidden ones have none."""
+    functions: dict[int, Function] = {}
+    source: str | None = None
+    for line in _run("readelf", "-sW", str(library)):
+        parts = line.split()
+        if len(parts) < 7 or not parts[0].endswith(":"):
+            continue
+        kind, binding, name = parts[3], parts[4], " ".join(parts[7:])
+        if kind == "FILE":
+            source = name or None
+        elif kind in ("FUNC", "IFUNC") and parts[6] != "UND" and int(parts[1], 16):
+            local = source if binding == "LOCAL" else None
+            functions.setdefault(int(parts[1], 16), Function(name, local))
+    return functions
+
+
+def _instructions(library: Path) -> Iterator[tuple[int, list[str], str]]:
+    """The address, the bytes and the mnemonic of every instruction."""
+    pattern = re.compile(r"\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)")
+    for line in _run("objdump", "-d", "-w", str(library)):
+        if found := pattern.match(line):
+            yield int(found[1], 16), found[2].split(), found[3]
+
+
+def _run(*command: str) -> Iterator[str]:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+    if process.returncode:
+        raise OSError(f"{command[0]} failed on {command[-1]}")

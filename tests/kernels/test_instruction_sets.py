@@ -1,0 +1,111 @@
+"""No instruction of a set that a processor may lack can be reached before the set was asked for."""
+
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from library_code import Function, initialisers, read_functions
+
+from sharpi.ops.library import better_instruction_sets, instruction_set
+from sharpi.resources import native_library
+
+# What a file of a set may hold beside plain code, and the instructions that only one file may hold.
+VEX, EVEX = "VEX", "EVEX"
+SETS = {
+    "avx2": {VEX},
+    "avx512": {VEX, EVEX},
+    "avx512_vbmi": {VEX, EVEX},
+    "avx512_bf16": {VEX, EVEX},
+}
+ONLY = {
+    "avx512_vbmi": ("vpermb", "vpermi2b", "vpermt2b", "vpmultishiftqb", "vgf2p8"),
+    "avx512_bf16": ("vdpbf16ps", "vcvtne2ps2bf16", "vcvtneps2bf16"),
+}
+PLANTED = """
+template <class T> __attribute__((noinline)) T doubled(T x) { return x + x; }
+extern "C" float shared_by_the_linker(float x) { return 3 * doubled(x); }
+namespace { float at_load = shared_by_the_linker(2.f); float inner(const float* x) {
+  float sum = 0; for (int i = 0; i < 64; i++) sum += x[i] * x[i]; return sum; } }
+extern "C" float (*const table)(const float*) = inner;
+extern "C" float* value() { return &at_load; }
+"""
+
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64"),
+    pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils"),
+]
+
+
+def set_of(function: Function) -> str:
+    """The instruction set that a function's source file is named after; "" for none.
+
+    A function cloned for several targets ends in the target's name; the loader asks the processor
+    before it binds one.
+    """
+    stem = (function.source or "").removesuffix(".cpp")
+    matching = (name for name in SETS if stem.endswith(f"_{name}"))
+    clone = function.name.rpartition(".")[2] if function.source else ""
+    return max(matching, key=len, default=clone if clone in SETS else "")
+
+
+def faults(functions: list[Function]) -> list[str]:
+    """What stands in a function that does not belong there."""
+    found = []
+    for each in functions:
+        name = set_of(each)
+        used = [VEX] * each.has_vex + [EVEX] * each.has_evex
+        wrong = [encoding for encoding in used if encoding not in SETS.get(name, set())]
+        wrong += [
+            mnemonic
+            for owner, only in ONLY.items()
+            for mnemonic in sorted(each.mnemonics)
+            if owner != name and mnemonic.startswith(only)
+        ]
+        if wrong:
+            found.append(f"{each.name} of {each.source}: {', '.join(wrong)}")
+    return found
+
+
+def initialisers_of_sets(library: Path) -> list[str]:
+    """The functions run at load that were compiled from a file of an instruction set."""
+    functions = {each.name: each for each in read_functions(library)}
+    return [name for name in initialisers(library) if set_of(functions[name])]
+
+
+def test_instructions_stay_in_the_functions_of_their_set() -> None:
+    functions = read_functions(native_library())
+    assert {set_of(each) for each in functions} == {"", *SETS}
+    assert faults(functions) == []
+
+
+def test_nothing_of_a_set_runs_when_the_library_is_loaded() -> None:
+    assert initialisers_of_sets(native_library()) == []
+
+
+def test_planted_mistakes_are_found(tmp_path: Path) -> None:
+    source, library = tmp_path / "planted_avx2.cpp", tmp_path / "planted.so"
+    source.write_text(PLANTED)
+    subprocess.run(
+        ["g++", "-O2", "-mavx2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True
+    )
+    found = faults(read_functions(library))
+    assert any("doubled" in each for each in found), "an inline function that the linker shares"
+    assert any("shared_by_the_linker" in each for each in found), "a function that others call"
+    assert not any("inner" in each for each in found)
+    assert initialisers_of_sets(library) == ["_GLOBAL__sub_I_planted_avx2.cpp"]
+
+
+def test_instructions_of_a_later_set_are_found() -> None:
+    avx2 = Function("f", "matmul_avx2.cpp", has_vex=True, has_evex=True)
+    plain = Function("g", "program.cpp", has_vex=True)
+    bf16 = Function("h", "matmul_avx512.cpp", {"vdpbf16ps"}, has_vex=True, has_evex=True)
+    assert len(faults([avx2, plain, bf16])) == 3
+
+
+def test_better_sets_say_what_they_need() -> None:
+    better = better_instruction_sets()
+    assert instruction_set() not in better
+    assert all(features and all(features) for features in better.values())
