@@ -12,6 +12,9 @@ from test_expert_slots import assert_same_as_mapped
 
 from sharpi.engine.engine import Engine
 from sharpi.gguf.quant_types import QuantType
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import load_weights
+from sharpi.ops.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
@@ -22,13 +25,25 @@ def relative_error(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
+def exact_logits(engine: Engine) -> np.ndarray:
+    """All in float32, keys and values too, which the engine stores as fp16."""
+    ops = ReferenceOps()
+    ops.begin(IDS.tolist(), 0, range(len(IDS)))
+    weights = load_weights(engine.file, engine.model_config)
+    return np.array(Transformer(engine.model_config, weights, ops).step())
+
+
 @pytest.mark.parametrize("first", [0, len(BLOCKS) - 18], ids=["old types", "new types"])
 def test_each_role_and_layer_has_its_type(first: int, load: Load, tmp_path: Path) -> None:
     made = rewrite(tmp_path, mixer(first))
-    plain = np.array(load(made.plain, precision="f32").logits(IDS))
+    engine = load(made.plain, precision="f32")
+    plain, exact = np.array(engine.logits(IDS)), exact_logits(engine)
     assert relative_error(load(made.mixed, precision="f32").logits(IDS), plain) < 1e-5
     assert_same_as_mapped(load, made.mixed, IDS, "int8")  # may choose other experts than plain
-    assert relative_error(assert_same_as_mapped(load, made.mixed, IDS, "int16"), plain) < 1e-3
+    # Keys and values are rounded to fp16, which way depends on the last bits of what comes before:
+    # two runs differ by as much as either is off. So each is held against what is exact.
+    int16 = relative_error(assert_same_as_mapped(load, made.mixed, IDS, "int16"), exact)
+    assert int16 < relative_error(plain, exact) + 2e-4
 
 
 @pytest.mark.parametrize(
