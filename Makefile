@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 
-.PHONY: run test check format references clean
+.PHONY: run test speed check format references clean
 
 run: $(VENV)/.installed
 	@$(BIN)/sharpi run
@@ -12,6 +12,10 @@ run: $(VENV)/.installed
 # As many processes as there are cores.
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Tests that assert a time: one after the other, on a machine with nothing else to do.
+speed: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m speed
 
 # Style, types and the direction of imports; slower to set up, so apart from the tests.
 check: $(VENV)/.installed-dev

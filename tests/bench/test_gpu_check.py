@@ -48,9 +48,8 @@ def test_a_step_ends_at_its_limit_with_all_that_it_started(tmp_path: Path) -> No
     mark = tmp_path / "still-alive"
     child = f"import time, pathlib; time.sleep(5); pathlib.Path({str(mark)!r}).touch()"
     text = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    start = time.monotonic()
     outcome = run(script_step(text), tmp_path, left=3.1)
-    assert time.monotonic() - start < 4.5
+    assert not mark.exists()
     assert outcome.findings.failures == ["took longer than 3 s"]
     time.sleep(2.2)
     assert not mark.exists()

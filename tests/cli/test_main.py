@@ -10,6 +10,7 @@ from conftest import CommandLine
 from fake_engine import FakeEngine
 
 from sharpi import __version__
+from sharpi.errors import SharpiError
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
@@ -44,7 +45,35 @@ def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def test_version(sharpi: CommandLine) -> None:
     result = sharpi("--version")
-    assert (result.exit_code, result.out) == (0, f"sharpi {__version__}\n")
+    assert (result.exit_code, result.err) == (0, "")
+    version, kernels = result.out.splitlines()
+    assert version == f"sharpi {__version__}"
+    assert kernels.startswith("CPU kernels: ")
+
+
+@pytest.mark.native
+def test_version_names_the_kernels_and_why_they_are_not_better(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    better = {"avx512_vbmi": ["avx512f", "gfni"], "avx512_vnni": ["avx512f"]}
+    monkeypatch.setattr("sharpi.ops.library.instruction_set", lambda: "avx2")
+    monkeypatch.setattr("sharpi.ops.library.better_instruction_sets", lambda: better)
+    expected = "CPU kernels: avx2 (avx512_vnni needs what this processor lacks: avx512f)"
+    assert sharpi("--version").out.splitlines()[1] == expected
+
+
+def test_version_without_the_library(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    missing = SharpiError("the native library is missing; run `make run`")
+
+    def fail() -> str:
+        raise missing
+
+    monkeypatch.setattr("sharpi.ops.library.instruction_set", fail)
+    result = sharpi("--version")
+    assert result.exit_code == 0
+    assert result.out.splitlines()[1] == f"CPU kernels: none; {missing}"
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -84,6 +113,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     assert result.stdout.splitlines()[-1] == "LOADED []"
 
 
+@pytest.mark.speed
 def test_help_is_quick() -> None:
     start = _child_seconds()
     assert python("from sharpi.cli.main import main; main(['--help'])").returncode == 0
@@ -154,7 +184,8 @@ def test_module_runs_as_a_program() -> None:
         text=True,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (0, f"sharpi {__version__}\n")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"sharpi {__version__}\n")
 
 
 def test_shell_completion_of_commands() -> None:

@@ -275,8 +275,6 @@ class TestProcess:
         assert process.stdout is not None
         process.stdout.read(8)
         process.stdout.close()
-        start = time.monotonic()
         assert process.stderr is not None
         assert process.stderr.read() == "note: wrote-stats\n"
-        assert process.wait(timeout=10) == 1
-        assert time.monotonic() - start < 5
+        assert process.wait(timeout=60) == 1

@@ -226,6 +226,7 @@ class TestRefused:
     def test_regular_expressions(self, demo_grammars: Grammars, text: str) -> None:
         refused(lambda: demo_grammars.regex(text))
 
+    @pytest.mark.speed
     def test_an_ambiguous_grammar_takes_bounded_time_a_step(
         self, demo_grammars: Grammars, demo: Tokenizer
     ) -> None:
@@ -244,11 +245,9 @@ class TestRefused:
 
 
 def refused(compile_it: Any) -> None:
-    """With one line of bounded length, within a bounded time."""
-    begin = time.monotonic()
+    """With one line of bounded length."""
     with pytest.raises(GrammarError) as caught:
         compile_it()
-    assert time.monotonic() - begin < 20
     assert 10 < len(str(caught.value)) <= 300
     assert "\n" not in str(caught.value)
     assert "<state>" not in str(caught.value)

@@ -56,6 +56,7 @@ def test_any_walk_is_json(real: Tokenizer, grammars: Grammars, seed: int) -> Non
 
 
 @pytest.mark.shared
+@pytest.mark.speed
 def test_a_mask_costs_little(real: Tokenizer, grammars: Grammars) -> None:
     constraint, seconds = grammars.json_schema(SCHEMA), []
     for token in real.encode_inside(TEXT):

@@ -1,10 +1,11 @@
-"""A vocabulary of 150,000 tokens opens in under 0.3 s."""
+"""A vocabulary of 150,000 tokens is read whole, and opens in under 0.3 s."""
 
 import time
 from pathlib import Path
 
 import gguf_bytes as pack
 import numpy as np
+import pytest
 
 from sharpi.gguf.reader import open_gguf
 
@@ -31,13 +32,20 @@ def write_vocabulary(path: Path) -> None:
 def test_metadata_of_150_000_tokens(tmp_path: Path) -> None:
     path = tmp_path / "vocabulary.gguf"
     write_vocabulary(path)
-    seconds = []
-    for _ in range(5):  # the best of five: other work on the machine only ever adds time
-        start = time.perf_counter()
-        metadata = open_gguf(path).metadata
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < MAX_SECONDS
+    metadata = open_gguf(path).metadata
     assert metadata.get_strings("tokenizer.ggml.tokens")[-1] == f"Ġtoken{NUM_TOKENS - 1}"
     assert metadata.get_strings("tokenizer.ggml.merges")[0] == "Ġtoken 0"
     assert metadata.get_array("tokenizer.ggml.scores")[-1] == NUM_TOKENS - 1
     assert metadata.get_array("tokenizer.ggml.token_type").sum() == NUM_TOKENS
+
+
+@pytest.mark.speed
+def test_the_time_it_takes(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.gguf"
+    write_vocabulary(path)
+    seconds = []
+    for _ in range(5):  # the best of five: other work on the machine only ever adds time
+        start = time.perf_counter()
+        open_gguf(path)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < MAX_SECONDS

@@ -109,12 +109,20 @@ def test_no_way_to_python(source: str) -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_endless_work(name: str) -> None:
-    start = time.monotonic()
+    """Without its limits the template would not end in a lifetime."""
     with pytest.raises(TemplateError) as caught:
         ChatFormat("template", BOMBS[name]).render([{"role": "user", "content": "Hi"}])
-    assert time.monotonic() - start < MAX_SECONDS
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.speed
+@pytest.mark.parametrize("name", BOMBS)
+def test_the_limits_are_reached_soon(name: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(TemplateError):
+        ChatFormat("template", BOMBS[name]).render([{"role": "user", "content": "Hi"}])
+    assert time.monotonic() - start < MAX_SECONDS
 
 
 @pytest.mark.parametrize("name", ["concatenation", "many references", "generator"])

@@ -122,6 +122,7 @@ def test_markdown(render: Any, text: str, html: str) -> None:
     assert render(text) == html
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize(
     "text",
     ["*a **b " * 8000, "[" * 40000, "`" * 3 + "a`` " * 15000, "> " * 20000, "- " * 20000,
