@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
-from sharpi.engine.model_part import Segment, StepRoutes
+from sharpi.engine.model_part import Segment, SlotTier, StepRoutes
 from sharpi.engine.route_log import RouteLog
 from sharpi.engine.segment_routes import SegmentRoutes, segment_routes, step_rows
 from sharpi.errors import TraceFileError
@@ -23,7 +23,6 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.program import IntArray
 
 if TYPE_CHECKING:
-    from sharpi.engine.card_tier import CardTier
     from sharpi.engine.expert_tier import ExpertTier
     from sharpi.experts.expert_stats import ExpertStats
     from sharpi.experts.expert_view import ExpertView
@@ -50,11 +49,11 @@ class ExpertRecords:
         self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
         self._counts_uses = bool(asked.stats or asked.profile)
         self._watched_until = 0.0
-        self._card: CardTier | None = None
+        self._card: SlotTier | None = None
         trace = asked.trace if moe_layers else None
         self._log = RouteLog(trace, model, expert_bytes) if trace else None
 
-    def watch(self, card: "CardTier | None") -> None:
+    def watch(self, card: SlotTier | None) -> None:
         """Counts are those of a card's slots, where it has some."""
         self._card = card
 

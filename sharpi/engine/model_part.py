@@ -9,7 +9,8 @@ import numpy.typing as npt
 from sharpi.ops.program import IntArray
 
 if TYPE_CHECKING:
-    from sharpi.engine.card_tier import CardTier
+    from sharpi.experts.expert_stats import ExpertStats
+    from sharpi.experts.expert_view import ExpertView
 
 Values = npt.NDArray[np.float32]
 
@@ -79,6 +80,16 @@ class StepRoutes(Protocol):
         """Logits of each router, (rows, experts); empty unless they were to be kept."""
 
 
+class SlotTier(Protocol):
+    """Who decides about the slots for experts of a card, as records see it."""
+
+    def stats(self, model: str, num_tokens: int) -> "ExpertStats | None":
+        """What happened so far; `num_tokens` counts decoded ones. None before there are slots."""
+
+    def view(self, num_tokens: int) -> "ExpertView | None":
+        """Who has a slot and was used; None before there are slots."""
+
+
 class ModelPart(StepRoutes, Protocol):
     """The first part embeds; the last gives logits (outputs, vocabulary), another (tokens, hidden).
 
@@ -90,7 +101,7 @@ class ModelPart(StepRoutes, Protocol):
         """Of one pass; a part that takes more of them takes one segment of wanted last outputs."""
 
     @property
-    def card_tier(self) -> "CardTier | None":
+    def card_tier(self) -> SlotTier | None:
         """Who decides about slots for experts, where this is a card that has some."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.device.device import Device
 from sharpi.engine.cpu_part import CpuPart
-from sharpi.engine.model_part import ModelPart
+from sharpi.engine.model_part import ModelPart, SlotTier
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -13,7 +13,6 @@ from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
     from sharpi.engine.card_slots import CardSlots
-    from sharpi.engine.card_tier import CardTier
     from sharpi.engine.expert_tier import ExpertTier
 
 
@@ -72,6 +71,6 @@ def _with_card(
     return [host, card]
 
 
-def card_tier_of(parts: Iterable[ModelPart]) -> "CardTier | None":
+def card_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
     """Who decides about the slots of a card, where one has them."""
     return next((part.card_tier for part in parts if part.card_tier is not None), None)
