@@ -1,22 +1,17 @@
 """What a call allows an answer to be: calls and text by their grammars, a budget of reasoning."""
 
-from typing import TYPE_CHECKING
-
 from sharpi.constraints.answer_part import within_answer
 from sharpi.constraints.both import Both
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
-from sharpi.serve.call_constraint import call_constraint, may_reason
+from sharpi.serve.call_constraint import ConstrainedModel, call_constraint, may_reason
 from sharpi.serve.chat_call import AnswerShape, ChatCall
 from sharpi.serve.errors import invalid_request
 
-if TYPE_CHECKING:
-    from sharpi.serve.chat_model import ChatModel
 
-
-def answer_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
     """All that holds for the answer to `prompt`; raises ApiError that names the parameter."""
     answer = call_constraint(model, call, prompt)
     if answer is None:
@@ -27,14 +22,14 @@ def answer_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constr
     return Both(answer, budget)
 
 
-def _shaped(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
     shape = shape_constraint(model, call.shape)
     if shape is None or not may_reason(model, call, prompt):
         return shape
     return within_answer(shape, model.tokenizer, prompt)
 
 
-def shape_constraint(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:
+def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
     """The form of a text from its beginning; raises ApiError that names the parameter."""
     try:
         return _of_shape(model, shape)
@@ -42,7 +37,7 @@ def shape_constraint(model: "ChatModel", shape: AnswerShape) -> GrammarConstrain
         raise invalid_request(str(error), param=shape.param) from None
 
 
-def _budget(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+def _budget(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
     """Where thinking is off, a template that opens it all the same is not heeded."""
     markers = model.dialogue.reasoning
     budget = 0 if call.enable_thinking is False else call.thinking_budget
@@ -52,7 +47,7 @@ def _budget(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | Non
     return ReasoningBudget(model.tokenizer, markers, budget, starts_inside)
 
 
-def _of_shape(model: "ChatModel", shape: AnswerShape) -> GrammarConstraint | None:
+def _of_shape(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
     match shape.kind:
         case "json_object":
             return model.grammars.json_object()

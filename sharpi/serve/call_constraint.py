@@ -2,23 +2,39 @@
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sharpi.constraints.after_reasoning import AfterReasoning
 from sharpi.constraints.after_trigger import AfterTrigger
 from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.constraints.grammars import Grammars
+from sharpi.dialogue.dialogue_format import DialogueFormat
 from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
 from sharpi.serve.chat_call import ChatCall
 from sharpi.serve.errors import invalid_request
-
-if TYPE_CHECKING:
-    from sharpi.serve.chat_model import ChatModel
+from sharpi.tokenizer.tokenizer import Tokenizer
 
 _START = "start: "
 
 
-def call_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constraint | None:
+class ConstrainedModel(Protocol):
+    """What the constraints of an answer need of the model that gives it."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokens."""
+
+    @property
+    def dialogue(self) -> DialogueFormat:
+        """How it reasons and calls tools."""
+
+    @property
+    def grammars(self) -> Grammars:
+        """Constraints over its tokens; the first need makes them, which takes a while."""
+
+
+def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
     """From where reasoning has closed; None where the tools ask nothing. Raises ApiError."""
     constraint = _of_answer(model, call)
     markers = model.dialogue.reasoning
@@ -28,13 +44,13 @@ def call_constraint(model: "ChatModel", call: ChatCall, prompt: str) -> Constrai
     return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
 
 
-def may_reason(model: "ChatModel", call: ChatCall, prompt: str) -> bool:
+def may_reason(model: ConstrainedModel, call: ChatCall, prompt: str) -> bool:
     """Whether reasoning may come before the answer to `prompt`."""
     is_format = model.dialogue.form.reasoning is not None
     return call.enable_thinking is not False or is_format or model.dialogue.starts_inside(prompt)
 
 
-def _of_answer(model: "ChatModel", call: ChatCall) -> Constraint | None:
+def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
     if not call.tools or call.choice.mode == "none":
         return None
     if call.choice.mode == "required":
@@ -44,13 +60,13 @@ def _of_answer(model: "ChatModel", call: ChatCall) -> Constraint | None:
     return _strict(model, call) if call.has_strict_calls else None
 
 
-def _grammar(model: "ChatModel", call: ChatCall, parallel: bool) -> str:
+def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
     """That of an answer that is a call, or with `parallel` several."""
     choice = replace(call.choice, mode="required", parallel=parallel)
     return model.dialogue.call_grammar(call.tools, choice) or ""
 
 
-def _call_or_shape(model: "ChatModel", call: ChatCall) -> str:
+def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
     """Calls, or else JSON; raises ApiError where the two cannot be told apart."""
     if call.shape.kind == "grammar" or model.dialogue.form.reasoning is not None:
         raise invalid_request(
@@ -62,7 +78,7 @@ def _call_or_shape(model: "ChatModel", call: ChatCall) -> str:
     return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
 
 
-def _strict(model: "ChatModel", call: ChatCall) -> Constraint | None:
+def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
     """Text is free, and calls follow their schemas from the marker on that begins one.
 
     Formats without such a marker are left alone.
@@ -83,7 +99,7 @@ def _strict(model: "ChatModel", call: ChatCall) -> Constraint | None:
     )
 
 
-def _compiled(model: "ChatModel", grammar: str) -> GrammarConstraint:
+def _compiled(model: ConstrainedModel, grammar: str) -> GrammarConstraint:
     try:
         return model.grammars.lark(grammar)
     except GrammarError as error:
