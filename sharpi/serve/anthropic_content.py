@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from sharpi.serve.chat_call import Message
-from sharpi.serve.openai_messages import call_message
+from sharpi.serve.chat_call import Message, call_message
 from sharpi.serve.request_fields import RequestFields
 
 _ROLES = ("user", "assistant", "system")

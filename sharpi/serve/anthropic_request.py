@@ -7,12 +7,12 @@ from sharpi.dataclass import dataclass
 from sharpi.serve.anthropic_content import read_messages, read_system
 from sharpi.serve.anthropic_tools import read_choice, read_tools
 from sharpi.serve.chat_call import AnswerShape, ChatCall, Message
+from sharpi.serve.common_fields import read_model, shape_of
 from sharpi.serve.model_host import ModelHost
-from sharpi.serve.openai_fields import read_model, shape_of
-from sharpi.serve.openai_tools import wants_strict_calls
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.sampling_fields import read_logit_bias, read_sampling
 from sharpi.serve.thinking_fields import Thinking, read_thinking
+from sharpi.serve.tool_fields import wants_strict_calls
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_STOPS = 64

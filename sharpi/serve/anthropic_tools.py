@@ -3,8 +3,8 @@
 from typing import Literal
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.openai_tools import each_tool
 from sharpi.serve.request_fields import RequestFields
+from sharpi.serve.tool_fields import each_tool
 
 _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "auto": "auto",

@@ -44,3 +44,9 @@ class ChatCall:
     prefill: str = ""
     num_answers: int = 1
     has_strict_calls: bool = False
+
+
+def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """A call in an assistant's message; `arguments` is JSON text."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}

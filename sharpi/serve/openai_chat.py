@@ -5,12 +5,12 @@ from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question
+from sharpi.serve.chat_call import call_message
 from sharpi.serve.collected_answer import CollectedAnswer, collect, new_id, total_usage
 from sharpi.serve.event_stream import Events
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_choices import choice_events, completion_head, usage_body
 from sharpi.serve.openai_logprobs import chat_logprobs
-from sharpi.serve.openai_messages import call_message
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _ID_PREFIX = "chatcmpl-"

@@ -4,6 +4,7 @@ from typing import Any
 
 from sharpi.dataclass import dataclass
 from sharpi.serve.chat_call import ChatCall, Message
+from sharpi.serve.common_fields import read_model
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_fields import (
     MAX_ANSWERS,
@@ -11,13 +12,13 @@ from sharpi.serve.openai_fields import (
     read_generation,
     read_include_usage,
     read_max_tokens,
-    read_model,
     read_shape,
 )
 from sharpi.serve.openai_messages import read_messages
-from sharpi.serve.openai_tools import read_choice, read_tools, wants_strict_calls
+from sharpi.serve.openai_tools import read_choice, read_tools
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.thinking_fields import read_thinking
+from sharpi.serve.tool_fields import wants_strict_calls
 
 
 @dataclass(frozen=True, slots=True)

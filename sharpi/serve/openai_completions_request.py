@@ -5,6 +5,7 @@ from typing import Any
 from sharpi.config import GenerationRequest
 from sharpi.dataclass import dataclass
 from sharpi.serve.chat_call import AnswerShape
+from sharpi.serve.common_fields import read_model
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.openai_fields import (
     MAX_ANSWERS,
@@ -12,7 +13,6 @@ from sharpi.serve.openai_fields import (
     read_generation,
     read_include_usage,
     read_max_tokens,
-    read_model,
     read_shape,
 )
 from sharpi.serve.request_fields import RequestFields

@@ -1,7 +1,8 @@
-"""What requests of OpenAI's APIs have in common: the model, lengths, stops, the answer's form."""
+"""What requests of OpenAI's APIs have in common: lengths, stops, the answer's form."""
 
 from sharpi.config import GenerationRequest
 from sharpi.serve.chat_call import AnswerShape
+from sharpi.serve.common_fields import shape_of
 from sharpi.serve.model_host import ModelHost
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.sampling_fields import read_logit_bias, read_sampling
@@ -21,13 +22,6 @@ _HARMLESS = (
     "prompt_cache_retention",
     "cache_prompt",
 )
-
-
-def read_model(fields: RequestFields, host: ModelHost) -> None:
-    """Refuses a model that is not here; without a name it is the one that is."""
-    name = fields.text("model")
-    if name is not None:
-        host.require_model(name)
 
 
 def read_max_tokens(fields: RequestFields, *names: str) -> int | None:
@@ -72,29 +66,3 @@ def read_shape(fields: RequestFields) -> AnswerShape:
     if shape.kind != "text":
         fields.fail("grammar", "and 'response_format' exclude each other")
     return AnswerShape("grammar", grammar, fields.path_of("grammar"))
-
-
-def shape_of(form: RequestFields, *, nested: bool) -> AnswerShape:
-    """A form that names its type; `nested`: a schema has its name and flags around it."""
-    kind = form.choice("type", ("text", "json_object", "json_schema"))
-    path, source = form.path, form
-    if kind == "json_schema" and nested:
-        source = form.fields("json_schema") or form.fail("json_schema", "is required")
-    source.ignore("name", "strict", "description")
-    schema = source.mapping("schema")
-    source.close()
-    form.close()
-    if kind == "json_schema":
-        if schema is None:
-            source.fail("schema", "is required")
-        return AnswerShape("json_schema", schema, path)
-    if kind == "json_object":
-        return _json_object(schema, path)
-    return AnswerShape()
-
-
-def _json_object(schema: object, path: str) -> AnswerShape:
-    """llama.cpp's servers take a schema here, too."""
-    if schema is not None:
-        return AnswerShape("json_schema", schema, path)
-    return AnswerShape("json_object", None, path)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sharpi.serve.chat_call import Message
+from sharpi.serve.chat_call import Message, call_message
 from sharpi.serve.request_fields import RequestFields
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -69,12 +69,6 @@ def _call(fields: RequestFields) -> dict[str, Any]:
     call_id = fields.text("id") or ""
     fields.close()
     return call_message(call_id, name, arguments)
-
-
-def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    """A call in an assistant's message; `arguments` is JSON text."""
-    function = {"name": name, "arguments": arguments}
-    return {"id": call_id, "type": "function", "function": function}
 
 
 def _texts(fields: RequestFields, name: str) -> Message:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sharpi.serve.chat_call import Message
-from sharpi.serve.openai_messages import call_message, read_content
+from sharpi.serve.chat_call import Message, call_message
+from sharpi.serve.openai_messages import read_content
 from sharpi.serve.request_fields import RequestFields
 
 _ROLES = ("system", "developer", "user", "assistant")

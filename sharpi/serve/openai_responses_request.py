@@ -5,19 +5,14 @@ from typing import Any
 
 from sharpi.dataclass import dataclass
 from sharpi.serve.chat_call import AnswerShape, ChatCall
+from sharpi.serve.common_fields import read_model, shape_of
 from sharpi.serve.model_host import ModelHost
-from sharpi.serve.openai_fields import (
-    MAX_LOGPROBS,
-    read_generation,
-    read_max_tokens,
-    read_model,
-    read_shape,
-    shape_of,
-)
+from sharpi.serve.openai_fields import MAX_LOGPROBS, read_generation, read_max_tokens, read_shape
 from sharpi.serve.openai_response_input import read_input
-from sharpi.serve.openai_tools import read_choice, read_tools, wants_strict_calls
+from sharpi.serve.openai_tools import read_choice, read_tools
 from sharpi.serve.request_fields import RequestFields
 from sharpi.serve.thinking_fields import read_thinking
+from sharpi.serve.tool_fields import wants_strict_calls
 
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")

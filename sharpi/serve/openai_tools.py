@@ -1,41 +1,23 @@
 """Tools and their choice in OpenAI's requests; chat completions nest them, responses do not."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.request_fields import RequestFields
+from sharpi.serve.tool_fields import each_tool
 
 _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "auto": "auto",
     "none": "none",
     "required": "required",
 }
-_MAX_TOOLS = 256
 _NO_OTHER = "sharpi has no tools of its own; only functions can be called"
 
 
 def read_tools(fields: RequestFields, *, nested: bool) -> tuple[Tool, ...]:
     """The functions of "tools"; raises ApiError for any other kind of tool."""
     return each_tool(fields, lambda tool: _tool(tool, nested))
-
-
-def wants_strict_calls(fields: RequestFields) -> bool:
-    """Whether a tool of a request, of any API, is to be called by its schema alone."""
-    tools = [tool.get("function", tool) for tool in fields.items("tools") or ()]
-    return any(isinstance(tool, dict) and tool.get("strict") is True for tool in tools)
-
-
-def each_tool(fields: RequestFields, read: Callable[[RequestFields], Tool]) -> tuple[Tool, ...]:
-    """The tools of a request, of any API, as `read` takes them: not too many, no two of a name."""
-    items = fields.each("tools")
-    if len(items) > _MAX_TOOLS:
-        fields.fail("tools", f"must have {_MAX_TOOLS} tools at most")
-    tools = tuple(map(read, items))
-    if len({tool.name for tool in tools}) < len(tools):
-        fields.fail("tools", "has two tools with the same name")
-    return tools
 
 
 def read_choice(
