@@ -17,8 +17,7 @@ def list_models(as_json: JsonOption = False) -> None:
     Their names are what run, chat, serve and the other commands take. A model that was not fetched
     whole is marked; `sharpi pull` goes on with it and `sharpi rm` removes it.
     """
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.library import default_cache_folder
+    from sharpi.hub.cache import Cache, default_cache_folder
 
     cache = Cache(default_cache_folder())
     models = cache.all_models()

@@ -23,8 +23,7 @@ def model_path(text: str) -> Path:
 
 def _named(name: ModelName, path: Path) -> Path:
     from sharpi.errors import SharpiError
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.library import default_cache_folder
+    from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.look_up import look_up
 
     try:

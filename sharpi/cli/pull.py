@@ -35,8 +35,7 @@ def pull(
     QUANT: the only model there is, or Q4_K_M, or what comes closest to it. Private and gated
     repositories need HF_TOKEN.
     """
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.library import default_cache_folder
+    from sharpi.hub.cache import Cache, default_cache_folder
 
     wanted = _with_revision(require_name(name), revision)
     cache = Cache(default_cache_folder())

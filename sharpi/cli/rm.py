@@ -25,8 +25,7 @@ def rm(
     Only what belongs to that name: content that another revision uses too stays. A program that
     runs the model keeps it until it ends.
     """
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.library import default_cache_folder
+    from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.removal import Removal
 
     cache = Cache(default_cache_folder())

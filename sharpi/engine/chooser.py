@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
-from sharpi.engine.constraint import Constraint, TokenMask
+from sharpi.constraints.constraint import Constraint, TokenMask
 from sharpi.engine.piece import TokenChoice
 from sharpi.engine.sampler import Sampler, top_k
 from sharpi.errors import UsageError

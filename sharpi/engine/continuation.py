@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.chooser import Chooser
-from sharpi.engine.constraint import Constraint
 from sharpi.engine.piece import Ending, FinishReason, Piece, TokenChoice
 from sharpi.engine.stop import StopFilter
 from sharpi.engine.timings import Timings

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import GenerationRequest, RunConfig
-from sharpi.engine.constraint import Constraint
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.continuation import Continuation, refuse_unknown
 from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.generation import Generation

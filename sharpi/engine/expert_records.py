@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
+from sharpi.engine.kept_routes import SegmentRoutes, segment_routes, step_rows
 from sharpi.engine.model_part import Segment, SlotTier, StepRoutes
 from sharpi.engine.route_log import RouteLog
-from sharpi.engine.segment_routes import SegmentRoutes, segment_routes, step_rows
 from sharpi.errors import TraceFileError
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig

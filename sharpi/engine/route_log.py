@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.segment_routes import SegmentRoutes
+from sharpi.engine.kept_routes import SegmentRoutes
 from sharpi.experts.trace_writer import TraceWriter
 from sharpi.model.config import ModelConfig
 from sharpi.ops.interface import Scoring

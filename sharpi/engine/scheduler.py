@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.answer import Answer, Ticket
 from sharpi.engine.chunk_pace import ChunkPace
-from sharpi.engine.constraint import Constraint
 from sharpi.engine.continuation import Continuation
 from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted

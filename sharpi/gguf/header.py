@@ -10,7 +10,6 @@ from sharpi.dataclass import dataclass
 from sharpi.gguf.cursor import Cursor
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.metadata_values import LEAST_KEY_BYTES, MAX_KEYS, read_pairs
-from sharpi.gguf.mistaken_file import describe_mistake
 from sharpi.gguf.tensor_infos import (
     LEAST_TENSOR_BYTES,
     MAX_TENSORS,
@@ -22,6 +21,20 @@ _MAGIC = b"GGUF"
 _BIG_ENDIAN = "this is a big-endian GGUF file, which is not supported"
 _DEFAULT_ALIGNMENT = 32
 _MAX_ALIGNMENT = 1 << 20
+_CONVERT = "convert it to GGUF first"
+_DOWNLOAD = "the download went wrong"
+_KINDS = (
+    (b"version https://git-lfs", "a git-lfs pointer; fetch the file itself with `git lfs pull`"),
+    (b"<!doctype", f"a web page; {_DOWNLOAD}"),
+    (b"<html", f"a web page; {_DOWNLOAD}"),
+    (b"<?xml", f"an XML answer of a server; {_DOWNLOAD}"),
+    (b"pk\x03\x04", f"a zip archive; unpack it, or if it is a PyTorch checkpoint, {_CONVERT}"),
+    (b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (b"lmgg", f"an old GGML file; {_CONVERT}"),
+    (b"tjgg", f"an old GGML file; {_CONVERT}"),
+    (b"fmgg", f"an old GGML file; {_CONVERT}"),
+    (b"{", "JSON; name the .gguf file"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +88,16 @@ def _alignment(cursor: Cursor, metadata: Metadata) -> int:
             f"corrupt: general.alignment is {alignment}, not a power of two up to {_MAX_ALIGNMENT}"
         )
     return alignment
+
+
+def describe_mistake(start: bytes) -> str:
+    """What to say of a file that begins with `start` instead of GGUF."""
+    lowered = start.lstrip().lower() if start[:1].isspace() else start.lower()
+    for magic, kind in _KINDS:
+        if lowered.startswith(magic):
+            return f"not a GGUF file but {kind}"
+    if start[8:9] == b"{":  # after the length of its header
+        return f"not a GGUF file but safetensors; {_CONVERT}"
+    if not any(start):
+        return "not a GGUF file: it begins with zeros, as an unfinished download does"
+    return "not a GGUF file: it does not begin with GGUF"

@@ -8,6 +8,7 @@ What a broken download has so far lies beside them in `partial/CHECKSUM/`, under
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sharpi.errors import UsageError
 from sharpi.hub.cached_model import CachedFile, CachedModel, cached_files, entries, files_below
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant, find_variants
@@ -120,3 +121,14 @@ def _with_partial(files: list[CachedFile], partial: list[CachedFile]) -> list[Ca
 
 def _abbreviates(text: str, commit: str) -> bool:
     return len(text) >= 7 and commit.startswith(text.lower())
+
+
+def default_cache_folder() -> Path:
+    """Where huggingface_hub keeps its files (HF_HUB_CACHE, HF_HOME); raises UsageError."""
+    try:
+        from huggingface_hub import constants
+    except ImportError as error:
+        raise UsageError(
+            "models by name need the package huggingface_hub; type pip install '.[hub]'"
+        ) from error
+    return Path(constants.HF_HUB_CACHE)

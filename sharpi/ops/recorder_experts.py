@@ -13,8 +13,7 @@ from sharpi.ops.interface import (
     Matrix,
     Router,
 )
-from sharpi.ops.recorder_linear import LinearRecorder
-from sharpi.ops.recorder_rows import RowRecorder
+from sharpi.ops.recorder_rows import LinearRecorder, RowRecorder
 
 
 class ExpertsRecorder(RowRecorder, LinearRecorder):

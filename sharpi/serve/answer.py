@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from sharpi.config import GenerationRequest
-from sharpi.engine.constraint import Constraint
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.piece import Ending, Piece
 from sharpi.serve.metrics import AnswerMeter
 

@@ -2,9 +2,9 @@
 
 from sharpi.constraints.answer_part import within_answer
 from sharpi.constraints.both import Both
+from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.reasoning_budget import ReasoningBudget
-from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
 from sharpi.serve.call_constraint import ConstrainedModel, call_constraint, may_reason
 from sharpi.serve.chat_call import AnswerShape, ChatCall

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent
-from sharpi.engine.constraint import Constraint
 from sharpi.engine.piece import TokenChoice
 
 if TYPE_CHECKING:

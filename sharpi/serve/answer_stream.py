@@ -1,12 +1,13 @@
 """Several answers as one stream of what comes next from any of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question
 from sharpi.serve.answer_reading import answer
+from sharpi.serve.event_stream import PING, Events
 from sharpi.serve.model_host import ModelHost
 
 PING_SECONDS = 10.0
@@ -73,3 +74,19 @@ async def _pump(
                 has_begun.set()
         except Exception as error:
             queue.put_nowait(error)
+
+
+async def answer_events(
+    host: ModelHost,
+    questions: Sequence[Question],
+    events_of: Callable[[int, AnswerItem], Iterable[bytes]],
+    ping: bytes = PING,
+) -> Events:
+    """What `events_of` makes of (number of the answer, item), as the items come."""
+    async with answers(host, questions) as items:
+        async for numbered in items:
+            if numbered is None:
+                yield ping
+                continue
+            for event in events_of(*numbered):
+                yield event

@@ -1,12 +1,12 @@
-"""MessageEvents: an answer as the events of Anthropic's API."""
+"""MessageEvents: an answer as the events of Anthropic's API; WholeMessage: what these add up to."""
 
+import json
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.answer_events import answer_events
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, EndReason, Question, Usage
-from sharpi.serve.answer_stream import answers
-from sharpi.serve.anthropic_message import Event, WholeMessage
+from sharpi.serve.answer_stream import answer_events, answers
 from sharpi.serve.collected_answer import new_id
 from sharpi.serve.event_stream import Events, named_event
 from sharpi.serve.model_host import ModelHost
@@ -21,6 +21,54 @@ _STOP_REASONS: dict[EndReason, str] = {
 # Clients hand it back with the block; nothing here needs to be proven.
 _SIGNATURE = "sharpi"
 _PING = named_event({"type": "ping"})
+Event: TypeAlias = dict[str, Any]
+
+
+class WholeMessage:
+    """`message` is as far as `take` was given events."""
+
+    def __init__(self) -> None:
+        self.message: Event = {}
+        self._pieces: list[str] = []
+
+    def take(self, event: Event) -> None:
+        """Adds an event to the message."""
+        match event["type"]:
+            case "message_start":
+                self.message = event["message"]
+            case "content_block_start":
+                self.message["content"].append(event["content_block"])
+                self._pieces = []
+            case "content_block_delta":
+                self._take_delta(event["delta"])
+            case "content_block_stop":
+                self._finish(self.message["content"][-1])
+            case "message_delta":
+                self.message |= event["delta"] | {"usage": event["usage"]}
+
+    def _take_delta(self, delta: Event) -> None:
+        if delta["type"] == "signature_delta":
+            self.message["content"][-1]["signature"] = delta["signature"]
+        else:
+            self._pieces.append(delta.get("text") or delta.get("thinking") or delta["partial_json"])
+
+    def _finish(self, block: Event) -> None:
+        text = "".join(self._pieces)
+        match block["type"]:
+            case "tool_use":
+                block["input"] = _arguments(text)
+            case "thinking":
+                block["thinking"] = text
+            case _:
+                block["text"] = text
+
+
+def _arguments(text: str) -> object:
+    """The object; an answer that was cut off in its middle has none that could be read."""
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return {}
 
 
 def message_events(host: ModelHost, question: Question, shows_thinking: bool) -> Events:

@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
-from sharpi.serve import api_routes, status_routes, token_routes
+from sharpi.serve import anthropic_routes, openai_routes, status_routes, token_routes
 from sharpi.serve.access import PAGE_FOLDER, Access
+from sharpi.serve.chat_model import ChatModels
 from sharpi.serve.errors import ApiError, error_response
 from sharpi.serve.gate import Gate, GateLimits
 from sharpi.serve.live_experts import live_experts_route
@@ -58,10 +59,16 @@ def _routes(host: ModelHost) -> list[Route]:
     return [
         *status_routes.routes(host),
         *token_routes.routes(host),
-        *api_routes.routes(host),
+        *api_routes(host),
         live_experts_route(host),
         *page_routes(),
     ]
+
+
+def api_routes(host: ModelHost) -> list[Route]:
+    """The paths of all APIs that clients bring along."""
+    chats = ChatModels(host)
+    return [*openai_routes.routes(host, chats), *anthropic_routes.routes(host, chats)]
 
 
 def _route_of(routes: Sequence[Route], scope: Scope) -> str:

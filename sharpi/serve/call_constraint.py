@@ -6,10 +6,10 @@ from typing import Protocol
 
 from sharpi.constraints.after_reasoning import AfterReasoning
 from sharpi.constraints.after_trigger import AfterTrigger
+from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import DialogueFormat
-from sharpi.engine.constraint import Constraint
 from sharpi.errors import GrammarError
 from sharpi.serve.chat_call import ChatCall
 from sharpi.serve.errors import invalid_request

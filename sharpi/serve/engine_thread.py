@@ -3,6 +3,9 @@
 Others give it orders, which it carries out between two steps.
 """
 
+import contextlib
+import ctypes
+import gc
 import threading
 import time
 from collections import deque
@@ -17,7 +20,6 @@ from sharpi.engine.scheduler import Scheduler
 from sharpi.serve.answer import Answer
 from sharpi.serve.errors import not_loaded, stopping
 from sharpi.serve.loaded import Loaded
-from sharpi.serve.released_memory import release_memory
 
 T = TypeVar("T")
 
@@ -212,3 +214,10 @@ class EngineThread:
             self._tell(note)
         del engine
         release_memory()
+
+
+def release_memory() -> None:
+    """Drops what only cycles hold, mappings among it, and trims the C library's heap."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,10 +1,12 @@
 """Metrics: what Prometheus is told, in a registry of its own.
 
 Counters and histograms grow as things happen; gauges and the experts' counts are those of the
-latest ModelSnapshot.
+latest ModelSnapshot. TokenRate: tokens per second over the last seconds, whoever they were for.
 """
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -13,10 +15,40 @@ from prometheus_client.registry import Collector
 
 from sharpi.engine.piece import Ending, Piece
 from sharpi.serve.model_snapshot import ExpertCounts, ModelSnapshot
-from sharpi.serve.token_rate import TokenRate
 
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+WINDOW_SECONDS = 10.0
+
+
+class TokenRate:
+    """`add` is called on the engine's thread, `per_second` on any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: deque[tuple[float, int]] = deque()
+        self._count = 0
+
+    def add(self, num_tokens: int) -> None:
+        """So many tokens were generated now."""
+        with self._lock:
+            self._times.append((time.monotonic(), num_tokens))
+            self._count += num_tokens
+            self._forget()
+
+    def per_second(self) -> float:
+        """Of the window, or of the part of it since its first token; 0 where there was none."""
+        with self._lock:
+            self._forget()
+            if not self._times:
+                return 0.0
+            seconds = time.monotonic() - self._times[0][0]
+            return self._count / max(seconds, 1.0)
+
+    def _forget(self) -> None:
+        oldest = time.monotonic() - WINDOW_SECONDS
+        while self._times and self._times[0][0] < oldest:
+            self._count -= self._times.popleft()[1]
 
 
 class Metrics:

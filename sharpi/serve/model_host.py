@@ -7,8 +7,8 @@ from dataclasses import field
 from typing import Literal, TypeVar
 
 from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
-from sharpi.engine.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending
 from sharpi.serve.answer import Answer, Item

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from sharpi.serve.answer_events import answer_events
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, Question, Usage
+from sharpi.serve.answer_stream import answer_events
 from sharpi.serve.collected_answer import new_id, total_usage
 from sharpi.serve.event_stream import DONE, Events, data_event
 from sharpi.serve.model_host import ModelHost

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.answer_events import answer_events
 from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
-from sharpi.serve.answer_stream import answers
+from sharpi.serve.answer_stream import answer_events, answers
 from sharpi.serve.collected_answer import new_id
 from sharpi.serve.errors import ApiError
 from sharpi.serve.event_stream import Events, named_event

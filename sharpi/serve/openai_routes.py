@@ -1,6 +1,11 @@
-"""The paths of OpenAI's APIs: requests read, the model asked, answers sent whole or as streams."""
+"""The paths of OpenAI's APIs: requests read, the model asked, answers sent whole or as streams.
+
+What /v1/models answers is read by clients of Anthropic's API, too.
+"""
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,9 +20,38 @@ from sharpi.serve.openai_chat import chat_chunks, chat_completion
 from sharpi.serve.openai_chat_request import read_chat
 from sharpi.serve.openai_completions import completion, completion_chunks
 from sharpi.serve.openai_completions_request import read_completions
-from sharpi.serve.openai_models import Models
 from sharpi.serve.openai_response_stream import ResponseEvents
 from sharpi.serve.openai_responses_request import read_responses
+
+
+class Models:
+    """The one model of a host."""
+
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+
+    async def list(self, request: Request) -> Response:
+        """A list of one."""
+        name = self._host.model_id
+        page = {"has_more": False, "first_id": name, "last_id": name}
+        return JSONResponse({"object": "list", "data": [self._model()], **page})
+
+    async def one(self, request: Request) -> Response:
+        """The model, by its name or an alias; raises ApiError 404 for others."""
+        self._host.require_model(request.path_params["name"])
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        created = self._host.created
+        return {
+            "id": self._host.model_id,
+            "object": "model",
+            "created": created,
+            "owned_by": "sharpi",
+            "type": "model",
+            "display_name": self._host.model_id,
+            "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
+        }
 
 
 def routes(host: ModelHost, chats: ChatModels) -> list[Route]:

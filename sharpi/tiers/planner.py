@@ -6,8 +6,7 @@ from sharpi.hardware import HardwareInfo
 from sharpi.tiers.card import CardPlan, plan_card
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan, plan_host
-from sharpi.tiers.layer_reason import layer_reason
-from sharpi.tiers.notes import plan_notes
+from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.scratch import scratch_bytes

@@ -5,10 +5,9 @@ from walks import allowed_ids, follows, goes_on, may_end
 
 from sharpi.constraints.after_reasoning import AfterReasoning
 from sharpi.constraints.after_trigger import AfterTrigger
-from sharpi.constraints.answer_part import within_answer
+from sharpi.constraints.answer_part import Prefixed, within_answer
 from sharpi.constraints.both import Both
 from sharpi.constraints.grammars import Grammars
-from sharpi.constraints.prefixed import Prefixed
 from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.tokenizer.reasoning import THINK, ReasoningMarkers
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sharpi.config import GenerationRequest, SamplingParams
-from sharpi.engine.constraint import Constraint
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.piece import Ending, Piece
 from sharpi.engine.scheduler import Scheduler, Ticket

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.constraints.constraint import TokenMask
 from sharpi.engine.chooser import Chooser
-from sharpi.engine.constraint import TokenMask
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 

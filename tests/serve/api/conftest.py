@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sharpi.serve.access import Access
-from sharpi.serve.api_routes import routes
+from sharpi.serve.app import api_routes
 from sharpi.serve.errors import error_response
 from sharpi.serve.gate import Gate, GateLimits
 
@@ -27,7 +27,7 @@ def _fail(request: Request, error: Exception) -> Response:
 def scripted_server() -> Iterator[tuple[ScriptedHost, str]]:
     """The host and its server's URL."""
     host = ScriptedHost()
-    app = Starlette(routes=routes(cast(Any, host)), exception_handlers={Exception: _fail})
+    app = Starlette(routes=api_routes(cast(Any, host)), exception_handlers={Exception: _fail})
     gate = Gate(app, Access(), GateLimits(), lambda scope, status, seconds: None, print)
     with served(gate) as url:
         yield host, url

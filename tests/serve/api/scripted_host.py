@@ -10,7 +10,7 @@ from typing import Any
 from gguf import TokenType
 
 from sharpi.config import GenerationRequest
-from sharpi.engine.constraint import Constraint
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.piece import Ending, Piece, TokenChoice
 from sharpi.engine.timings import Timings
 from sharpi.serve.errors import unknown_model
