@@ -61,7 +61,7 @@ def look_at_card(findings: Findings) -> None:
     import cupy
 
     from sharpi.errors import SharpiError
-    from sharpi.hardware_gpu import probe_gpus
+    from sharpi.hardware.gpu import probe_gpus
 
     try:
         from sharpi.device.card import open_card

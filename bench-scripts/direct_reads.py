@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sharpi.disk import measure_disk
+from sharpi.hardware.disk import measure_disk
 from sharpi.errors import UsageError
 
 

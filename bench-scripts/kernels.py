@@ -17,7 +17,7 @@ import numpy as np
 
 from sharpi.errors import UsageError
 from sharpi.gguf.quant_types import QuantType, row_bytes
-from sharpi.hardware import probe_hardware
+from sharpi.hardware.info import probe_hardware
 from sharpi.model.tensors import SUPPORTED_TYPES
 from sharpi.ops import abi
 from sharpi.ops.interface import Matrix

@@ -29,7 +29,7 @@ from vs_llama_cpp import print_table, processor
 
 from sharpi.errors import SharpiError
 from sharpi.gguf.reader import GgufFile, open_gguf
-from sharpi.hardware import probe_hardware
+from sharpi.hardware.info import probe_hardware
 from sharpi.units import parse_size
 
 _BATCH_SIZE = 512

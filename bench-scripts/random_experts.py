@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpi.direct_read import ALIGNMENT
+from sharpi.system.direct_read import ALIGNMENT
 from sharpi.experts.store_layout import LayerLayout, PieceLayout, StoreLayout
 
 _NUM_PIECES = 3  # gate, up, down

@@ -20,7 +20,7 @@ from typing import Any
 from contestant import Contestant, Settings, Turn, close_all
 from sharpi_options import sharpi_options
 
-from sharpi.hardware import probe_hardware
+from sharpi.hardware.info import probe_hardware
 
 _BATCH_SIZE = 512
 _SETTLE_SECONDS = 0.2  # for the threads of the one before to fall asleep

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sharpi import disk
-from sharpi.disk import CHUNK_BYTES, measure_disk
 from sharpi.errors import UsageError
+from sharpi.hardware import disk
+from sharpi.hardware.disk import CHUNK_BYTES, measure_disk
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sharpi.hardware_gpu import Gpu, GpuDriver, has_card, probe_gpus
+from sharpi.hardware.gpu import Gpu, GpuDriver, has_card, probe_gpus
 
 GIB = 1 << 30
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.hardware_memory import MemoryInfo, probe_memory
+from sharpi.hardware.memory import MemoryInfo, probe_memory
 
 MIB = 1 << 20
 UNLIMITED = 9223372036854771712  # what version 1 writes without a limit

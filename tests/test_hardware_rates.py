@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from sharpi import hardware_rates
-from sharpi.hardware_memory import probe_memory
-from sharpi.hardware_rates import measure_ram_copy, measure_ram_read
+from sharpi.hardware import rates as hardware_rates
+from sharpi.hardware.memory import probe_memory
+from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
 
 
 @pytest.fixture(autouse=True)

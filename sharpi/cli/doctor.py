@@ -11,7 +11,7 @@ from sharpi.cli.json_option import JsonOption
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.hardware_report import HardwareReport
+    from sharpi.hardware.report import HardwareReport
 
 Row = tuple[str, str]  # a heading and what it says
 
@@ -33,7 +33,7 @@ def doctor(
     Reading and copying RAM and reading the disk are measured, which takes a few seconds.
     """
     from sharpi.cli.doctor_advice import advise
-    from sharpi.hardware_report import examine
+    from sharpi.hardware.report import examine
 
     report = examine(path)
     advice = advise(report)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from sharpi.dataclass import dataclass
-from sharpi.hardware_gpu import GpuDriver
-from sharpi.hardware_report import HardwareReport
+from sharpi.hardware.gpu import GpuDriver
+from sharpi.hardware.report import HardwareReport
 
 _HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
 

@@ -18,7 +18,7 @@ from sharpi.config import RunConfig
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
-    from sharpi.hardware import HardwareInfo, Rates
+    from sharpi.hardware.info import HardwareInfo, Rates
     from sharpi.tiers.plan import TierPlan
 
 
@@ -59,7 +59,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.placement import Placement
     from sharpi.engine.settings import decide
     from sharpi.errors import UsageError
-    from sharpi.hardware import probe_hardware
+    from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
 
     hardware = probe_hardware(config.instruction_set, with_card=_asks_for_card(config))
@@ -80,8 +80,8 @@ def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
     """What can be measured of the sources that a token is read from."""
-    from sharpi.disk import measure_disk
-    from sharpi.hardware_rates import measure_ram_read
+    from sharpi.hardware.disk import measure_disk
+    from sharpi.hardware.rates import measure_ram_read
     from sharpi.tiers.speed import DISK_READ, RAM_READ
 
     sources = draft.speed.bytes_per_token

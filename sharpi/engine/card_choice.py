@@ -13,8 +13,8 @@ from sharpi.engine.placement import Placement, running_plan
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware import HardwareInfo
-from sharpi.hardware_gpu import has_card, probe_gpus
+from sharpi.hardware.gpu import has_card, probe_gpus
+from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
 

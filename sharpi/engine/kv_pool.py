@@ -2,7 +2,7 @@
 
 from sharpi.config import RunConfig
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.tiers.planner import default_ram

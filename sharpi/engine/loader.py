@@ -18,7 +18,7 @@ from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.gguf.tensor_summary import is_expert_matrix
-from sharpi.hardware import probe_hardware
+from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights

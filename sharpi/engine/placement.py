@@ -5,7 +5,7 @@ from dataclasses import replace
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware import HardwareInfo, Rates
+from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import ModelFacts, read_facts

@@ -6,7 +6,7 @@ from sharpi.engine.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.kv_cache import PAGE_POSITIONS, check_kv_type, kv_bytes
 from sharpi.ops.program import Rounding

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.atomic_file import write_or_warn
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.experts.expert_stats_json import from_json, to_json
 from sharpi.experts.stats_text import embedded_json, format_stats
+from sharpi.system.atomic_file import write_or_warn
 
 
 def save_stats(path: Path, stats: ExpertStats) -> str | None:

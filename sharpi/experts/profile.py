@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
 from sharpi.errors import StatsFileError
-from sharpi.experts.atomic_file import write_or_warn
+from sharpi.system.atomic_file import write_or_warn
 
 FORMAT = "sharpi expert profile"
 VERSION = 1

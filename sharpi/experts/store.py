@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
-from sharpi.direct_read import READS_IN_FLIGHT
 from sharpi.errors import ModelFileError
 from sharpi.experts import store_abi as abi
 from sharpi.experts.native_policy import NativePolicy
 from sharpi.experts.store_layout import LayerLayout, StoreLayout
+from sharpi.system.direct_read import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sharpi.dataclass import dataclass
-from sharpi.direct_read import widest_range
 from sharpi.errors import ModelFileError
 from sharpi.gguf.reader import GgufFile, Tensor
+from sharpi.system.direct_read import widest_range
 
 _MATRICES = ("gate", "up", "down")
 

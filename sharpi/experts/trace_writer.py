@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import TraceFileError
-from sharpi.experts.atomic_file import write_atomically
+from sharpi.system.atomic_file import write_atomically
 
 
 class TraceWriter:

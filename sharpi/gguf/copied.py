@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.dataclass import dataclass
-from sharpi.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
 from sharpi.gguf.fault import file_fault
 from sharpi.gguf.reader import Tensor
-from sharpi.huge_pages import huge_memory
+from sharpi.system.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
+from sharpi.system.huge_pages import huge_memory
 
 READ_BYTES = 4 << 20
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sharpi.dataclass import dataclass
-from sharpi.direct_read import widest_range
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.attention import AttentionSettings
@@ -14,6 +13,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.mixer import MixerSettings
 from sharpi.ops.kv_cache import PAGE_POSITIONS, KvType, kv_bytes
 from sharpi.ops.state_layout import state_bytes
+from sharpi.system.direct_read import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths
 
 _LAYER = re.compile(r"blk\.(\d+)\.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan
 from sharpi.tiers.plan import LayerPlan, Tier

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.card import CardPlan, plan_card
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan, plan_host

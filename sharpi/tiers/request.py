@@ -2,7 +2,7 @@
 
 from sharpi.config import Miss, RunConfig
 from sharpi.dataclass import dataclass
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.ops.program import Rounding
 from sharpi.ops.state_layout import MAX_STATES, num_states

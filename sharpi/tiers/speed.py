@@ -8,7 +8,7 @@ of real text repeat, so caches do better.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from sharpi.hardware import Rates
+from sharpi.hardware.info import Rates
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import LayerPlan, Speed, Tier
 from sharpi.tiers.request import TierRequest

@@ -6,8 +6,8 @@ import direct_reads
 import pytest
 from direct_reads import direct_bytes_per_second
 
-from sharpi.disk import DiskRate
 from sharpi.errors import UsageError
+from sharpi.hardware.disk import DiskRate
 
 
 @pytest.mark.parametrize("is_direct", [True, False])

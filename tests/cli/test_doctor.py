@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from conftest import CommandLine
 
-from sharpi import disk, hardware_rates
 from sharpi.cli.doctor_advice import advise
-from sharpi.hardware_gpu import Gpu, GpuDriver
-from sharpi.hardware_memory import MemoryInfo
-from sharpi.hardware_report import DiskReport, HardwareReport
+from sharpi.hardware import disk
+from sharpi.hardware import rates as hardware_rates
+from sharpi.hardware.gpu import Gpu, GpuDriver
+from sharpi.hardware.memory import MemoryInfo
+from sharpi.hardware.report import DiskReport, HardwareReport
 from sharpi.resources import native_library
 
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build
@@ -43,7 +44,7 @@ def quick(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARPI_NATIVE_LIBRARY", str(LIBRARY))
     monkeypatch.setattr(disk, "TRIAL_BYTES", 1 << 20)
     monkeypatch.setattr(hardware_rates, "SAMPLE_BYTES", 1 << 20)
-    monkeypatch.setattr("sharpi.hardware_report.measure_ram_read", lambda num_threads: 20e9)
+    monkeypatch.setattr("sharpi.hardware.report.measure_ram_read", lambda num_threads: 20e9)
 
 
 def test_nothing_is_missing_on_a_healthy_machine() -> None:
@@ -110,7 +111,7 @@ def test_without_kernels_the_rest_is_shown(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fault = "the native library is missing"
-    monkeypatch.setattr("sharpi.hardware_report._kernels_fault", lambda: fault)
+    monkeypatch.setattr("sharpi.hardware.report._kernels_fault", lambda: fault)
     result = sharpi("doctor", str(tmp_path))
     assert result.exit_code == 0
     assert f"kernels        {fault}" in result.out
@@ -120,7 +121,7 @@ def test_without_kernels_the_rest_is_shown(
 def test_a_card_and_its_driver(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sharpi.hardware_report.probe_gpus", lambda: CARD)
+    monkeypatch.setattr("sharpi.hardware.report.probe_gpus", lambda: CARD)
     out = sharpi("doctor", str(tmp_path)).out
     assert "GPU driver     580.1, up to CUDA 13.0" in out
     assert "Card, compute capability 9.0, 20.0 GiB free of 24.0 GiB" in out

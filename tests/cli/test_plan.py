@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from conftest import CommandLine, Result
 
-from sharpi import hardware_rates
 from sharpi.cli import plan as plan_module
 from sharpi.config import RunConfig
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware import rates as hardware_rates
+from sharpi.hardware.info import HardwareInfo
 from sharpi.resources import demo_model, native_library
 
 pytestmark = pytest.mark.native
@@ -167,7 +167,7 @@ def test_refused(sharpi: CommandLine, arguments: tuple[str, ...], words: tuple[s
 
 
 def test_a_card_that_is_not_there(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharpi.hardware.probe_gpus", lambda: None)
+    monkeypatch.setattr("sharpi.hardware.info.probe_gpus", lambda: None)
     result = sharpi("plan", MODEL, "--device", "cuda")
     assert (result.exit_code, result.err.count("\n")) == (2, 1)
     assert "--vram" in result.err
@@ -176,7 +176,7 @@ def test_a_card_that_is_not_there(sharpi: CommandLine, monkeypatch: pytest.Monke
 def test_the_cards_free_memory_is_the_default(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sharpi import hardware
+    from sharpi.hardware import info as hardware
 
     really_probe = hardware.probe_hardware
 

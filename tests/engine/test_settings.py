@@ -8,7 +8,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings, active_bytes, decide
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import read_config
 from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.direct_read import ALIGNMENT
 from sharpi.errors import ModelFileError
 from sharpi.experts.store_layout import LayerLayout, PieceLayout, read_layout
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import read_config
 from sharpi.resources import demo_model
+from sharpi.system.direct_read import ALIGNMENT
 from sharpi.tiers.facts import read_facts
 
 REFERENCES = Path(__file__).parents[1] / "references"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sharpi.direct_read import ALIGNMENT
 from sharpi.errors import ModelFileError
 from sharpi.gguf import copied
 from sharpi.gguf.copied import copy_bytes, copy_tensors
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import Tensor
+from sharpi.system.direct_read import ALIGNMENT
 
 PARTS = ("a.gguf", "b.gguf")
 SIZE = 200_000

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model
 
-from sharpi.hardware import Rates
+from sharpi.hardware.info import Rates
 from sharpi.tiers.plan import Speed
 from sharpi.tiers.planner import plan_tiers
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from sharpi.hardware import HardwareInfo
+from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.scratch import BufferWidths

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from sharpi.dataclass import dataclass
-from sharpi.disk import measure_disk
 from sharpi.errors import SharpiError, UsageError
-from sharpi.hardware import count_physical, usable_cores
-from sharpi.hardware_gpu import GpuDriver, has_card, probe_gpus
-from sharpi.hardware_memory import MemoryInfo, probe_memory
-from sharpi.hardware_rates import measure_ram_copy, measure_ram_read
+from sharpi.hardware.disk import measure_disk
+from sharpi.hardware.gpu import GpuDriver, has_card, probe_gpus
+from sharpi.hardware.info import count_physical, usable_cores
+from sharpi.hardware.memory import MemoryInfo, probe_memory
+from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
 from sharpi.ops.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
 # What is imported only for one purpose, by the names that it is installed under.

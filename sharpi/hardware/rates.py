@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.hardware_memory import probe_memory
+from sharpi.hardware.memory import probe_memory
 from sharpi.ops.machine_limits import read_bytes_per_second
 
 SAMPLE_BYTES = 256 << 20  # well beyond caches

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from sharpi.dataclass import dataclass
-from sharpi.direct_read import READS_IN_FLIGHT, open_direct
 from sharpi.errors import UsageError
-from sharpi.huge_pages import HUGE_PAGE, huge_pages
+from sharpi.system.direct_read import READS_IN_FLIGHT, open_direct
+from sharpi.system.huge_pages import HUGE_PAGE, huge_pages
 
 CHUNK_BYTES = 1 << 20
 TRIAL_BYTES = 128 << 20

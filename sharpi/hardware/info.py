@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from sharpi.dataclass import dataclass
-from sharpi.hardware_gpu import probe_gpus
-from sharpi.hardware_memory import probe_memory
+from sharpi.hardware.gpu import probe_gpus
+from sharpi.hardware.memory import probe_memory
 from sharpi.ops.library import instruction_set
 
 
