@@ -16,10 +16,10 @@ import typer
 
 from sharpi import __version__
 from sharpi.cli import exit_codes
-from sharpi.cli.commands import wanted_commands
-from sharpi.cli.grouping import GroupedCommand, takes_groups
-from sharpi.cli.plain_values import PlainGroup
-from sharpi.cli.terminal import complain
+from sharpi.cli.commands.table import wanted_commands
+from sharpi.cli.options.grouping import GroupedCommand, takes_groups
+from sharpi.cli.options.plain_values import PlainGroup
+from sharpi.cli.output.terminal import complain
 from sharpi.cli.termination import end_like_an_exception
 from sharpi.errors import SharpiError
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.answer_form import AnswerForm, FormedAnswers
+from sharpi.cli.options.answer_form import AnswerForm, FormedAnswers
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.resources import demo_model
 

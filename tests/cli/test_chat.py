@@ -106,7 +106,7 @@ class TestEnds:
         def interrupt() -> str | None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("sharpi.cli.line_input._piped_line", interrupt)
+        monkeypatch.setattr("sharpi.cli.chat.line_input._piped_line", interrupt)
         assert sharpi("chat", "m.gguf").exit_code == 130
 
 

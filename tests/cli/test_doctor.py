@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import CommandLine
 
-from sharpi.cli.doctor_advice import advise
+from sharpi.cli.output.doctor_advice import advise
 from sharpi.hardware import disk
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.gpu import Gpu, GpuDriver

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.cli.line_input import history_path
+from sharpi.cli.chat.line_input import history_path
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fake_engine import FakeEngine
 
-from sharpi.cli import loading
-from sharpi.cli.loading import ProgressBar, open_engine
+from sharpi.cli.output import loading
+from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 

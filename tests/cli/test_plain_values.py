@@ -9,7 +9,7 @@ import typer
 from typer.main import get_command
 
 from sharpi.cli.main import make_app
-from sharpi.cli.plain_values import _NOT_PLAIN, plain
+from sharpi.cli.options.plain_values import _NOT_PLAIN, plain
 
 TEXTS = (
     *("0", "1", "-1", "007", "-0", "12345678901234567890", "1024", "1025", "--1", "1-", "-", "."),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import CommandLine, Result
 
-from sharpi.cli import plan as plan_module
+from sharpi.cli.commands import plan as plan_module
 from sharpi.config import RunConfig
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import HardwareInfo

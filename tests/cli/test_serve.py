@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import CommandLine
 
-from sharpi.cli.serve_options import ServeOptions
+from sharpi.cli.options.serve import ServeOptions
 from sharpi.config import RunConfig
 
 
@@ -39,7 +39,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         found.configs.append(config)
         return NoEngine()
 
-    monkeypatch.setattr("sharpi.cli.serving.serve_until_stopped", note)
+    monkeypatch.setattr("sharpi.cli.commands.serving.serve_until_stopped", note)
     monkeypatch.setattr("sharpi.engine.loader.load_engine", load)
     monkeypatch.setattr("sharpi.serve.engine_thread.Scheduler", lambda engine, parallel: None)
     monkeypatch.setenv("SHARPI_PORT", "0")
@@ -153,7 +153,7 @@ def test_records_that_reloading_would_lose_are_refused(
 def test_missing_packages_are_one_line(
     sharpi: CommandLine, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharpi.cli.serve.find_spec", lambda name: None)
+    monkeypatch.setattr("sharpi.cli.commands.serve.find_spec", lambda name: None)
     result = sharpi("serve")
     assert (result.exit_code, result.err.count("\n")) == (2, 1)
     assert "pip install '.[serve]'" in result.err

@@ -6,8 +6,8 @@ import sys
 import pytest
 from fake_engine import FakeGeneration, FakeTokenizer
 
-from sharpi.cli.reply import stream
-from sharpi.cli.thoughts import ThoughtStyle
+from sharpi.cli.chat.reply import stream
+from sharpi.cli.chat.thoughts import ThoughtStyle
 
 PIECES = ["<th", "ink>Hm", "m.</think>", "Par", "is"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharpi.cli import bench
+from sharpi.cli.commands import bench
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.benchmark import run_benchmark

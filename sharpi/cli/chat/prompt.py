@@ -1,0 +1,57 @@
+"""From what a person wrote to the tokens of a prompt: plain text, or a turn of a template."""
+
+from typing import TYPE_CHECKING
+
+from sharpi.cli.options.conversation import ConversationOptions
+from sharpi.dataclass import dataclass
+from sharpi.errors import UsageError
+
+if TYPE_CHECKING:
+    from sharpi.engine.engine import Engine
+    from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`text` and its `ids` as the model gets them; `echo` is what to print before the answer.
+
+    A continuation reads whole only together with what it continues; an answer stands by itself.
+    """
+
+    text: str
+    ids: list[int]
+    echo: str
+
+
+def refuse_contradictions(options: ConversationOptions) -> None:
+    """Raises UsageError for options that need a chat template beside --raw, which has none."""
+    if options.raw and options.system is not None:
+        raise UsageError("--raw and --system contradict each other; a raw prompt has no roles")
+    if options.raw and options.think is not None:
+        raise UsageError("--raw and --think contradict each other; a raw prompt has no template")
+
+
+def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
+    """Whether text is continued as it stands; raises UsageError for a lost system message."""
+    if options.raw:
+        return True
+    has_template = engine.chat_format.kind != "plain"
+    if not has_template and options.system is not None:
+        raise UsageError("--system: this model has no chat template; put the text in the prompt")
+    return not has_template
+
+
+def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> Prompt:
+    """The prompt of one question; raises TemplateError or UsageError."""
+    if is_plain(engine, options):
+        return Prompt(text, opening_ids(engine.tokenizer, text), echo=text)
+    messages = [{"role": "user", "content": text}]
+    if options.system is not None:
+        messages.insert(0, {"role": "system", "content": options.system})
+    rendered = engine.chat_format.render(messages, enable_thinking=options.think)
+    return Prompt(rendered, opening_ids(engine.tokenizer, rendered), echo="")
+
+
+def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """Ids of the beginning of a sequence; BOS as the vocabulary wants it, if `text` lacks it."""
+    return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)

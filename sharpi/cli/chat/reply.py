@@ -1,0 +1,72 @@
+"""An answer on its way to the person: pieces to stdout as they come, and what to say afterwards."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from sharpi.cli.chat.thoughts import ThoughtStyle
+from sharpi.cli.output.terminal import note
+
+if TYPE_CHECKING:
+    from sharpi.cli.options.answer_form import FormedAnswers
+    from sharpi.engine.generation import Generation
+    from sharpi.engine.timings import Timings
+
+
+def stream(generation: "Generation", style: ThoughtStyle, echo: str = "") -> bool:
+    """Print `echo` and the pieces as they come; False when Ctrl-C ended them early.
+
+    The echo waits for the first piece, so that a failing prefill leaves stdout empty.
+    """
+    is_complete, pending = True, echo
+    try:
+        for piece in generation:
+            shown, pending = pending + style.feed(piece), ""
+            sys.stdout.write(shown)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        is_complete = False
+    finally:
+        generation.close()
+    end = "" if (pending + generation.text).endswith("\n") else "\n"
+    print(pending + style.end(), end=end, flush=True)
+    return is_complete
+
+
+def collect(generation: "Generation") -> bool:
+    """Run the generation without showing it; False when Ctrl-C ended it early."""
+    try:
+        for _ in generation:
+            pass
+    except KeyboardInterrupt:
+        return False
+    finally:
+        generation.close()
+    return True
+
+
+def note_early_end(generation: "Generation") -> None:
+    """Say that the context cut the answer off, and what to do about it."""
+    if generation.finish_reason == "context":
+        note("the context is full; raise it with -c or go on with --context-shift")
+
+
+def note_cut_form(generation: "Generation", formed: "FormedAnswers | None") -> None:
+    """Say that an answer was cut off before it had the form that was asked for."""
+    if formed is None or formed.is_whole:
+        return
+    if generation.finish_reason == "length":
+        note("-n ended the answer before its form was complete; raise it")
+    elif generation.finish_reason == "stop":
+        note("--stop ended the answer before its form was complete")
+
+
+def timings_line(timings: "Timings") -> str:
+    """Prompt and decode speed and the time to the first token, on one line."""
+    cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
+    return (
+        f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
+        f" ({timings.num_prompt_tokens} tokens{cached}), "
+        f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
+        f" ({timings.num_generated_tokens} tokens), "
+        f"first token after {timings.first_token_seconds:.2f} s"
+    )

@@ -1,0 +1,115 @@
+"""`sharpi bench`: prefill and decode speed, held against what the machine can do."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from sharpi.cli.options.benchmark import BenchmarkOptions
+from sharpi.cli.options.engine import EngineOptions
+from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.source import ModelArgument, ModelOption
+from sharpi.cli.output.loading import open_engine
+from sharpi.errors import UsageError
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest
+
+_COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of int8 peak")
+_LINE = "{:<16} {:>7} {:>20} {:>20} {:>7} {:>9} {:>13}"
+
+
+def bench(
+    context: typer.Context,
+    options: BenchmarkOptions,
+    engine_options: EngineOptions,
+    model: ModelArgument = None,
+    model_file: ModelOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure prefill and decode speed.
+
+    Each test (ppN: prefill of N tokens, tgN: decode of N) is warmed up once and then repeated;
+    shown are mean and deviation. GB/s are bytes of weights, the limit is reading the same mapped
+    file with as many threads, the peak is that of the int8 instructions in use. A card is held
+    against what it reads of its own memory and, for experts that stayed in RAM, over the bus.
+    """
+    tests = list(_tests(options))
+    path = find_model(context, model)
+    size = max(test.num_positions for test in tests)
+    config = engine_options.run_config(context, path, context_size=size)
+    with open_engine(config) as engine:
+        from sharpi.engine.benchmark import run_benchmark
+
+        rows = run_benchmark(engine, tests, options.repetitions)
+        if as_json:
+            print(json.dumps([row.record() for row in rows], indent=2))
+        else:
+            _print_table(rows)
+
+
+def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
+    from sharpi.engine.benchmark_row import BenchmarkTest
+
+    prompts, lengths = options.counts(options.n_prompt), options.counts(options.n_gen)
+    if not any(prompts) and not any(lengths):
+        raise UsageError("nothing to measure: -p and -n are both 0")
+    for depth in options.counts(options.n_depth):
+        yield from (BenchmarkTest("pp", count, depth) for count in prompts if count)
+        yield from (BenchmarkTest("tg", count, depth) for count in lengths if count)
+
+
+def _print_table(rows: "Iterable[BenchmarkRow]") -> None:
+    """Each row as soon as it is measured, then the limits they were held against."""
+    limits: dict[str, str] = {}
+    print(_LINE.format(*_COLUMNS), flush=True)
+    for row in rows:
+        print(_line(row), flush=True)
+        limits.update(_limits(row))
+    print("limits: " + ", ".join(f"{rate} {what}".strip() for what, rate in limits.items()))
+    print(_settings(row))
+
+
+def _line(row: "BenchmarkRow") -> str:
+    return _LINE.format(
+        row.test,
+        "" if row.threads is None else row.threads,
+        f"{row.tokens_per_second:.2f} ± {row.deviation:.2f}",
+        f"{format_bytes(round(row.bytes_per_pass))} a {_pass(row)}",
+        f"{row.gigabytes_per_second:.2f}",
+        _percent(row.percent_of_limit),
+        _percent(row.percent_of_int8_peak),
+    ).rstrip()
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} %"
+
+
+def _pass(row: "BenchmarkRow") -> str:
+    return "token" if row.test.startswith("tg") else "batch"
+
+
+def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
+    """What was measured, and the rate; a later row knows it better."""
+    if row.threads is None:
+        with_threads = "on the card"
+    else:
+        with_threads = f"with {row.threads} thread" + ("s" if row.threads > 1 else "")
+    if row.read_limit_gigabytes_per_second is None:
+        yield "", "none where layers are on both processors"
+    else:
+        yield f"reading {with_threads}", f"{row.read_limit_gigabytes_per_second:.1f} GB/s"
+    if row.int8_peak_gigaoperations_per_second is not None:
+        yield f"int8 {with_threads}", f"{row.int8_peak_gigaoperations_per_second:.0f} GOP/s"
+
+
+def _settings(row: "BenchmarkRow") -> str:
+    """What computed, and how; of the last row, since all have the same."""
+    processors = " and ".join(name for name in (row.instruction_set, row.device) if name)
+    launches = row.launches_per_token
+    kernels = "" if launches is None else f", {launches} kernels a token on the card"
+    return f"{processors}, {row.precision} activations, batches of {row.batch_size}{kernels}"

@@ -1,0 +1,105 @@
+"""`sharpi doctor`: what the machine has, measured, and what is missing for what."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.hardware.report import HardwareReport
+
+Row = tuple[str, str]  # a heading and what it says
+
+
+def doctor(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[PATH]",
+            help="A model file, or a folder to write a trial file in, on the disk to measure.",
+            show_default="the current folder",
+        ),
+    ] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the machine has, and what is missing for what.
+
+    Cores, instruction sets, RAM with the limits on it, cards with their driver, optional packages.
+    Reading and copying RAM and reading the disk are measured, which takes a few seconds.
+    """
+    from sharpi.cli.output.doctor_advice import advise
+    from sharpi.hardware.report import examine
+
+    report = examine(path)
+    advice = advise(report)
+    if as_json:
+        print(json.dumps(report.to_dict() | {"missing": [each.to_dict() for each in advice]}))
+        return
+    for heading, text in _rows(report):
+        print(f"{heading:15}{text}")
+    for each in advice:
+        print(f"{'missing':15}{each}")
+
+
+def _rows(report: "HardwareReport") -> Iterator[Row]:
+    yield "cores", f"{report.physical_cores} physical, {report.logical_cores} logical"
+    yield from _kernel_rows(report)
+    yield from _memory_rows(report)
+    yield from _disk_rows(report)
+    yield from _card_rows(report)
+    packages = (f"{name} {found or 'not found'}" for name, found in report.packages.items())
+    yield "packages", ", ".join(packages)
+
+
+def _kernel_rows(report: "HardwareReport") -> Iterator[Row]:
+    if report.kernels_fault:
+        yield "kernels", report.kernels_fault
+        return
+    used, *others = report.instruction_sets
+    others_too = f"; {', '.join(others)} run here too" if others else ""
+    yield "kernels", f"{used} in use{others_too}"
+    for name, features in report.better_instruction_sets.items():
+        yield "", f"{name} needs what this processor lacks: {', '.join(features)}"
+
+
+def _memory_rows(report: "HardwareReport") -> Iterator[Row]:
+    memory = report.memory
+    limit = f", limited to {format_bytes(memory.limit)}" if memory.limit is not None else ""
+    yield "RAM", f"{format_bytes(memory.free)} free of {format_bytes(memory.total)}{limit}"
+    yield "", f"read {_rate(report.ram_read_bytes_per_second)}"
+    yield "", f"copy {_rate(report.ram_copy_bytes_per_second)}"
+    yield "pages", f"{format_bytes(report.page_size)}, {_huge_pages(report)}"
+
+
+def _huge_pages(report: "HardwareReport") -> str:
+    if report.transparent_huge_pages is None:
+        return "no huge pages"
+    size = format_bytes(report.memory.huge_page_size)
+    return f"huge pages of {size}: {report.transparent_huge_pages}"
+
+
+def _disk_rows(report: "HardwareReport") -> Iterator[Row]:
+    disk = report.disk
+    yield "disk", f"{disk.path}: {format_bytes(disk.free_bytes)} free"
+    way = "past the page cache" if disk.is_direct else "through the page cache only"
+    yield "", disk.fault or f"read {_rate(disk.bytes_per_second)} {way}"
+
+
+def _card_rows(report: "HardwareReport") -> Iterator[Row]:
+    driver = report.gpu_driver
+    if driver is None:
+        yield "GPU", "none found"
+        return
+    yield "GPU driver", f"{driver.version}, up to CUDA {driver.cuda_version}"
+    for gpu in driver.gpus:
+        room = f"{format_bytes(gpu.free_vram)} free of {format_bytes(gpu.total_vram)}"
+        yield "GPU", f"{gpu.name}, compute capability {gpu.compute_capability}, {room}"
+
+
+def _rate(bytes_per_second: float | None) -> str:
+    return "not measured" if bytes_per_second is None else f"{bytes_per_second / 1e9:.1f} GB/s"

@@ -1,0 +1,59 @@
+"""`sharpi list`: the models that are in the cache."""
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.hub.cached_model import CachedModel
+
+
+def list_models(as_json: JsonOption = False) -> None:
+    """List the models in the hub's cache.
+
+    Their names are what run, chat, serve and the other commands take. A model that was not fetched
+    whole is marked; `sharpi pull` goes on with it and `sharpi rm` removes it.
+    """
+    from sharpi.hub.cache import Cache, default_cache_folder
+
+    cache = Cache(default_cache_folder())
+    models = cache.all_models()
+    if as_json:
+        print(
+            json.dumps({"cache": str(cache.folder), "models": [_record(each) for each in models]})
+        )
+    elif models:
+        _print_table(models)
+    else:
+        print(f"no models in {cache.folder}; `sharpi pull ORG/REPO:QUANT` fetches one")
+
+
+def _print_table(models: "list[CachedModel]") -> None:
+    width = max(len(str(model.name)) for model in models)
+    print(f"{'name':<{width}}  {'size':>10}  modified")
+    for model in models:
+        print(
+            f"{model.name!s:<{width}}  {format_bytes(model.size):>10}  {_day(model)}"
+            + ("" if model.is_complete else "  incomplete")
+        )
+
+
+def _day(model: "CachedModel") -> str:
+    return datetime.fromtimestamp(model.modified).strftime("%Y-%m-%d %H:%M")
+
+
+def _record(model: "CachedModel") -> dict[str, Any]:
+    return {
+        "name": str(model.name),
+        "repository": model.name.repository,
+        "quant": model.name.quant,
+        "revision": model.name.revision,
+        "size_bytes": model.size,
+        "modified": datetime.fromtimestamp(model.modified).astimezone().isoformat(),
+        "path": str(model.start) if model.is_complete else None,
+        "num_files": len(model.files),
+        "complete": model.is_complete,
+    }

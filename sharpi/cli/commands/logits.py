@@ -1,0 +1,75 @@
+"""`sharpi logits`: teacher-forced logits of given token ids, for checks against other programs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sharpi.cli.options.engine import EngineOptions
+from sharpi.cli.options.model_path import model_path
+from sharpi.cli.output.loading import open_engine
+from sharpi.cli.output.output_files import refuse_to_replace, written_whole
+from sharpi.cli.output.terminal import say
+from sharpi.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+def logits(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
+    tokens: Annotated[
+        Path, typer.Option("--tokens", metavar="IDS.npy", help="A 1-D array of integer token ids.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", metavar="OUT.npy", help="Gets float32 logits (tokens, vocabulary)."
+        ),
+    ],
+    engine_options: EngineOptions,
+) -> None:
+    """Write the logits of given token ids.
+
+    Row i holds what follows token i, teacher-forced: no text, no template, no sampling.
+    """
+    import numpy as np
+
+    ids = read_ids(tokens)
+    path = model_path(model)
+    config = engine_options.run_config(context, path, context_size=len(ids))
+    refuse_to_replace("--output", output, (tokens, path))
+    with written_whole(output) as file:
+        with open_engine(config) as engine:
+            values = engine.logits(ids.astype(np.int32))
+        try:
+            np.save(file, values)
+        except OSError as error:
+            raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    say(f"wrote {output}: float32 {values.shape}")
+
+
+def read_ids(path: Path) -> "npt.NDArray[np.integer]":
+    """The ids (tokens,) of an .npy file; raises UsageError for anything else.
+
+    The file is mapped: a header that lies about its length is found out before memory is taken.
+    """
+    import numpy as np
+
+    try:
+        ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:  # a header is parsed as Python; errors are of many kinds
+        raise UsageError(f"{path} is not a NumPy array file: {error}") from error
+    if not isinstance(ids, np.ndarray):
+        raise UsageError(f"{path} holds several arrays; --tokens takes one, saved with numpy.save")
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
+        raise UsageError(
+            f"{path} holds {ids.dtype} {ids.shape}; --tokens takes integers (tokens,), at least one"
+        )
+    if ids.max() > np.iinfo(np.int32).max:
+        raise UsageError(f"{path} holds id {ids.max()}; no model has that many tokens")
+    return ids

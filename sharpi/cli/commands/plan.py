@@ -1,0 +1,92 @@
+"""`sharpi plan`: where a model would live on this or another machine, and why. Loads nothing."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from sharpi.cli.options.context import ContextOptions
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.machine import MachineOptions
+from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.source import ModelArgument, ModelOption
+from sharpi.cli.options.tier import TierOptions
+from sharpi.config import RunConfig
+
+if TYPE_CHECKING:
+    from sharpi.gguf.reader import GgufFile
+    from sharpi.hardware.info import HardwareInfo, Rates
+    from sharpi.tiers.plan import TierPlan
+
+
+def plan(
+    context: typer.Context,
+    tiers: TierOptions,
+    misses: MissOptions,
+    context_options: ContextOptions,
+    machine: MachineOptions,
+    model: ModelArgument = None,
+    model_file: ModelOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where a model would live, and how fast that can be.
+
+    Every layer's trunk and experts with their tier (VRAM, RAM or disk), KV cache, buffers, slots
+    for experts beside the recommended number, and the speed that the measured bandwidths allow.
+    `--vram 12GiB` plans for a card that need not be there.
+    """
+    from sharpi.gguf.reader import open_gguf
+
+    path = find_model(context, model)
+    config = machine.run_config(path, context_size=context_options.ctx_size)
+    given = Given(context)
+    config = misses.extend(tiers.extend(config, given), given)
+    with open_gguf(path) as file:
+        decided = plan_for(config, file)
+    if as_json:
+        print(json.dumps({"model": str(path)} | decided.to_dict()))
+    else:
+        from sharpi.cli.output.plan_table import print_plan
+
+        print_plan(path, decided)
+
+
+def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
+    """The plan, with the speeds measured of the tiers that it uses; raises SharpiError."""
+    from sharpi.engine.placement import Placement
+    from sharpi.engine.settings import decide
+    from sharpi.errors import UsageError
+    from sharpi.hardware.info import probe_hardware
+    from sharpi.model.config import read_config
+
+    hardware = probe_hardware(config.instruction_set, with_card=_asks_for_card(config))
+    if config.device == "cuda" and config.vram is None and not hardware.free_vram:
+        raise UsageError("--device cuda: no card was found; say --vram SIZE to plan for one")
+    model = read_config(file)
+    settings = decide(config, file, model, hardware)
+    placement = Placement(config, file, model, settings, hardware)
+    return placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
+
+
+def _asks_for_card(config: RunConfig) -> bool:
+    """Whether what a card has free decides; a size that was given need not be there."""
+    return config.device != "cpu" and config.vram is None
+
+
+def _rates(
+    draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
+) -> "Rates":
+    """What can be measured of the sources that a token is read from."""
+    from sharpi.hardware.disk import measure_disk
+    from sharpi.hardware.rates import measure_ram_read
+    from sharpi.tiers.speed import DISK_READ, RAM_READ
+
+    sources = draft.speed.bytes_per_token
+    return replace(
+        hardware.rates,
+        ram_read=measure_ram_read(num_threads) if RAM_READ in sources else None,
+        disk_read=measure_disk(file.parts[0]).bytes_per_second if DISK_READ in sources else None,
+    )

@@ -1,0 +1,95 @@
+"""`sharpi ps`: the servers of this user that run now, and what each has loaded."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.output.terminal import say
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.serve.running_servers import RunningServer
+
+_PATIENCE_SECONDS = 3.0
+_HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES", "IDLE", "PID")
+
+
+def ps(as_json: JsonOption = False) -> None:
+    """List the servers that run, and what they have loaded where."""
+    from sharpi.errors import SharpiError
+    from sharpi.serve.running_servers import running_servers
+
+    try:
+        servers = running_servers()
+    except OSError as error:
+        raise SharpiError(f"cannot look for servers: {error}") from None
+    found = [_about(server) for server in servers]
+    if as_json:
+        print(json.dumps(found))
+    elif found:
+        _print_table([_HEADINGS, *map(_row, found)])
+    else:
+        say("no server runs; `sharpi serve` starts one")
+
+
+def _about(server: "RunningServer") -> dict[str, Any]:
+    """What its file says, and what it says itself, if it answers."""
+    known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
+    said = _props(server)
+    return known | ({"state": "silent"} if said is None else said)
+
+
+def _props(server: "RunningServer") -> dict[str, Any] | None:
+    """The server's /props; None where it does not answer in time."""
+    from http.client import HTTPException
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    request = Request(
+        f"{server.url}/props", headers={"Authorization": f"Bearer {server.status_key}"}
+    )
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=_PATIENCE_SECONDS) as response:
+            value: dict[str, Any] = json.load(response)
+            return value
+    except (OSError, ValueError, HTTPException):
+        return None
+
+
+def _row(about: dict[str, Any]) -> tuple[str, ...]:
+    running, waiting = about.get("answers_running", 0), about.get("answers_waiting", 0)
+    memory = about.get("resident_bytes")
+    return (
+        about["model"],
+        about["url"],
+        about["state"],
+        f"{running}+{waiting}" if waiting else str(running),
+        f"{about.get('tokens_per_second', 0.0):.1f}",
+        "-" if memory is None else format_bytes(memory),
+        _places(about),
+        _duration(about.get("idle_seconds", 0.0)),
+        str(about["pid"]),
+    )
+
+
+def _places(about: dict[str, Any]) -> str:
+    """Where the model's bytes are; nowhere while it is idle."""
+    if about["state"] != "loaded":
+        return "-"
+    tiers: dict[str, int] = about.get("bytes_by_tier", {})
+    named = (f"{tier} {format_bytes(size)}" for tier, size in tiers.items() if size)
+    return ", ".join(named) or f"mapped {format_bytes(about.get('file_bytes', 0))}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{rest} s"
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())

@@ -1,0 +1,67 @@
+"""`sharpi rm`: a model out of the cache."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sharpi.cli.output.terminal import say, stdin_is_terminal
+from sharpi.errors import HubError, UsageError
+from sharpi.hub.model_name import ModelName, require_name
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.hub.cache import Cache
+    from sharpi.hub.cached_model import CachedModel
+    from sharpi.hub.removal import Removal
+
+
+def rm(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name as `sharpi list` prints it.")],
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove a model from the hub's cache.
+
+    Only what belongs to that name: content that another revision uses too stays. A program that
+    runs the model keeps it until it ends.
+    """
+    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.removal import Removal
+
+    cache = Cache(default_cache_folder())
+    models = _named(cache, require_name(name))
+    removal = Removal(cache, models)
+    if not yes and not _is_sure(models[0].name, removal):
+        raise typer.Exit(1)
+    removal.carry_out()
+    print(f"removed {models[0].name}: {_balance(removal)}")
+
+
+def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
+    """All that goes by the name, complete or not; raises HubError for none or several."""
+    from sharpi.hub.choice import called, close_to
+    from sharpi.hub.look_up import models_of
+
+    models = models_of(cache, name)
+    if name.quant is not None:
+        models = [model for model in models if called(name.quant, [model.variant])]
+    names = list(dict.fromkeys(str(model.name) for model in models))
+    if len(names) > 1:
+        raise HubError(f"{name} may be any of {', '.join(names)}; name one")
+    if not models:
+        close = close_to(str(name), (str(model.name) for model in cache.all_models()))
+        hint = f"did you mean {' or '.join(close)}?" if close else "`sharpi list` says what is"
+        raise HubError(f"{name} is not in the cache; {hint}")
+    return models
+
+
+def _is_sure(name: ModelName, removal: "Removal") -> bool:
+    if not stdin_is_terminal():
+        raise UsageError(f"nobody is there to ask whether to remove {name}; say -y")
+    say(f"remove {name} ({_balance(removal)})? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _balance(removal: "Removal") -> str:
+    shared = f", {format_bytes(removal.kept_bytes)} are shared and stay"
+    return f"{format_bytes(removal.freed_bytes)} free" + (shared if removal.kept_bytes else "")

@@ -1,0 +1,112 @@
+"""`sharpi serve`: the model behind OpenAI's and Anthropic's APIs, and a page."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from sharpi.cli.options.context import ContextOptions
+from sharpi.cli.options.engine import EngineOptions
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.sampling import SamplingOptions
+from sharpi.cli.options.serve import ServeOptions
+from sharpi.cli.options.source import ModelArgument, ModelOption
+from sharpi.cli.output.loading import ProgressBar
+from sharpi.cli.output.terminal import note
+from sharpi.config import RunConfig
+from sharpi.errors import UsageError
+
+if TYPE_CHECKING:
+    from sharpi.engine.engine import Engine
+    from sharpi.serve.model_host import HostSettings
+
+_PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+
+
+def serve(
+    context: typer.Context,
+    serving: ServeOptions,
+    sampling: SamplingOptions,
+    limits: ContextOptions,
+    engine_options: EngineOptions,
+    model: ModelArgument = None,
+    model_file: ModelOption = None,
+) -> None:
+    """Serve a model to OpenAI and Anthropic clients, several at once.
+
+    Sampling options are what a request gets that says nothing else. Ctrl-C and SIGTERM stop the
+    server: open answers end first, within the time that --grace gives them.
+    """
+    _require_packages()
+    _refuse_lost_records(serving, Given(context))
+    path = find_model(context, model)
+    config = engine_options.run_config(
+        context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
+    )
+    config = replace(config, num_parallel=serving.parallel)
+    from sharpi.cli.commands.serving import serve_until_stopped
+    from sharpi.serve.listener import bind
+    from sharpi.serve.model_host import ModelHost
+
+    with bind(serving.host, serving.port) as listener:
+        with ProgressBar() as bar:
+            load = _Loader(config, bar).load
+            host = ModelHost(load, _host_settings(serving, sampling, path), tell=note)
+            host.start()
+        try:
+            serve_until_stopped(host, serving, listener)
+        finally:
+            host.close()
+
+
+class _Loader:
+    """Loads the model, with a progress bar the first time."""
+
+    def __init__(self, config: RunConfig, bar: ProgressBar) -> None:
+        self._config, self._bar = config, bar
+        self._is_first = True
+
+    def load(self) -> "Engine":
+        """On the engine's thread; raises SharpiError."""
+        from sharpi.engine.loader import load_engine
+
+        engine = load_engine(self._config, self._bar.show if self._is_first else None)
+        if self._is_first:
+            for line in engine.notes:
+                note(line)
+        self._is_first = False
+        return engine
+
+
+def _require_packages() -> None:
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        names = ", ".join(missing)
+        raise UsageError(f"serve needs packages that are missing ({names}): pip install '.[serve]'")
+
+
+def _refuse_lost_records(serving: ServeOptions, given: Given) -> None:
+    """A model that is loaded again would write over what was recorded before."""
+    if serving.idle_unload is None:
+        return
+    for name in ("expert_stats", "moe_trace"):
+        if given.has(name):
+            given.refuse("idle_unload", name, "each load of the model begins its record anew")
+
+
+def _host_settings(serving: ServeOptions, sampling: SamplingOptions, model: Path) -> "HostSettings":
+    from sharpi.serve.model_host import HostSettings
+
+    names = [*(serving.alias or ()), model.stem]
+    minutes = serving.idle_unload
+    return HostSettings(
+        model_id=names[0],
+        aliases=tuple(names[1:]),
+        max_parallel=serving.parallel,
+        max_waiting=serving.queue,
+        idle_seconds=None if minutes is None else minutes * 60,
+        sampling=sampling.params(),
+    )

@@ -1,0 +1,58 @@
+"""A loaded model behind a bound socket, from the line that says so to the end of the server."""
+
+import logging
+import os
+import secrets
+import socket
+import time
+from contextlib import ExitStack
+
+from sharpi.cli.options.serve import ServeOptions
+from sharpi.cli.output.terminal import note, say
+from sharpi.serve.access import Access
+from sharpi.serve.app import AppSettings, build_app
+from sharpi.serve.gate import GateLimits
+from sharpi.serve.listener import is_loopback, url_of
+from sharpi.serve.model_host import ModelHost
+from sharpi.serve.running_servers import RunningServer, announced
+from sharpi.serve.web_server import WebServer
+
+
+def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket.socket) -> None:
+    """Returns after SIGTERM or Ctrl-C, once open answers have ended."""
+    status_key, url = secrets.token_urlsafe(32), url_of(listener)
+    app = build_app(host, _app_settings(serving, listener, status_key))
+    server = WebServer(app, host, serving.grace)
+    if not serving.api_key and not is_loopback(listener):
+        say(
+            f"warning: whoever reaches {serving.host} may use this server; --api-key asks for a key"
+        )
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that leave are no news
+    with ExitStack() as stack:
+        about = RunningServer(os.getpid(), url, host.model_id, int(time.time()), status_key)
+        try:
+            stack.enter_context(announced(about))
+        except OSError as error:
+            note(f"`sharpi ps` will not list this server: {error}")
+        print(f"serving {host.model_id} at {url}", flush=True)
+        server.run(sockets=[listener])
+
+
+def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: str) -> AppSettings:
+    """Host names are looked at where no key is asked for: a key is proof enough."""
+    origins = tuple(serving.cors_origin or ())
+    is_open = not serving.api_key and is_loopback(listener)
+    access = Access(
+        keys=serving.api_key or (),
+        origins=origins,
+        host_names=(serving.host,) if is_open else None,
+        status_key=status_key,
+    )
+    limits = GateLimits() if serving.max_body is None else GateLimits(serving.max_body)
+    return AppSettings(
+        access=access,
+        limits=limits,
+        origins=origins,
+        logs_requests=serving.log_requests,
+        tell=note,
+    )

@@ -1,0 +1,51 @@
+"""`sharpi tokenize`: the ids of a text."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_stdin
+from sharpi.cli.output.terminal import note, stdin_is_terminal
+from sharpi.errors import UsageError
+
+
+def tokenize(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT", help="The text; '-' or nothing reads stdin byte for byte."),
+    ] = None,
+    no_bos: Annotated[
+        bool, typer.Option("--no-bos", help="No BOS token, even where the model wants one.")
+    ] = False,
+    no_special: Annotated[
+        bool, typer.Option("--no-special", help="Special tokens in the text are plain text.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the ids of a text.
+
+    They stand on one line with blanks between.
+    """
+    from sharpi.gguf.reader import open_gguf
+    from sharpi.tokenizer.tokenizer import load_tokenizer
+
+    content = _content(text)
+    with open_gguf(model_path(model)) as file:
+        tokenizer = load_tokenizer(file.metadata)
+    for warning in tokenizer.notes:
+        note(warning)
+    add_bos = tokenizer.add_bos and not no_bos
+    ids = tokenizer.encode(content, add_bos=add_bos, parse_special=not no_special)
+    print(json.dumps({"ids": ids}) if as_json else " ".join(map(str, ids)))
+
+
+def _content(text: str | None) -> str:
+    if text is not None and text != STDIN:
+        return text_of_argument(text, "TEXT")
+    if text is None and stdin_is_terminal():
+        raise UsageError("no text; give one as TEXT or on stdin")
+    return text_of_stdin()

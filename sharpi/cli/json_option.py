@@ -1,7 +1,0 @@
-"""The option that asks for output for programs."""
-
-from typing import Annotated
-
-from sharpi.cli.option import option
-
-JsonOption = Annotated[bool, option("--json", "Print one JSON object instead of text for people.")]

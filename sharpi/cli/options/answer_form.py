@@ -1,0 +1,96 @@
+"""The form that an answer must have, as a person gave it: read here, compiled for a model later."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sharpi.cli.options.source_text import text_of_file
+from sharpi.dataclass import dataclass
+from sharpi.errors import GrammarError, UsageError
+
+if TYPE_CHECKING:
+    from sharpi.constraints.constraint import Constraint
+    from sharpi.constraints.grammar_constraint import GrammarConstraint
+    from sharpi.constraints.grammars import Grammars
+    from sharpi.tokenizer.tokenizer import Tokenizer
+
+_NO_LIBRARY = (
+    "answers of a given form need the package llguidance; install it with pip install llguidance"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """`kind`: one of Grammars' methods. `value`: the schema or the grammar; `source`: its file."""
+
+    kind: str
+    value: Any = None
+    source: str = ""
+
+
+class FormedAnswers:
+    """Constraints of one form for the answers of one model."""
+
+    def __init__(self, form: AnswerForm, tokenizer: "Tokenizer") -> None:
+        self._form, self._tokenizer = form, tokenizer
+        self._grammars = _grammars(tokenizer)
+        self._newest = self._compiled()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the newest answer has come to where its form may end."""
+        return self._newest.may_end
+
+    def constraint(self, prompt: str) -> "Constraint":
+        """For the answer to `prompt`, all that comes before the answer is told by it."""
+        from sharpi.constraints.answer_part import within_answer
+
+        self._newest = self._compiled()
+        return within_answer(self._newest, self._tokenizer, prompt)
+
+    def _compiled(self) -> "GrammarConstraint":
+        """Raises GrammarError that names the file."""
+        form, grammars = self._form, self._grammars
+        try:
+            match form.kind:
+                case "json_schema":
+                    return grammars.json_schema(form.value)
+                case "gbnf":
+                    return grammars.gbnf(form.value)
+                case "lark":
+                    return grammars.lark(form.value)
+            return grammars.json_object()
+        except GrammarError as error:
+            raise GrammarError(f"{form.source}: {error}" if form.source else str(error)) from error
+
+
+def read_form(option: str, path: Any) -> AnswerForm:
+    """The form that an option asks for; raises UsageError for a file that cannot be read."""
+    if option == "json_object":
+        return AnswerForm(option)
+    text = text_of_file(path)
+    if option == "json_schema":
+        return AnswerForm(option, _parsed(text, path), path)
+    return AnswerForm("gbnf" if _is_gbnf(text, path) else "lark", text, path)
+
+
+def _is_gbnf(text: str, path: str) -> bool:
+    """By the file's suffix, or else by what only GBNF's rules have."""
+    name = path.lower()
+    return name.endswith(".gbnf") or (not name.endswith(".lark") and "::=" in text)
+
+
+def _parsed(text: str, path: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise UsageError(f"{path}: the JSON schema is nested too deeply") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+
+
+def _grammars(tokenizer: "Tokenizer") -> "Grammars":
+    try:
+        from sharpi.constraints.grammars import Grammars
+    except ImportError as error:
+        raise UsageError(_NO_LIBRARY) from error
+    return Grammars(tokenizer)

@@ -1,0 +1,52 @@
+"""The options that say what `sharpi bench` measures."""
+
+from typing import Annotated, ClassVar
+
+import typer
+
+from sharpi.cli.options.option import LARGEST_COUNT, option
+from sharpi.dataclass import dataclass
+
+
+def _count_list(text: str) -> str:
+    for item in text.split(","):
+        if not item.strip().isdecimal() or int(item) > LARGEST_COUNT:
+            raise typer.BadParameter(
+                f"{item.strip()!r} in {text!r} is not a count, as in '128,512'."
+            )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOptions:
+    """What is measured; names and defaults are llama-bench's."""
+
+    heading: ClassVar = "Tests"
+
+    n_prompt: Annotated[
+        str,
+        option(
+            "-p --n-prompt", "Tokens of the prefill tests; 0: none.", "N,...", callback=_count_list
+        ),
+    ] = "512"
+    n_gen: Annotated[
+        str,
+        option("-n --n-gen", "Tokens of the decode tests; 0: none.", "N,...", callback=_count_list),
+    ] = "128"
+    n_depth: Annotated[
+        str,
+        option(
+            "-d --n-depth",
+            "Tokens in the KV cache before a test begins.",
+            "N,...",
+            callback=_count_list,
+        ),
+    ] = "0"
+    repetitions: Annotated[
+        int, option("-r --repetitions", "Times each test is run.", "N", min=1, max=10000)
+    ] = 5
+
+    @staticmethod
+    def counts(text: str) -> list[int]:
+        """The numbers of one of the lists."""
+        return [int(item) for item in text.split(",")]

@@ -1,0 +1,40 @@
+"""The options that prescribe the form of an answer: a JSON schema, any JSON object, a grammar."""
+
+from typing import Annotated, ClassVar
+
+import typer
+
+from sharpi.cli.options.answer_form import AnswerForm, read_form
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.option import option
+from sharpi.dataclass import dataclass
+
+_NAMES = ("json_schema", "json_object", "grammar")
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintOptions:
+    """What form an answer must have, token by token."""
+
+    heading: ClassVar = "Form of the answer"
+
+    json_schema: Annotated[
+        str | None,
+        option("--json-schema", "Answer in JSON that the schema in FILE describes.", "FILE"),
+    ] = None
+    json_object: Annotated[bool, option("--json-object", "Answer with a JSON object.")] = False
+    grammar: Annotated[
+        str | None,
+        option(
+            "--grammar", "Answer by the grammar in FILE: GBNF, or Lark in llguidance's way.", "FILE"
+        ),
+    ] = None
+
+    def form(self, context: typer.Context) -> AnswerForm | None:
+        """What was asked for, its file read; a flag wins over a variable. Raises UsageError."""
+        given = Given(context)
+        asked = [name for name in _NAMES if getattr(self, name)]
+        best = [name for name in asked if given.by_flag(name)] or asked
+        if len(best) > 1:
+            given.refuse(best[0], best[1], "an answer has one form")
+        return read_form(best[0], getattr(self, best[0])) if best else None

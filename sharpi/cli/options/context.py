@@ -1,0 +1,36 @@
+"""The options of the context: how many tokens it holds, and what happens when it is full."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from sharpi.cli.options.option import count, option
+from sharpi.config import RunConfig
+from sharpi.dataclass import dataclass
+
+_RUN = RunConfig(model=Path())
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """How many tokens are remembered, and what happens when they are too many."""
+
+    heading: ClassVar = "Context"
+
+    ctx_size: Annotated[
+        int | None,
+        option(
+            "-c --ctx-size",
+            "Tokens of context.",
+            "N",
+            min=1,
+            callback=count,
+            show_default="the model's, at most 4096",
+        ),
+    ] = None
+    context_shift: Annotated[
+        bool,
+        option(
+            "--context-shift/--no-context-shift",
+            "When the context is full, forget its older half and go on.",
+        ),
+    ] = _RUN.context_shift

@@ -1,0 +1,43 @@
+"""All options that decide how a model is loaded and run, whatever the command then does with it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from sharpi.cli.options.expert import ExpertOptions
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.machine import MachineOptions
+from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.record import RecordOptions
+from sharpi.cli.options.tier import TierOptions
+from sharpi.config import RunConfig
+from sharpi.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """A group of groups: every command that loads an engine takes it."""
+
+    machine: MachineOptions
+    tiers: TierOptions
+    experts: ExpertOptions
+    misses: MissOptions
+    records: RecordOptions
+
+    def run_config(
+        self,
+        context: typer.Context,
+        model: Path,
+        *,
+        context_size: int | None = None,
+        context_shift: bool = False,
+    ) -> RunConfig:
+        """What is asked of the engine; raises UsageError for options that contradict each other."""
+        given = Given(context)
+        config = self.machine.run_config(
+            model, context_size=context_size, context_shift=context_shift
+        )
+        experts = self.records.extend(self.experts.config(given), model, given)
+        config = replace(self.tiers.extend(config, given), experts=experts)
+        return self.misses.extend(config, given)

@@ -1,0 +1,182 @@
+"""The options that say which experts have the slots, and which are read ahead."""
+
+from typing import Annotated, ClassVar, Literal
+
+import typer
+
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.option import count, finite, option
+from sharpi.config import ExpertConfig, Resident
+from sharpi.dataclass import dataclass
+from sharpi.errors import UsageError
+
+Policy = Literal[
+    "slru",
+    "learned",
+    "learned-token-end",
+    "learned-retain",
+    "learned-keep",
+    "lru",
+    "lfru",
+    "lfu",
+    "static",
+]
+Predictor = Literal["last-token", "last-layer", "both", "router", "learned"]
+
+_EXPERTS = ExpertConfig()
+_MOST_EXPERTS = 10**6  # ids have six digits at most; the model may have fewer experts
+
+
+def _ids(text: str | None) -> str | None:
+    """Checked as far as it can be without the model; the import waits until somebody lists ids."""
+    if text is None:
+        return None
+    from sharpi.experts.static_set import parse_ids
+
+    try:
+        parse_ids(text, _MOST_EXPERTS)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertOptions:
+    """Policy, prediction and a fixed set; of no effect where all experts are in place."""
+
+    heading: ClassVar = "Experts"
+
+    moe_policy: Annotated[
+        Policy | None,
+        option(
+            "--moe-policy",
+            "Which experts keep their slots. learned-*: variants of learned, to compare.",
+            show_default="the measured best",
+        ),
+    ] = None
+    moe_load_budget: Annotated[
+        float | None,
+        option(
+            "--moe-load-budget",
+            "Expert loads a token that the learned policies aim at.",
+            "N",
+            min=0,
+            callback=finite,
+            show_default="a tenth of a token's look-ups",
+        ),
+    ] = _EXPERTS.load_budget
+    moe_warmpin: Annotated[
+        int | None,
+        option(
+            "--moe-warmpin",
+            "Pin the N most used experts of each layer, at most half of its slots; 0: none.",
+            "N",
+            min=0,
+            callback=count,
+            show_default="auto",
+        ),
+    ] = _EXPERTS.warm_pin
+    moe_warmpin_after: Annotated[
+        int | None,
+        option(
+            "--moe-warmpin-after",
+            "Accesses to experts before they are pinned.",
+            "N",
+            min=0,
+            callback=count,
+            show_default="auto",
+        ),
+    ] = _EXPERTS.warm_pin_after
+    moe_predict_prefetch: Annotated[
+        bool,
+        option(
+            "--moe-predict-prefetch/--no-moe-predict-prefetch",
+            "Read experts ahead that will probably be used.",
+        ),
+    ] = _EXPERTS.prefetch
+    moe_predictor: Annotated[
+        Predictor | None,
+        option(
+            "--moe-predictor",
+            "What guesses the experts to read ahead.",
+            show_default="the measured best",
+        ),
+    ] = None
+    moe_resident: Annotated[
+        Resident | None,
+        option(
+            "--moe-resident",
+            "A fixed set of experts in the slots (policy static): the first ones, the most used, "
+            "or those of --moe-resident-ids.",
+        ),
+    ] = _EXPERTS.resident
+    moe_resident_ids: Annotated[
+        str | None,
+        option(
+            "--moe-resident-ids",
+            "The fixed set of every layer, as in 1,2,5 or 0-7.",
+            "IDS",
+            callback=_ids,
+        ),
+    ] = _EXPERTS.resident_ids
+    moe_warmup_tokens: Annotated[
+        int,
+        option(
+            "--moe-warmup-tokens",
+            "Tokens over which --moe-resident frequency counts uses before it fixes the set.",
+            "N",
+            min=1,
+            callback=count,
+        ),
+    ] = _EXPERTS.warmup_tokens
+
+    def config(self, given: Given) -> ExpertConfig:
+        """The engine's view; raises UsageError for two that contradict each other."""
+        self._refuse_contradictions(given)
+        resident = self.moe_resident or ("ids" if self.moe_resident_ids is not None else None)
+        return ExpertConfig(
+            policy=self.moe_policy or ("static" if resident else None),
+            load_budget=self.moe_load_budget,
+            warm_pin=self.moe_warmpin,
+            warm_pin_after=self.moe_warmpin_after,
+            prefetch=self.moe_predict_prefetch,
+            predictor=self.moe_predictor,
+            resident=resident,
+            resident_ids=self.moe_resident_ids,
+            warmup_tokens=self.moe_warmup_tokens,
+        )
+
+    def _refuse_contradictions(self, given: Given) -> None:
+        self._refuse_sets(given)
+        if self.moe_predictor is not None and not self.moe_predict_prefetch:
+            given.refuse("moe_predict_prefetch", "moe_predictor", "predictions are for prefetch")
+        if self.moe_load_budget is not None:
+            self._refuse_unlearned(given, "moe_load_budget")
+        if self.moe_predictor == "learned":
+            self._refuse_unlearned(given, "moe_predictor")
+
+    def _refuse_unlearned(self, given: Given, parameter: str) -> None:
+        """For a parameter of the learned policies."""
+        other = self._set_name
+        if self.moe_policy is not None:
+            other = None if self.moe_policy.startswith("learned") else "moe_policy"
+        if other is not None:
+            given.refuse(parameter, other, "it needs a learned policy")
+
+    def _refuse_sets(self, given: Given) -> None:
+        """Of the options that fix a set, against each other and the policy."""
+        if self._set_name is not None and self.moe_policy not in (None, "static"):
+            given.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
+        if self.moe_resident_ids is not None and self.moe_resident not in (None, "ids"):
+            given.refuse("moe_resident", "moe_resident_ids", "each fixes the set")
+        if self.moe_resident == "ids" and self.moe_resident_ids is None:
+            raise UsageError(
+                f"{given.name('moe_resident')} ids needs --moe-resident-ids, as in 1,2,5 or 0-7"
+            )
+
+    @property
+    def _set_name(self) -> str | None:
+        """The option that asks for a fixed set."""
+        if self.moe_resident is not None:
+            return "moe_resident"
+        return "moe_resident_ids" if self.moe_resident_ids is not None else None

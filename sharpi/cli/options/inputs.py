@@ -1,0 +1,116 @@
+"""Which model is meant and where the prompt comes from: arguments, flags, variables or the demo.
+
+An explicit source wins over a variable; two sources of one kind are refused with both names.
+"""
+
+import os
+from pathlib import Path
+
+import typer
+
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
+from sharpi.cli.output.terminal import note, stdin_is_terminal
+from sharpi.dataclass import dataclass
+from sharpi.errors import UsageError
+from sharpi.resources import demo_model
+
+DEMO_PROMPT = "Once upon a time"
+_PROMPT_OPTIONS = ("prompt_text", "prompt_file")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One value that was given: its name for messages, and whether it stood on the command line."""
+
+    name: str
+    value: str
+    is_explicit: bool = True
+    is_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The model file and the prompt that a command line came down to."""
+
+    model: Path
+    prompt: str
+
+
+def find_inputs(context: typer.Context, first: str | None, second: str | None) -> Inputs:
+    """Sort the arguments [MODEL] [PROMPT] and the options -m, -p and -f into model and prompt."""
+    model_option = _option(context, "model_file")
+    prompt_options = [_option(context, name) for name in _PROMPT_OPTIONS]
+    if first is not None and second is None and not _is_model(first, model_option, prompt_options):
+        first, second = None, first
+    model = _the_one([_argument("MODEL", first), model_option], "model")
+    prompt = _the_one([_argument("PROMPT", second), *prompt_options], "prompt")
+    if model is None and second is not None:
+        note(f"no MODEL among the arguments: the demo model continues {second!r}")
+    path = model_path(model.value) if model else demo_model()
+    return Inputs(path, _read(prompt) if prompt else _default_prompt(path))
+
+
+def find_model(context: typer.Context, argument: str | None) -> Path:
+    """The model of a command that has no PROMPT."""
+    model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
+    return model_path(model.value) if model else demo_model()
+
+
+def _argument(name: str, value: str | None) -> Source | None:
+    return None if value is None else Source(name, value)
+
+
+def _option(context: typer.Context, parameter: str) -> Source | None:
+    """The option behind `parameter` of the running command, if a flag or a variable gave it."""
+    value, given = context.params.get(parameter), Given(context)
+    if value is None:
+        return None
+    is_file = parameter == "prompt_file"
+    return Source(given.name(parameter), value, given.by_flag(parameter), is_file)
+
+
+def _the_one(sources: list[Source | None], subject: str) -> Source | None:
+    given = [source for source in sources if source is not None]
+    best = [source for source in given if source.is_explicit] or given
+    if len(best) > 1:
+        raise UsageError(f"{best[0].name} and {best[1].name} both give the {subject}; keep one")
+    return best[0] if best else None
+
+
+def _is_model(text: str, model_option: Source | None, prompt_options: list[Source | None]) -> bool:
+    """Whether a lone argument is MODEL: it looks like a path, or the prompt is given elsewhere."""
+    if _looks_like_path(text):
+        return True
+    if model_option is not None and model_option.is_explicit:
+        return False
+    return any(option is not None and option.is_explicit for option in prompt_options)
+
+
+def _looks_like_path(text: str) -> bool:
+    if text.lower().endswith(".gguf"):
+        return True
+    has_folder = os.sep in text and not any(letter.isspace() for letter in text)
+    return has_folder or Path(text).exists()
+
+
+def _read(prompt: Source) -> str:
+    if prompt.is_file or prompt.value == STDIN:
+        return _without_last_newline(text_of_file(prompt.value))
+    return text_of_argument(prompt.value, prompt.name)
+
+
+def _default_prompt(model: Path) -> str:
+    """Where no prompt was given: the demo has its own, other models take stdin if it is piped."""
+    if model == demo_model():
+        note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
+        return DEMO_PROMPT
+    if stdin_is_terminal():
+        raise UsageError("no prompt; give one as PROMPT, with -p or -f, or use `sharpi chat`")
+    return _without_last_newline(text_of_stdin())
+
+
+def _without_last_newline(text: str) -> str:
+    """Editors and `echo` end a text with a newline that its author did not mean as prompt."""
+    return text.removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,7 @@
+"""The option that asks for output for programs."""
+
+from typing import Annotated
+
+from sharpi.cli.options.option import option
+
+JsonOption = Annotated[bool, option("--json", "Print one JSON object instead of text for people.")]

@@ -1,0 +1,80 @@
+"""The options that say what the arithmetic runs on, and in which precision."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from sharpi.cli.options.option import count, option
+from sharpi.config import KvType, Precision, RunConfig
+from sharpi.dataclass import dataclass
+
+InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"]
+
+_RUN = RunConfig(model=Path())
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What the arithmetic runs on, and in which precision."""
+
+    heading: ClassVar = "Machine"
+
+    threads: Annotated[
+        int | None,
+        option(
+            "-t --threads",
+            "Threads for decode.",
+            "N",
+            min=1,
+            max=1024,
+            show_default="physical cores",
+        ),
+    ] = None
+    threads_batch: Annotated[
+        int | None,
+        option(
+            "-tb --threads-batch",
+            "Threads for prefill.",
+            "N",
+            min=1,
+            max=1024,
+            show_default="as --threads",
+        ),
+    ] = None
+    batch_size: Annotated[
+        int, option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=count)
+    ] = _RUN.batch_size
+    precision: Annotated[
+        Precision,
+        option(
+            "--precision",
+            "Precision of activations. auto: int16 for small models, int8 for others; f32 serves "
+            "to check against other programs.",
+        ),
+    ] = _RUN.precision
+    kv_type: Annotated[
+        KvType,
+        option(
+            "--kv-type -ctk --cache-type-k -ctv --cache-type-v",
+            "Type of keys and values in the KV cache; q8_0 takes half the memory of f16.",
+        ),
+    ] = _RUN.kv_type
+    isa: Annotated[
+        InstructionSet | None,
+        option("--isa", "Instruction set of the CPU kernels.", show_default="the machine's best"),
+    ] = None
+
+    def run_config(
+        self, model: Path, *, context_size: int | None = None, context_shift: bool = False
+    ) -> RunConfig:
+        """The engine's view of these options for one model file."""
+        return RunConfig(
+            model=model,
+            context_size=context_size,
+            num_threads=self.threads,
+            num_batch_threads=self.threads_batch,
+            batch_size=self.batch_size,
+            precision=self.precision,
+            kv_type=self.kv_type,
+            context_shift=context_shift,
+            instruction_set=self.isa,
+        )

@@ -1,0 +1,106 @@
+"""The options of a card that has not all experts: what becomes of those that it misses."""
+
+import math
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+import typer
+
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.option import count, finite, option
+from sharpi.config import ExpertConfig, Miss, RunConfig
+from sharpi.dataclass import dataclass
+
+_EXPERTS = ExpertConfig()
+_STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_stash_cpu_factor")
+
+
+def _factor(value: float | None) -> float | None:
+    """A callback that refuses nan, inf, 0 and what is below, but not what was left out."""
+    if value is not None and (not math.isfinite(value) or value <= 0):
+        raise typer.BadParameter(f"{value} is not a finite number above 0.")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class MissOptions:
+    """Misses, and the buffers of prompts; of no effect where no card computes with slots."""
+
+    heading: ClassVar = "Experts that a card has not"
+
+    moe_miss: Annotated[
+        Miss,
+        option(
+            "--moe-miss",
+            "cpu: computed by the CPU meanwhile; stream: read in place over the bus; load: copied "
+            "first; auto: what the running model shows to be the quickest.",
+        ),
+    ] = _EXPERTS.miss
+    moe_capacity_factor: Annotated[
+        float | None,
+        option(
+            "--moe-capacity-factor",
+            "Room for the routed rows of a prompt's tokens, 1 being what each token has on "
+            "average; a batch that needs more is run again.",
+            "F",
+            callback=_factor,
+            show_default="the worst case",
+        ),
+    ] = _EXPERTS.capacity_factor
+    moe_paged_stash: Annotated[
+        bool,
+        option(
+            "--moe-paged-stash/--no-moe-paged-stash",
+            "Keep activations of long prompts in pages.",
+        ),
+    ] = _EXPERTS.paged_stash
+    moe_paged_stash_page_size: Annotated[
+        int,
+        option("--moe-paged-stash-page-size", "Tokens of such a page.", "N", min=1, callback=count),
+    ] = _EXPERTS.stash_page_tokens
+    moe_paged_stash_gpu_factor: Annotated[
+        float,
+        option(
+            "--moe-paged-stash-gpu-factor",
+            "Pages on the card, over those that are expected to be needed.",
+            "F",
+            min=0,
+            callback=finite,
+        ),
+    ] = _EXPERTS.stash_gpu_factor
+    moe_paged_stash_cpu_factor: Annotated[
+        float,
+        option(
+            "--moe-paged-stash-cpu-factor",
+            "As many more in page-locked RAM, for what the card has no page for.",
+            "F",
+            min=0,
+            callback=finite,
+        ),
+    ] = _EXPERTS.stash_cpu_factor
+
+    def extend(self, config: RunConfig, given: Given) -> RunConfig:
+        """`config` with these; raises UsageError for two that contradict each other."""
+        self._refuse_contradictions(config, given)
+        experts = replace(
+            config.experts,
+            miss=self.moe_miss,
+            capacity_factor=self.moe_capacity_factor,
+            paged_stash=self.moe_paged_stash,
+            stash_page_tokens=self.moe_paged_stash_page_size,
+            stash_gpu_factor=self.moe_paged_stash_gpu_factor,
+            stash_cpu_factor=self.moe_paged_stash_cpu_factor,
+        )
+        return replace(config, experts=experts)
+
+    def _refuse_contradictions(self, config: RunConfig, given: Given) -> None:
+        """Of the stash's sizes only what was really asked for against --no-moe-paged-stash."""
+        if config.cpu_moe and self.moe_miss in ("stream", "load"):
+            given.refuse(
+                "cpu_moe", "moe_miss", "the CPU computes all experts, or some cross the bus"
+            )
+        if self.moe_paged_stash or not given.has("moe_paged_stash"):
+            return
+        for name in _STASH:
+            if given.has(name):
+                given.refuse("moe_paged_stash", name, "the other is about the stash")

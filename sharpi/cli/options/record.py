@@ -1,0 +1,74 @@
+"""The options that say what is recorded of a run's experts, and where."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.option import option
+from sharpi.cli.output.output_files import refuse_to_replace
+from sharpi.config import ExpertConfig
+from sharpi.dataclass import dataclass
+
+_EXPERTS = ExpertConfig()
+_FILES = ("expert_stats", "moe_trace", "moe_profile")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Files written when the engine closes, and what is printed on the way."""
+
+    heading: ClassVar = "Experts"
+
+    expert_stats: Annotated[
+        Path | None,
+        option(
+            "--expert-stats",
+            "Write hits, loads, stalls and predictions at the end, as text or, to a .json, as "
+            "JSON; `sharpi stats` shows them.",
+            "PATH",
+        ),
+    ] = _EXPERTS.stats
+    moe_trace: Annotated[
+        Path | None,
+        option(
+            "--moe-trace",
+            "Record the routes of every token, an .npz file for `sharpi simulate`.",
+            "PATH",
+        ),
+    ] = _EXPERTS.trace
+    moe_profile: Annotated[
+        Path | None,
+        option(
+            "--moe-profile",
+            "Start with the uses of experts in this file, if it is there, and save them at the "
+            "end.",
+            "PATH",
+        ),
+    ] = _EXPERTS.profile
+    trace_moe: Annotated[
+        bool,
+        option("--trace-moe", "Print each token's routes, loads and pinned experts to stderr."),
+    ] = _EXPERTS.trace_routes
+
+    def extend(self, config: ExpertConfig, model: Path, given: Given) -> ExpertConfig:
+        """`config` with these; raises UsageError for files over the model or over each other."""
+        self._refuse_files(model, given)
+        return replace(
+            config,
+            stats=self.expert_stats,
+            trace=self.moe_trace,
+            profile=self.moe_profile,
+            trace_routes=self.trace_moe,
+        )
+
+    def _refuse_files(self, model: Path, given: Given) -> None:
+        written: dict[Path, str] = {}
+        for name in _FILES:
+            path: Path | None = getattr(self, name)
+            if path is None:
+                continue
+            refuse_to_replace(given.name(name), path, [model])
+            if path in written:
+                given.refuse(written[path], name, f"both write {path}")
+            written[path] = name

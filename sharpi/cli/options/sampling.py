@@ -1,0 +1,113 @@
+"""The options of the sampler; names and defaults are llama.cpp's."""
+
+from typing import Annotated, ClassVar
+
+from sharpi.cli.options.option import count, finite, option, positive
+from sharpi.config import SamplingParams
+from sharpi.dataclass import dataclass
+
+_SAMPLING = SamplingParams()
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How the next token is chosen."""
+
+    heading: ClassVar = "Sampling"
+
+    temperature: Annotated[
+        float,
+        option(
+            "--temp --temperature",
+            "Spread of the choice; 0 always takes the likeliest token.",
+            "T",
+            min=0,
+            callback=finite,
+        ),
+    ] = _SAMPLING.temperature
+    top_k: Annotated[
+        int, option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=count)
+    ] = _SAMPLING.top_k
+    top_p: Annotated[
+        float,
+        option(
+            "--top-p",
+            "Keep the likeliest tokens that make up P of the probability; 1: all.",
+            "P",
+            min=0,
+            max=1,
+            callback=finite,
+        ),
+    ] = _SAMPLING.top_p
+    min_p: Annotated[
+        float,
+        option(
+            "--min-p",
+            "Keep tokens at least P times as likely as the likeliest; 0: all.",
+            "P",
+            min=0,
+            max=1,
+            callback=finite,
+        ),
+    ] = _SAMPLING.min_p
+    repeat_penalty: Annotated[
+        float,
+        option(
+            "--repeat-penalty",
+            "Make tokens seen lately less likely; 1: off.",
+            "X",
+            callback=positive,
+        ),
+    ] = _SAMPLING.repeat_penalty
+    repeat_last_n: Annotated[
+        int,
+        option(
+            "--repeat-last-n",
+            "How many tokens back the penalties look; -1: the whole context.",
+            "N",
+            min=-1,
+            callback=count,
+        ),
+    ] = _SAMPLING.penalty_last_n
+    presence_penalty: Annotated[
+        float,
+        option(
+            "--presence-penalty",
+            "Taken once from a token's logit if it was seen lately; 0: off.",
+            "X",
+            callback=finite,
+        ),
+    ] = _SAMPLING.presence_penalty
+    frequency_penalty: Annotated[
+        float,
+        option(
+            "--frequency-penalty",
+            "Taken from a token's logit for each time it was seen lately; 0: off.",
+            "X",
+            callback=finite,
+        ),
+    ] = _SAMPLING.frequency_penalty
+    seed: Annotated[
+        int,
+        option(
+            "-s --seed",
+            "The same seed gives the same text; -1 draws one.",
+            "N",
+            min=-1,
+            max=2**32 - 1,
+        ),
+    ] = -1
+
+    def params(self) -> SamplingParams:
+        """The engine's view of these options."""
+        return SamplingParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repeat_penalty=self.repeat_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            penalty_last_n=self.repeat_last_n,
+            seed=None if self.seed < 0 else self.seed,
+        )

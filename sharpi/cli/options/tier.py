@@ -1,0 +1,116 @@
+"""The options that say where a model may live: memory budgets, layers on the card, expert slots."""
+
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+import typer
+
+from sharpi.cli.options.given import Given
+from sharpi.cli.options.option import count, option
+from sharpi.config import Device, Load, RunConfig
+from sharpi.dataclass import dataclass
+from sharpi.errors import UsageError
+from sharpi.units import parse_size
+
+_RUN_DEVICE: Device = "auto"
+_LOAD: Load = "map"
+
+
+def size(text: str) -> int:
+    """Bytes of a SIZE, for an option's parser."""
+    try:
+        return parse_size(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+    except OverflowError:
+        raise typer.BadParameter(f"{text[:20]}... is larger than any memory") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TierOptions:
+    """Budgets and placements; what is not given is decided by the planner."""
+
+    heading: ClassVar = "Memory"
+
+    load: Annotated[
+        Load,
+        option(
+            "--load",
+            "map: weights stay where the file is mapped; copy: read into huge pages of their own.",
+        ),
+    ] = _LOAD
+    ram: Annotated[
+        int | None,
+        option(
+            "--ram",
+            "RAM for weights, KV cache and buffers, as in 12GiB or 2.5G.",
+            "SIZE",
+            parser=size,
+            show_default="what is free, less a margin",
+        ),
+    ] = None
+    vram: Annotated[
+        int | None,
+        option(
+            "--vram",
+            "Memory of the card to use at most.",
+            "SIZE",
+            parser=size,
+            show_default="what is free",
+        ),
+    ] = None
+    device: Annotated[
+        Device, option("--device", "auto: a card where one can be used, else the CPU.")
+    ] = _RUN_DEVICE
+    gpu_layers: Annotated[
+        int | None,
+        option(
+            "-g --gpu-layers -ngl",
+            "Whole layers on the card at most.",
+            "N",
+            min=0,
+            callback=count,
+            show_default="as many as fit",
+        ),
+    ] = None
+    moe_slots: Annotated[
+        int | None,
+        option(
+            "--moe-slots --moe-expert-cache-size",
+            "Slots for experts in each layer.",
+            "N",
+            min=1,
+            callback=count,
+            show_default="as many as fit, if not all do",
+        ),
+    ] = None
+    cpu_moe: Annotated[bool, option("--cpu-moe", "Keep all experts off the card.")] = False
+    n_cpu_moe: Annotated[
+        int,
+        option(
+            "--n-cpu-moe",
+            "Keep the experts of the first N layers off the card.",
+            "N",
+            min=0,
+            callback=count,
+        ),
+    ] = 0
+
+    def extend(self, config: RunConfig, given: Given) -> RunConfig:
+        """`config` with these options; raises UsageError naming two that contradict each other."""
+        if self.cpu_moe and self.n_cpu_moe:
+            given.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
+        if self.device == "cpu" and (self.vram or self.gpu_layers):
+            other = "vram" if self.vram else "gpu_layers"
+            given.refuse("device", other, "the other is about a card")
+        return replace(
+            config,
+            load=self.load,
+            ram=self.ram,
+            vram=self.vram,
+            device=self.device,
+            gpu_layers=self.gpu_layers,
+            moe_slots=self.moe_slots,
+            cpu_moe=self.cpu_moe,
+            num_cpu_moe=self.n_cpu_moe,
+        )

@@ -1,0 +1,80 @@
+"""Opening a model for a command, with a progress bar where a person waits for it."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sharpi.cli.output.terminal import note
+from sharpi.config import RunConfig
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from sharpi.engine.engine import Engine
+
+PATIENCE_SECONDS = 0.5
+
+
+@contextmanager
+def open_engine(config: RunConfig) -> Iterator["Engine"]:
+    """The engine for `config`, closed however the block ends; what it has to say is printed.
+
+    Raises SharpiError.
+    """
+    from sharpi.engine.loader import load_engine
+
+    with ProgressBar() as bar:
+        engine = load_engine(config, on_progress=bar.show)
+    try:
+        _note_all(engine.notes)
+        yield engine
+    finally:
+        engine.close()
+        _note_all(engine.exit_notes)
+
+
+def _note_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        note(line)
+
+
+class ProgressBar:
+    """A bar on stderr that appears once the work has taken half a second, for terminals only."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def show(self, stage: str, fraction: float) -> None:
+        """Say what is being done and how far along, 0 to 1, the whole work is."""
+        if self._bar is None and self._is_due():
+            self._appear()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=stage, completed=fraction)
+
+    def _is_due(self) -> bool:
+        return sys.stderr.isatty() and time.monotonic() - self._start > PATIENCE_SECONDS
+
+    def _appear(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._bar = Progress(console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=1.0)
+        self._bar.start()
+
+    def __enter__(self) -> "ProgressBar":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
