@@ -12,14 +12,16 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
-from sharpi.serve import anthropic_routes, openai_routes, status_routes, token_routes
-from sharpi.serve.access import PAGE_FOLDER, Access
-from sharpi.serve.chat_model import ChatModels
-from sharpi.serve.errors import ApiError, error_response
-from sharpi.serve.gate import Gate, GateLimits
-from sharpi.serve.live_experts import live_experts_route
-from sharpi.serve.model_host import ModelHost
-from sharpi.serve.page_files import page_routes
+from sharpi.serve.anthropic import routes as anthropic_routes
+from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.access import PAGE_FOLDER, Access
+from sharpi.serve.http.errors import ApiError, error_response
+from sharpi.serve.http.gate import Gate, GateLimits
+from sharpi.serve.http.page_files import page_routes
+from sharpi.serve.openai import routes as openai_routes
+from sharpi.serve.status import status_routes, token_routes
+from sharpi.serve.status.live_experts import live_experts_route
 
 
 def log_line(text: str) -> None:

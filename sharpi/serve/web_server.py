@@ -15,7 +15,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from sharpi.serve.model_host import ModelHost
+from sharpi.serve.host.model_host import ModelHost
 
 _KEEP_ALIVE_SECONDS = 75  # longer than clients keep theirs: they do not write to a closed one
 _CUT_SECONDS = 5.0  # for clients to take the end of what was cut

@@ -8,7 +8,7 @@ from sharpi.cli.output.terminal import say
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.serve.running_servers import RunningServer
+    from sharpi.serve.host.running_servers import RunningServer
 
 _PATIENCE_SECONDS = 3.0
 _HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES", "IDLE", "PID")
@@ -17,7 +17,7 @@ _HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES",
 def ps(as_json: JsonOption = False) -> None:
     """List the servers that run, and what they have loaded where."""
     from sharpi.errors import SharpiError
-    from sharpi.serve.running_servers import running_servers
+    from sharpi.serve.host.running_servers import running_servers
 
     try:
         servers = running_servers()

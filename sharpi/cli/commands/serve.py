@@ -21,7 +21,7 @@ from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
-    from sharpi.serve.model_host import HostSettings
+    from sharpi.serve.host.model_host import HostSettings
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -48,8 +48,8 @@ def serve(
     )
     config = replace(config, num_parallel=serving.parallel)
     from sharpi.cli.commands.serving import serve_until_stopped
-    from sharpi.serve.listener import bind
-    from sharpi.serve.model_host import ModelHost
+    from sharpi.serve.host.model_host import ModelHost
+    from sharpi.serve.http.listener import bind
 
     with bind(serving.host, serving.port) as listener:
         with ProgressBar() as bar:
@@ -98,7 +98,7 @@ def _refuse_lost_records(serving: ServeOptions, given: Given) -> None:
 
 
 def _host_settings(serving: ServeOptions, sampling: SamplingOptions, model: Path) -> "HostSettings":
-    from sharpi.serve.model_host import HostSettings
+    from sharpi.serve.host.model_host import HostSettings
 
     names = [*(serving.alias or ()), model.stem]
     minutes = serving.idle_unload

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 
 from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.terminal import note, say
-from sharpi.serve.access import Access
 from sharpi.serve.app import AppSettings, build_app
-from sharpi.serve.gate import GateLimits
-from sharpi.serve.listener import is_loopback, url_of
-from sharpi.serve.model_host import ModelHost
-from sharpi.serve.running_servers import RunningServer, announced
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.host.running_servers import RunningServer, announced
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.gate import GateLimits
+from sharpi.serve.http.listener import is_loopback, url_of
 from sharpi.serve.web_server import WebServer
 
 

@@ -13,10 +13,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sharpi.serve.access import Access
 from sharpi.serve.app import api_routes
-from sharpi.serve.errors import error_response
-from sharpi.serve.gate import Gate, GateLimits
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.errors import error_response
+from sharpi.serve.http.gate import Gate, GateLimits
 
 
 def _fail(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
-from sharpi.serve.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import HostSettings, ModelHost
 
 STORIES = "stories"
 

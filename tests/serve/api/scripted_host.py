@@ -13,8 +13,8 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.piece import Ending, Piece, TokenChoice
 from sharpi.engine.timings import Timings
-from sharpi.serve.errors import unknown_model
-from sharpi.serve.model_host import HostSettings
+from sharpi.serve.host.model_host import HostSettings
+from sharpi.serve.http.errors import unknown_model
 from sharpi.tokenizer.byte_level import byte_of_letter
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -10,10 +10,10 @@ from scripted_host import ScriptedHost
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
 from sharpi.engine.piece import Ending
-from sharpi.serve import answer_stream
-from sharpi.serve.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
-from sharpi.serve.answer_reading import answer
-from sharpi.serve.answer_stream import answers, merged
+from sharpi.serve.chat import answer_stream
+from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
+from sharpi.serve.chat.answer_reading import answer
+from sharpi.serve.chat.answer_stream import answers, merged
 
 END = AnswerEnd("stop", Usage())
 

@@ -11,7 +11,7 @@ from scripted_host import MODEL, ScriptedHost
 
 from sharpi.engine.piece import Ending
 from sharpi.errors import ContextFullError
-from sharpi.serve.errors import busy
+from sharpi.serve.http.errors import busy
 
 HELLO: Any = [{"role": "user", "content": "Hi"}]
 WEATHER: Any = {

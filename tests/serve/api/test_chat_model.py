@@ -8,10 +8,10 @@ from scripted_host import scripted_tokenizer
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.answer_parts import Question
-from sharpi.serve.chat_call import AnswerShape, ChatCall
-from sharpi.serve.chat_model import ChatModel
-from sharpi.serve.errors import ApiError
+from sharpi.serve.chat.answer_parts import Question
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
+from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.http.errors import ApiError
 from sharpi.tokenizer.chat_template import chat_format
 
 MARKS = ("<|start|>", "<|return|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")

@@ -2,8 +2,8 @@
 
 from scripted_host import scripted_tokenizer
 
-from sharpi.serve import prompt_memory
-from sharpi.serve.prompt_memory import PromptMemory
+from sharpi.serve.chat import prompt_memory
+from sharpi.serve.chat.prompt_memory import PromptMemory
 
 TOKENIZER = scripted_tokenizer()
 END = 257

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sharpi.serve.page_files import page_routes
+from sharpi.serve.http.page_files import page_routes
 
 NUM_LAYERS, NUM_EXPERTS, NUM_SLOTS = 24, 64, 16
 Deltas = list[dict[str, str]]

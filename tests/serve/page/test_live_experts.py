@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from sharpi.config import GenerationRequest, RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.serve import live_experts
-from sharpi.serve.live_experts import live_experts_route
-from sharpi.serve.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.status import live_experts
+from sharpi.serve.status.live_experts import live_experts_route
 
 pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[3]

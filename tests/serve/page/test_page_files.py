@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sharpi.resources import page_folder
-from sharpi.serve.page_files import page_routes
+from sharpi.serve.http.page_files import page_routes
 
 PATHS = sorted(route.path for route in page_routes())
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

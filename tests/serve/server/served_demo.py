@@ -11,8 +11,8 @@ from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
-from sharpi.serve.listener import bind, url_of
-from sharpi.serve.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.http.listener import bind, url_of
 from sharpi.serve.web_server import WebServer
 
 MODEL = "stories-moe"

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from served_demo import MODEL, ServedDemo
 
-from sharpi.serve.access import Access
 from sharpi.serve.app import AppSettings
-from sharpi.serve.gate import GateLimits
-from sharpi.serve.model_host import HostSettings
+from sharpi.serve.host.model_host import HostSettings
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.gate import GateLimits
 
 pytestmark = pytest.mark.native
 

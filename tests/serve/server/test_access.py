@@ -2,8 +2,8 @@
 
 import pytest
 
-from sharpi.serve.access import Access
-from sharpi.serve.errors import ApiError
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.errors import ApiError
 
 PATH = "/v1/chat/completions"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sharpi.errors import ContextFullError, ModelFileError, TemplateError, UsageError
-from sharpi.serve.errors import ApiError, as_api_error, busy, error_response, unknown_model
+from sharpi.serve.http.errors import ApiError, as_api_error, busy, error_response, unknown_model
 
 OPENAI, ANTHROPIC = "/v1/chat/completions", "/v1/messages"
 

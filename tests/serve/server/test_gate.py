@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sharpi.serve.access import Access
-from sharpi.serve.gate import CLIENT_CLOSED, Gate, GateLimits
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.gate import CLIENT_CLOSED, Gate, GateLimits
 
 LIMITS = GateLimits(max_body_bytes=100, patience_seconds=0.05, stall_seconds=0.05)
 

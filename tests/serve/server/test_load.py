@@ -11,7 +11,7 @@ import httpx
 import pytest
 from served_demo import MODEL, ServedDemo
 
-from sharpi.serve.model_host import HostSettings
+from sharpi.serve.host.model_host import HostSettings
 
 pytestmark = pytest.mark.native
 

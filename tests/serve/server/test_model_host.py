@@ -15,8 +15,8 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.piece import Ending, Piece
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
-from sharpi.serve.errors import ApiError
-from sharpi.serve.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.http.errors import ApiError
 
 pytestmark = pytest.mark.native
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.serve.running_servers import RunningServer, announced, running_servers
+from sharpi.serve.host.running_servers import RunningServer, announced, running_servers
 
 ABOUT = RunningServer(os.getpid(), "http://127.0.0.1:8080", "demo", 1, "secret")
 
@@ -34,7 +34,7 @@ def test_only_the_user_reads_the_key(own_runtime_folder: Path) -> None:
 
 def test_what_a_killed_server_left_is_removed(own_runtime_folder: Path) -> None:
     code = (
-        "import os, signal; from sharpi.serve.running_servers import *\n"
+        "import os, signal; from sharpi.serve.host.running_servers import *\n"
         "with announced(RunningServer(os.getpid(), 'http://127.0.0.1:1', 'demo', 1, 'k')):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -1,0 +1,114 @@
+"""One answer of the model, read: its pieces made into parts, and its tokens counted."""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import field
+
+from sharpi.dataclass import dataclass
+from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
+from sharpi.engine.piece import Ending, Piece, TokenChoice
+from sharpi.serve.chat.answer_parts import (
+    AnswerEnd,
+    AnswerItem,
+    AnswerPart,
+    EndReason,
+    Question,
+    Usage,
+)
+from sharpi.serve.host.model_host import ModelHost
+
+
+async def answer(host: ModelHost, question: Question) -> AsyncGenerator[AnswerItem, None]:
+    """The parts of an answer, then its end; closing it ends the model's work."""
+    progress = _Progress(question, host.tokenizer.end_ids)
+    pieces = host.answer(question.prompt_ids, question.request, question.constraint)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Ending):
+                if piece.error is not None:
+                    raise piece.error
+                for part in progress.rest():
+                    yield part
+                yield progress.end(piece)
+                return
+            for part in progress.feed(piece):
+                if progress.has_too_many_calls:
+                    yield progress.end(Ending("stop"))
+                    return
+                yield part
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Parts made of pieces, and the counts of tokens.
+
+    `pending`: tokens whose text has not come yet. `is_text`: whether the newest part was text.
+    """
+
+    question: Question
+    end_ids: frozenset[int]
+    num_generated: int = 0
+    num_reasoning: int = 0
+    num_calls: int = 0
+    is_text: bool = True
+    pending: list[TokenChoice] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def has_too_many_calls(self) -> bool:
+        return self.num_calls > 1 and not self.question.parallel_calls
+
+    def feed(self, piece: Piece) -> Iterator[AnswerPart]:
+        self.num_generated += len(piece.tokens)
+        tokens = [token for token in piece.tokens if not self._is_end(token.id)]
+        self.texts.append(piece.text)
+        self.ids += [token.id for token in tokens]
+        if not self.is_text:
+            self._drop_pending()
+        self.pending += tokens
+        parser = self.question.parser
+        return self._parts([Text(piece.text)] if parser is None else parser.feed(piece.text))
+
+    def rest(self) -> Iterator[AnswerPart]:
+        yield from self._parts(() if self.question.parser is None else self.question.parser.flush())
+        if self.is_text and any(token.logprob is not None for token in self.pending):
+            yield AnswerPart(Text(""), tuple(self.pending))
+
+    def end(self, ending: Ending) -> AnswerEnd:
+        if ending.end_token is not None and self.question.remember is not None:
+            self.question.remember("".join(self.texts), self.ids, ending.end_token)
+        usage = Usage(
+            len(self.question.prompt_ids),
+            ending.timings.num_cached_tokens,
+            max(self.num_generated, ending.timings.num_generated_tokens),
+            self.num_reasoning,
+        )
+        return AnswerEnd(self._reason(ending), usage, ending.stop)
+
+    def _reason(self, ending: Ending) -> EndReason:
+        if ending.reason == "stop" and self.num_calls:
+            return "calls"
+        if ending.reason == "stop":
+            return "stop" if ending.stop is None else "stop_string"
+        return "context" if ending.reason == "context" else "length"
+
+    def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerPart]:
+        """Tokens go with the text they led to; those of reasoning and calls are only counted."""
+        for event in events:
+            self.is_text = isinstance(event, Text)
+            if isinstance(event, Text):
+                if event.text:
+                    tokens, self.pending = tuple(self.pending), []
+                    yield AnswerPart(event, tokens)
+                continue
+            self._drop_pending(counts=isinstance(event, Reasoning))
+            self.num_calls += isinstance(event, CallBegin)
+            yield AnswerPart(event)
+
+    def _is_end(self, token: int) -> bool:
+        return token in self.end_ids and not self.question.request.ignore_end
+
+    def _drop_pending(self, counts: bool = False) -> None:
+        self.num_reasoning += len(self.pending) if counts else 0
+        self.pending = []

@@ -1,0 +1,119 @@
+"""ChatModel: what chats need of the loaded model, and calls made into what the model is asked."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import takewhile
+
+from sharpi.config import GenerationRequest
+from sharpi.constraints.grammars import Grammars
+from sharpi.dialogue.dialogue_format import dialogue_format
+from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
+from sharpi.serve.chat.answer_parts import Question
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
+from sharpi.serve.chat.prompt_memory import PromptMemory
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.tokenizer.chat_template import ChatFormat
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+_HARMONY_TURN = "<|start|>assistant"
+_HARMONY_ANSWER = "<|channel|>final<|message|>"
+
+
+class ChatModel:
+    """One loaded model; its methods may take long and be called on any thread."""
+
+    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat) -> None:
+        self.tokenizer = tokenizer
+        self.dialogue = dialogue_format(tokenizer, chat_format)
+        self.memory = PromptMemory(tokenizer)
+        self._rendering = threading.Lock()  # a template's budget is that of one rendering
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Made at the first need: that walks through the whole vocabulary."""
+        return Grammars(self.tokenizer)
+
+    def prompt(self, call: ChatCall) -> str:
+        """All that stands before the answer goes on; raises TemplateError."""
+        with self._rendering:
+            prompt = self.dialogue.render(
+                _one_system(call.messages),
+                tools=call.tools,
+                choice=call.choice,
+                enable_thinking=call.enable_thinking,
+                extra=call.template_values,
+            )
+        return self._begun(prompt, call.prefill) if call.prefill else prompt
+
+    def _begun(self, prompt: str, prefill: str) -> str:
+        """The prompt with the beginning of the answer, past the reasoning that it opens."""
+        if prompt.endswith(_HARMONY_TURN):
+            return prompt + _HARMONY_ANSWER + prefill
+        if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
+            return f"{prompt}{self.dialogue.reasoning.closing}\n\n{prefill}"
+        return prompt + prefill
+
+    def questions(self, call: ChatCall) -> list[Question]:
+        """One for each answer; raises TemplateError and GrammarError."""
+        prompt = self.prompt(call)
+        ids = self.memory.ids_of(prompt)
+        return [self._question(call, prompt, ids, number) for number in range(call.num_answers)]
+
+    def continuations(
+        self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
+    ) -> list[Question]:
+        """`num` for each prompt, whose answers are text; raises GrammarError."""
+        return [
+            Question(ids, numbered(request, number), shape_constraint(self, shape))
+            for ids in prompts
+            for number in range(num)
+        ]
+
+    def _question(self, call: ChatCall, prompt: str, ids: list[int], number: int) -> Question:
+        tools = () if call.choice.mode == "none" else call.tools
+        return Question(
+            ids,
+            replace(numbered(call.request, number), shows_special=self.dialogue.shows_special),
+            answer_constraint(self, call, prompt),
+            self.dialogue.parser(prompt, tools),
+            call.choice.parallel,
+            partial(self.memory.remember, prompt, ids),
+        )
+
+
+class ChatModels:
+    """The ChatModel of what a host has loaded."""
+
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+
+    async def get(self) -> ChatModel:
+        """That of the model, which is loaded again if it was given back."""
+        loaded = await self._host.ready()
+        model: ChatModel | None = loaded.companions.get(ChatModel)
+        if model is None:
+            engine = loaded.engine
+            model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format)
+            loaded.companions[ChatModel] = model
+        return model
+
+
+def _one_system(messages: Sequence[Message]) -> list[Message]:
+    """System messages at the beginning as one: agents send several, templates take one."""
+    leading = list(takewhile(lambda message: message["role"] == "system", messages))
+    rest = list(messages[len(leading) :])
+    if len(leading) < 2:
+        return leading + rest
+    text = "\n\n".join(message["content"] for message in leading)
+    return [{"role": "system", "content": text}, *rest]
+
+
+def numbered(request: GenerationRequest, number: int) -> GenerationRequest:
+    """The request of answer `number`: a given seed goes up with it."""
+    sampling = request.sampling
+    if sampling.seed is None or number == 0:
+        return request
+    return replace(request, sampling=replace(sampling, seed=sampling.seed + number))

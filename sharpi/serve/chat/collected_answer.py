@@ -1,0 +1,92 @@
+"""CollectedAnswer: the parts of an answer put together, for clients that want it whole."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import field
+
+from sharpi.dataclass import dataclass
+from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.engine.piece import TokenChoice
+from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question, Usage
+from sharpi.serve.chat.answer_stream import answers
+from sharpi.serve.host.model_host import ModelHost
+
+
+@dataclass(slots=True)
+class CollectedCall:
+    """A call with the JSON text of its arguments."""
+
+    name: str
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """The text, an empty object where the model wrote none."""
+        return "".join(self.pieces) or "{}"
+
+
+@dataclass(slots=True)
+class CollectedAnswer:
+    """What has come so far; `end` None while more may come."""
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[CollectedCall] = field(default_factory=list)
+    tokens: list[TokenChoice] = field(default_factory=list)
+    end: AnswerEnd | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer's text."""
+        return "".join(self.texts)
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered."""
+        return "".join(self.thoughts)
+
+    def add(self, item: AnswerItem) -> None:
+        """Take one more part."""
+        if isinstance(item, AnswerEnd):
+            self.end = item
+        else:
+            self.tokens += item.tokens
+            self._take(item.event)
+
+    def _take(self, event: AnswerEvent) -> None:
+        match event:
+            case Text(text):
+                self.texts.append(text)
+            case Reasoning(text):
+                self.thoughts.append(text)
+            case CallBegin(_, name):
+                self.calls.append(CollectedCall(name))
+            case CallArguments(index, text):
+                self.calls[index].pieces.append(text)
+
+
+async def collect(host: ModelHost, questions: Sequence[Question]) -> list[CollectedAnswer]:
+    """The answers to all questions, in their order."""
+    collected = [CollectedAnswer() for _ in questions]
+    async with answers(host, questions) as items:
+        async for numbered in items:
+            if numbered is not None:
+                number, item = numbered
+                collected[number].add(item)
+    return collected
+
+
+def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
+    """Of all answers; a prompt that several were made to counts once."""
+    prompts = usages[::answers_per_prompt]
+    return Usage(
+        sum(usage.num_prompt for usage in prompts),
+        sum(usage.num_cached for usage in prompts),
+        sum(usage.num_generated for usage in usages),
+        sum(usage.num_reasoning for usage in usages),
+    )
+
+
+def new_id(prefix: str) -> str:
+    """An id that nobody can guess."""
+    return prefix + secrets.token_hex(12)

@@ -1,0 +1,223 @@
+"""EngineThread: the one thread that touches the engine, from loading to closing it.
+
+Others give it orders, which it carries out between two steps.
+"""
+
+import contextlib
+import ctypes
+import gc
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from sharpi.engine.answer import Ticket
+from sharpi.engine.engine import Engine
+from sharpi.engine.piece import Ending
+from sharpi.engine.scheduler import Scheduler
+from sharpi.serve.host.answer import Answer
+from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.http.errors import not_loaded, stopping
+
+T = TypeVar("T")
+
+
+class EngineThread:
+    """Loads at the first need, steps while there is work, unloads after `idle_seconds` without.
+
+    `tell` gets lines for whoever watches the server. `is_loading`, `loaded` and `last_use` (of
+    time.monotonic) may be read on any thread.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Engine],
+        max_parallel: int,
+        idle_seconds: float | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._load, self._max_parallel = load, max_parallel
+        self._idle_seconds, self._tell = idle_seconds, tell
+        self._orders: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._is_closing = self._has_ended = False
+        self._tickets: dict[Answer, Ticket] = {}
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self.loaded: Loaded | None = None
+        self.is_loading = False
+        self.last_use = time.monotonic()
+
+    def start(self) -> None:
+        """Starts the thread and loads the model; raises what loading raises."""
+        self._thread.start()
+        try:
+            self._ask(self._load_now).result()
+        except BaseException:
+            if not self.is_loading:  # an interrupt in the midst of it does not wait for its end
+                self.close()
+            raise
+
+    def load(self) -> "Future[Loaded]":
+        """The model once it is there; fails with ApiError where it cannot be loaded."""
+        return self._ask(self._need)
+
+    def look(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
+        """What `view` makes of the model, between two steps; None where none is loaded."""
+        return self._ask(lambda: view(self.loaded) if self.loaded else None)
+
+    def submit(self, answer: Answer) -> None:
+        """Begins an answer as soon as may be; a failure to begin is its Ending."""
+        self._order(lambda: self._begin(answer))
+
+    def cancel(self, answer: Answer) -> None:
+        """Ends an answer before the next step; nothing where it has ended."""
+        self._order(lambda: self._cancel(answer))
+
+    def close(self) -> None:
+        """Ends all answers, closes the engine and waits for it; a second call does nothing."""
+        with self._wake:
+            self._is_closing = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _ask(self, question: Callable[[], T]) -> "Future[T]":
+        future: Future[T] = Future()
+
+        def answer() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(question())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._order(answer)
+        return future
+
+    def _order(self, order: Callable[[], None]) -> None:
+        with self._wake:
+            if not self._has_ended:
+                self._orders.append(order)
+                self._wake.notify()
+                return
+        order()
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._carry_out_orders()
+            if not self._step():
+                self._rest()
+        self._unload(Ending("cancelled"))
+        with self._wake:
+            self._has_ended = True
+        self._carry_out_orders()
+
+    def _carry_out_orders(self) -> None:
+        while self._orders:
+            self._orders.popleft()()
+
+    def _step(self) -> bool:
+        """Whether there was something to do. A step that fails costs the model's answers."""
+        if self.loaded is None:
+            return False
+        try:
+            has_worked = self.loaded.scheduler.step()
+        except Exception as error:
+            self._tell(f"a step failed, and {len(self._tickets)} answers with it: {error!r}")
+            self._unload(Ending("error", error=error))
+            return True
+        if has_worked:
+            self.last_use = time.monotonic()
+        return has_worked
+
+    def _rest(self) -> None:
+        """Until an order comes, or the model has been idle for long enough."""
+        with self._wake:
+            if not self._orders and not self._is_closing:
+                self._wake.wait(self._idle_left())
+            is_idle = not self._orders and not self._tickets
+        left = self._idle_left()
+        if is_idle and left is not None and left <= 0:
+            self._tell("idle: the model is unloaded, and loaded again at the next request")
+            self._unload(Ending("cancelled"))
+
+    def _idle_left(self) -> float | None:
+        """Seconds until the model goes; None where it stays."""
+        if self._idle_seconds is None or self.loaded is None:
+            return None
+        return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
+
+    def _need(self) -> Loaded:
+        """The model, loaded again if it is not there; raises ApiError."""
+        if self._is_closing:
+            raise stopping()
+        self.last_use = time.monotonic()
+        if self.loaded is not None:
+            return self.loaded
+        try:
+            return self._load_now()
+        except Exception as error:
+            self._tell(f"the model cannot be loaded: {error}")
+            raise not_loaded() from error
+
+    def _load_now(self) -> Loaded:
+        self.is_loading = True
+        try:
+            engine = self._load()
+            self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
+        finally:
+            self.is_loading = False
+            self.last_use = time.monotonic()
+        return self.loaded
+
+    def _begin(self, answer: Answer) -> None:
+        if answer.is_closed:
+            return
+
+        def end(ending: Ending) -> None:
+            self._tickets.pop(answer, None)
+            answer.put(ending)
+
+        try:
+            self._tickets[answer] = self._need().scheduler.submit(
+                answer.prompt_ids,
+                answer.request,
+                constraint=answer.constraint,
+                on_piece=answer.put,
+                on_end=end,
+            )
+        except Exception as error:
+            answer.put(Ending("error", error=error))
+
+    def _cancel(self, answer: Answer) -> None:
+        ticket = self._tickets.get(answer)
+        if ticket is not None and self.loaded is not None:
+            self.loaded.scheduler.cancel(ticket)
+
+    def _unload(self, ending: Ending) -> None:
+        """Closes the model if there is one; answers that were under way get `ending`."""
+        for answer in list(self._tickets):
+            answer.put(ending)
+        self._tickets.clear()
+        if self.loaded is None:
+            return
+        engine, self.loaded = self.loaded.engine, None
+        try:
+            engine.close()
+            notes = engine.exit_notes
+        except Exception as error:
+            notes = (f"closing the model failed: {error!r}",)
+        for note in notes:
+            self._tell(note)
+        del engine
+        release_memory()
+
+
+def release_memory() -> None:
+    """Drops what only cycles hold, mappings among it, and trims the C library's heap."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,151 @@
+"""Metrics: what Prometheus is told, in a registry of its own.
+
+Counters and histograms grow as things happen; gauges and the experts' counts are those of the
+latest ModelSnapshot. TokenRate: tokens per second over the last seconds, whoever they were for.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from sharpi.engine.piece import Ending, Piece
+from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
+
+_FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+WINDOW_SECONDS = 10.0
+
+
+class TokenRate:
+    """`add` is called on the engine's thread, `per_second` on any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: deque[tuple[float, int]] = deque()
+        self._count = 0
+
+    def add(self, num_tokens: int) -> None:
+        """So many tokens were generated now."""
+        with self._lock:
+            self._times.append((time.monotonic(), num_tokens))
+            self._count += num_tokens
+            self._forget()
+
+    def per_second(self) -> float:
+        """Of the window, or of the part of it since its first token; 0 where there was none."""
+        with self._lock:
+            self._forget()
+            if not self._times:
+                return 0.0
+            seconds = time.monotonic() - self._times[0][0]
+            return self._count / max(seconds, 1.0)
+
+    def _forget(self) -> None:
+        oldest = time.monotonic() - WINDOW_SECONDS
+        while self._times and self._times[0][0] < oldest:
+            self._count -= self._times.popleft()[1]
+
+
+class Metrics:
+    """All of one server; `tokens` is the recent rate, for people."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self.tokens = TokenRate()
+        self._requests = Counter(
+            "sharpi_requests", "Requests answered.", ["route", "status"], registry=registry
+        )
+        self._answers = Counter(
+            "sharpi_answers", "Answers ended, by why they did.", ["reason"], registry=registry
+        )
+        self._prompt_tokens = self._counter("sharpi_prompt_tokens", "Prompt tokens computed.")
+        self._cached_tokens = self._counter(
+            "sharpi_cached_prompt_tokens", "Prompt tokens found in the KV cache."
+        )
+        self._generated_tokens = self._counter("sharpi_generated_tokens", "Tokens generated.")
+        self._first_token = self._histogram(
+            "sharpi_first_token_seconds", "From a prompt to its first token.", _FIRST_TOKEN_BUCKETS
+        )
+        self._inter_token = self._histogram(
+            "sharpi_inter_token_seconds", "From a token to the next.", _INTER_TOKEN_BUCKETS
+        )
+        self._gauges = {
+            name: Gauge(f"sharpi_{name}", text, registry=registry)
+            for name, text in (
+                ("answers_waiting", "Answers that wait for their turn."),
+                ("answers_running", "Answers that share steps now."),
+                ("kv_pages_in_use", "Pages of the KV cache that running answers have."),
+                ("kv_pages_kept", "Pages of the KV cache that are kept for prompts to come."),
+                ("kv_pages", "Pages of the KV cache in all."),
+                ("model_loaded", "1 while the model is in memory."),
+            )
+        }
+        self._experts = _ExpertCollector()
+        registry.register(self._experts)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self._registry)
+
+    def request(self, route: str, status: int) -> None:
+        """A response has begun, or the client left before (499)."""
+        self._requests.labels(route, str(status)).inc()
+
+    def answer(self) -> "AnswerMeter":
+        """The meter of an answer that begins to wait now."""
+        return AnswerMeter(self)
+
+    def text(self, snapshot: ModelSnapshot) -> bytes:
+        """All of it in Prometheus' text format."""
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(snapshot, name))
+        self._experts.counts = snapshot.experts
+        return generate_latest(self._registry)
+
+
+class AnswerMeter:
+    """Takes the times of one answer; used on the engine's thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._latest = time.perf_counter()
+        self._has_begun = False
+
+    def piece(self, piece: Piece) -> None:
+        """Some tokens were chosen, or none."""
+        count = len(piece.tokens)
+        if not count:
+            return
+        now, metrics = time.perf_counter(), self._metrics
+        if self._has_begun:
+            for _ in range(count):
+                metrics._inter_token.observe((now - self._latest) / count)
+        else:
+            metrics._first_token.observe(now - self._latest)
+        self._has_begun, self._latest = True, now
+        metrics._generated_tokens.inc(count)
+        metrics.tokens.add(count)
+
+    def end(self, ending: Ending) -> None:
+        """The answer has ended."""
+        self._metrics._answers.labels(ending.reason).inc()
+        self._metrics._prompt_tokens.inc(ending.timings.num_prompt_tokens)
+        self._metrics._cached_tokens.inc(ending.timings.num_cached_tokens)
+
+
+class _ExpertCollector(Collector):
+    """Counts of the loaded model; they begin anew when it is loaded again."""
+
+    def __init__(self) -> None:
+        self.counts: ExpertCounts | None = None
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        for name, (text, value) in (self.counts or {}).items():
+            yield CounterMetricFamily(f"sharpi_expert_{name}", text, value=value)

@@ -1,0 +1,157 @@
+"""ModelHost: the model as the event loop sees it: answers, and what requests need to know of it."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import field
+from typing import Literal, TypeVar
+
+from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.constraints.constraint import Constraint
+from sharpi.dataclass import dataclass
+from sharpi.engine.engine import Engine
+from sharpi.engine.piece import Ending
+from sharpi.serve.host.answer import Answer, Item
+from sharpi.serve.host.engine_thread import EngineThread
+from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.metrics import Metrics
+from sharpi.serve.http.errors import ApiError, busy, stopping, unknown_model
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What the user asked of the host.
+
+    `model_id` is the model's name in the APIs, `aliases` are others that it answers to. At most
+    `max_parallel` answers run and `max_waiting` more wait. `idle_seconds` None never unloads.
+    `sampling`: what a request gets that says nothing else.
+    """
+
+    model_id: str
+    aliases: tuple[str, ...] = ()
+    max_parallel: int = 4
+    max_waiting: int = 64
+    idle_seconds: float | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+
+class ModelHost:
+    """Used on one event loop, but for `start` and `close`, which block.
+
+    `created`: when it was made, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Engine],
+        settings: HostSettings,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.settings, self.created = settings, int(time.time())
+        self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, tell)
+        self._open: set[Answer] = set()
+        self.metrics = Metrics()
+        self._is_stopping = False
+
+    def start(self) -> None:
+        """Loads the model; raises what loading raises."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends everything; what was recorded is written."""
+        self._thread.close()
+
+    @property
+    def model_id(self) -> str:
+        """The model's name in the APIs."""
+        return self.settings.model_id
+
+    def require_model(self, name: str) -> None:
+        """Raises ApiError 404 for a name that is not this model's."""
+        if name not in (self.model_id, *self.settings.aliases):
+            raise unknown_model(name, self.model_id)
+
+    async def ready(self) -> Loaded:
+        """The model, loaded again if it was given back; keep no part of it beyond the request."""
+        self._thread.last_use = time.monotonic()
+        if self._thread.loaded is not None:
+            return self._thread.loaded
+        return await asyncio.wrap_future(self._thread.load())
+
+    async def look(self, view: Callable[[Loaded], T]) -> T | None:
+        """What `view` makes of the model, between two of its steps; None where none is loaded."""
+        return await asyncio.wrap_future(self._thread.look(view))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model is in memory."""
+        return self._thread.loaded is not None
+
+    @property
+    def state(self) -> Literal["loaded", "loading", "idle"]:
+        """Idle: given back, and loaded again at the next request."""
+        if self._thread.is_loading:
+            return "loading"
+        return "loaded" if self.is_loaded else "idle"
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since when nobody has used the model."""
+        return 0.0 if self._open else time.monotonic() - self._thread.last_use
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Only after `ready`."""
+        loaded = self._thread.loaded
+        if loaded is None:
+            raise ApiError(503, "the model is not loaded; try again", "unavailable")
+        return loaded.engine.tokenizer
+
+    async def answer(
+        self,
+        prompt_ids: list[int],
+        request: GenerationRequest,
+        constraint: Constraint | None = None,
+    ) -> AsyncGenerator[Item, None]:
+        """Pieces, then one Ending; closing the generator or cancelling it ends the work.
+
+        What cannot begin raises at the first item: ApiError 429 where too many are waiting and 503
+        where the model cannot be loaded, ContextFullError, UsageError. Later failures are an Ending
+        "error"; a server that stops ends answers with "cancelled".
+        """
+        answer = Answer(prompt_ids, request, constraint, self.metrics.answer())
+        self._admit(answer)
+        try:
+            self._thread.submit(answer)
+            item = await answer.next()
+            if isinstance(item, Ending) and item.error is not None:
+                raise item.error
+            while not isinstance(item, Ending):
+                yield item
+                item = await answer.next()
+            yield item
+        finally:
+            answer.is_closed = True
+            self._open.discard(answer)
+            self._thread.cancel(answer)
+
+    def _admit(self, answer: Answer) -> None:
+        if self._is_stopping:
+            raise stopping()
+        if len(self._open) >= self.settings.max_parallel + self.settings.max_waiting:
+            raise busy(len(self._open))
+        self._open.add(answer)
+
+    def stop(self) -> None:
+        """Begins no more answers; those that are open go on."""
+        self._is_stopping = True
+
+    def cut(self) -> None:
+        """Ends all open answers where they are, as `cancelled`."""
+        self._is_stopping = True
+        for answer in self._open:
+            answer.put(Ending("cancelled"))
+            self._thread.cancel(answer)

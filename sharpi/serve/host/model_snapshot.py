@@ -1,0 +1,59 @@
+"""ModelSnapshot: how busy a model is and what its experts did, at one moment between two steps."""
+
+from typing import TypeAlias
+
+from sharpi.dataclass import dataclass
+from sharpi.experts.expert_stats import ExpertStats
+from sharpi.serve.host.loaded import Loaded
+
+ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: what it counts, how many
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSnapshot:
+    """All 0 where no model is loaded; `experts` None where nobody counts them."""
+
+    model_loaded: bool = False
+    answers_waiting: int = 0
+    answers_running: int = 0
+    kv_pages_in_use: int = 0
+    kv_pages_kept: int = 0
+    kv_pages: int = 0
+    experts: ExpertCounts | None = None
+
+
+def take_snapshot(loaded: Loaded) -> ModelSnapshot:
+    """To be called on the engine's thread."""
+    scheduler, stats = loaded.scheduler, loaded.engine.expert_stats()
+    return ModelSnapshot(
+        model_loaded=True,
+        answers_waiting=scheduler.num_waiting,
+        answers_running=scheduler.num_running,
+        kv_pages_in_use=scheduler.pages_in_use,
+        kv_pages_kept=scheduler.pages_kept,
+        kv_pages=scheduler.num_pages,
+        experts=None if stats is None else _counts(stats),
+    )
+
+
+def _counts(stats: ExpertStats) -> ExpertCounts:
+    hits = stats.hit_count
+    counts: ExpertCounts = {
+        "lookups": ("Experts that steps asked for.", hits.accesses),
+        "hits": ("Experts that were in memory.", hits.hits),
+        "misses": ("Experts that were not.", hits.accesses - hits.hits),
+        "late": ("Experts that were on their way.", stats.late),
+        "loads": ("Experts that were read while a step waited.", stats.loads),
+        "read_bytes": ("Bytes of experts read.", stats.bytes_read),
+        "stall_seconds": ("Time that steps waited for experts.", stats.stall_seconds),
+    }
+    guesses = stats.prediction
+    if guesses is not None:
+        counts |= {
+            "predicted": ("Experts that were predicted.", guesses.guessed),
+            "predicted_right": ("Predicted experts that were used.", guesses.right),
+            "prefetched": ("Experts that were read ahead.", guesses.prefetched),
+            "prefetch_used": ("Experts read ahead that were used.", guesses.prefetch_used),
+            "prefetch_wasted_bytes": ("Bytes read ahead for nothing.", guesses.wasted_bytes),
+        }
+    return counts

@@ -1,0 +1,68 @@
+"""Exchange: one request and its response, watched from both ends.
+
+The application runs as a task that is cancelled once the client has gone, or has stopped reading:
+an answer's work ends with it, streaming or not.
+"""
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sharpi.serve.http.request_body import ClientGone
+
+
+class Exchange:
+    """`status` is that of the response, None before it begins."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
+        self.scope, self.status = scope, None
+        self._receive, self._send, self._stall_seconds = receive, send, stall_seconds
+        self._has_ended = False
+        self._is_gone = asyncio.Event()
+
+    status: int | None
+
+    async def run(self, app: ASGIApp, body: bytes) -> None:
+        """The application on a request that has come whole; raises ClientGone or its fault."""
+        parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            if parts:
+                return parts.pop()
+            await self._is_gone.wait()
+            return {"type": "http.disconnect"}
+
+        work = asyncio.ensure_future(app(self.scope, receive, self.send))
+        watch = asyncio.ensure_future(self._wait_until_gone())
+        try:
+            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and not self._has_ended:
+                raise ClientGone
+            await work
+        finally:
+            await _ended(watch)
+            await _ended(work)
+
+    async def send(self, message: Message) -> None:
+        """To the client; ClientGone where it does not read."""
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await self._send(message)
+        except (TimeoutError, OSError):
+            raise ClientGone from None
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
+
+    async def _wait_until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone.set()
+
+
+async def _ended(task: "asyncio.Future[None]") -> None:
+    """Cancels what still runs, and waits until its generators are closed."""
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()  # is raised elsewhere or of no interest; else asyncio would complain

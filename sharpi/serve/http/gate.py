@@ -1,0 +1,94 @@
+"""Gate: what every request passes on its way in and out.
+
+Access, the body's limits, the watch over the connection; and that no failure goes further than its
+own request, whose client gets it in the form of its API.
+"""
+
+import time
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sharpi.dataclass import dataclass
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.errors import as_api_error, error_response
+from sharpi.serve.http.exchange import Exchange
+from sharpi.serve.http.request_body import ClientGone, read_body
+
+CLIENT_CLOSED = 499  # nginx's number for a client that left before its response
+
+Report = Callable[[Scope, int, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GateLimits:
+    """A body's bytes; seconds that one may take to send or take more of a message."""
+
+    max_body_bytes: int = 32 << 20
+    patience_seconds: float = 30.0
+    stall_seconds: float = 60.0
+
+
+class Gate:
+    """ASGI around `app`. `report` gets each request with its status and seconds, `tell` faults."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        limits: GateLimits,
+        report: Report,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._app, self._access, self._limits = app, access, limits
+        self._report, self._tell = report, tell
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        exchange = Exchange(scope, receive, send, self._limits.stall_seconds)
+        try:
+            await self._pass(exchange, receive)
+        except ClientGone:
+            exchange.status = CLIENT_CLOSED
+        except Exception as error:
+            await self._answer_fault(exchange, receive, error)
+        finally:
+            self._report(scope, exchange.status or CLIENT_CLOSED, time.perf_counter() - start)
+
+    async def _pass(self, exchange: Exchange, receive: Receive) -> None:
+        headers = _headers(exchange.scope)
+        self._access.require(exchange.scope["path"], headers)
+        limits = self._limits
+        body = await read_body(receive, headers, limits.max_body_bytes, limits.patience_seconds)
+        await exchange.run(self._app, body)
+
+    async def _answer_fault(self, exchange: Exchange, receive: Receive, error: Exception) -> None:
+        """A response that has begun ends where it is: the connection closes."""
+        path = exchange.scope["path"]
+        fault = as_api_error(error)
+        if fault.status == 500:
+            self._tell(f"{exchange.scope['method']} {path!r} failed: {_one_line(error)}")
+        if exchange.status is None:
+            try:
+                await error_response(path, fault)(exchange.scope, receive, exchange.send)
+            except ClientGone:
+                exchange.status = CLIENT_CLOSED
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The last of each name."""
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }
+
+
+def _one_line(error: Exception) -> str:
+    """The exception, and where it was raised."""
+    trace, where = error.__traceback__, ""
+    while trace is not None:
+        where = f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

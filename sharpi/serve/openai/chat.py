@@ -1,0 +1,114 @@
+"""Answers of /v1/chat/completions: whole, and as chunks of a stream."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, EndReason, Question
+from sharpi.serve.chat.chat_call import call_message
+from sharpi.serve.chat.collected_answer import CollectedAnswer, collect, new_id, total_usage
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.event_stream import Events
+from sharpi.serve.openai.choices import choice_events, completion_head, usage_body
+from sharpi.serve.openai.logprobs import chat_logprobs
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+_ID_PREFIX = "chatcmpl-"
+_FINISH: dict[EndReason, str] = {
+    "stop": "stop",
+    "stop_string": "stop",
+    "length": "length",
+    "context": "length",
+    "calls": "tool_calls",
+}
+
+
+async def chat_completion(
+    host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """The whole body, a choice for each question."""
+    collected = await collect(host, questions)
+    usage = total_usage([each.end.usage for each in collected if each.end], len(questions))
+    return {
+        **completion_head(host, "chat.completion", _ID_PREFIX),
+        "choices": [_choice(number, each, tokenizer) for number, each in enumerate(collected)],
+        "usage": usage_body(usage),
+    }
+
+
+def chat_chunks(
+    host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer, includes_usage: bool
+) -> Events:
+    """The events of a stream; `includes_usage` adds one at the end."""
+    head = completion_head(host, "chat.completion.chunk", _ID_PREFIX)
+    if includes_usage:
+        head["usage"] = None
+    chunks = [_ChoiceChunks(number, tokenizer) for number in range(len(questions))]
+    return choice_events(host, questions, head, chunks, len(questions), includes_usage)
+
+
+class _ChoiceChunks:
+    """One choice of a stream: its items as deltas, the first of which names the role."""
+
+    def __init__(self, number: int, tokenizer: Tokenizer) -> None:
+        self._number, self._tokenizer = number, tokenizer
+        self._has_begun = False
+
+    def of(self, item: AnswerItem) -> list[dict[str, Any]]:
+        choices = []
+        if not self._has_begun:
+            self._has_begun = True
+            choices.append(self._chunk({"role": "assistant", "content": ""}))
+        if isinstance(item, AnswerEnd):
+            return [*choices, self._chunk({}, _FINISH[item.reason])]
+        chunk = self._chunk(_delta(item.event))
+        if any(token.logprob is not None for token in item.tokens):
+            chunk["logprobs"] = _logprobs(self._tokenizer, item.tokens)
+        return [*choices, chunk]
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        return {
+            "index": self._number,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+        }
+
+
+def _delta(event: AnswerEvent) -> dict[str, Any]:
+    match event:
+        case Text(text):
+            return {"content": text}
+        case Reasoning(text):
+            return {"reasoning_content": text}
+        case CallBegin(index, name):
+            return {"tool_calls": [{"index": index} | call_message(new_id("call_"), name, "")]}
+        case CallArguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+
+def _choice(number: int, collected: CollectedAnswer, tokenizer: Tokenizer) -> dict[str, Any]:
+    assert collected.end is not None
+    has_logprobs = any(token.logprob is not None for token in collected.tokens)
+    return {
+        "index": number,
+        "message": _message(collected),
+        "logprobs": _logprobs(tokenizer, collected.tokens) if has_logprobs else None,
+        "finish_reason": _FINISH[collected.end.reason],
+    }
+
+
+def _message(collected: CollectedAnswer) -> dict[str, Any]:
+    calls = [call_message(new_id("call_"), each.name, each.arguments) for each in collected.calls]
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if calls and not collected.text else collected.text,
+        "refusal": None,
+    }
+    if collected.reasoning:
+        message["reasoning_content"] = collected.reasoning
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _logprobs(tokenizer: Tokenizer, tokens: Any) -> dict[str, Any]:
+    return {"content": chat_logprobs(tokenizer, tokens), "refusal": None}

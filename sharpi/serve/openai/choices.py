@@ -1,0 +1,66 @@
+"""What both kinds of OpenAI's completions share: head, usage, and the chunks of a stream."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question, Usage
+from sharpi.serve.chat.answer_stream import answer_events
+from sharpi.serve.chat.collected_answer import new_id, total_usage
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.event_stream import DONE, Events, data_event
+
+
+class ChoiceChunks(Protocol):
+    """One choice of a stream."""
+
+    def of(self, item: AnswerItem) -> Iterable[dict[str, Any]]:
+        """The chunks that an item makes."""
+
+
+def completion_head(host: ModelHost, kind: str, id_prefix: str) -> dict[str, Any]:
+    """What a body and every chunk of a stream begin with."""
+    return {
+        "id": new_id(id_prefix),
+        "object": kind,
+        "created": int(time.time()),
+        "model": host.model_id,
+    }
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Usage as both kinds of completions report it."""
+    return {
+        "prompt_tokens": usage.num_prompt,
+        "completion_tokens": usage.num_generated,
+        "total_tokens": usage.num_prompt + usage.num_generated,
+        "prompt_tokens_details": {"cached_tokens": usage.num_cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.num_reasoning},
+    }
+
+
+async def choice_events(
+    host: ModelHost,
+    questions: Sequence[Question],
+    head: dict[str, Any],
+    choices: Sequence[ChoiceChunks],
+    answers_per_prompt: int,
+    includes_usage: bool,
+) -> Events:
+    """The events of a stream, a choice for each question; `includes_usage` adds one at the end."""
+    usages = [Usage()] * len(questions)
+
+    def events_of(number: int, item: AnswerItem) -> Iterator[bytes]:
+        if isinstance(item, AnswerEnd):
+            usages[number] = item.usage
+        for choice in choices[number].of(item):
+            yield data_event(head | {"choices": [choice]})
+
+    async with aclosing(answer_events(host, questions, events_of)) as events:
+        async for event in events:
+            yield event
+    if includes_usage:
+        usage = usage_body(total_usage(usages, answers_per_prompt))
+        yield data_event(head | {"choices": [], "usage": usage})
+    yield DONE

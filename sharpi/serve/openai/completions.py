@@ -1,0 +1,73 @@
+"""Answers of /v1/completions: text that goes on from prompts, whole and as a stream."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sharpi.dialogue.events import Text
+from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, EndReason, Question
+from sharpi.serve.chat.collected_answer import collect, total_usage
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.event_stream import Events
+from sharpi.serve.openai.choices import choice_events, completion_head, usage_body
+from sharpi.serve.openai.completions_request import CompletionsRequest
+from sharpi.serve.openai.logprobs import LegacyLogprobs
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+_FINISH: dict[EndReason, str] = {"stop": "stop", "stop_string": "stop"}
+_CUT = "length"
+
+
+async def completion(
+    host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """The whole body: for each prompt its answers."""
+    collected = await collect(host, questions)
+    ends = [each.end for each in collected if each.end]
+    choices = []
+    for number, (each, end) in enumerate(zip(collected, ends, strict=True)):
+        choice = _Choice(number, asked, tokenizer)
+        whole = AnswerPart(Text(each.text), tuple(each.tokens))
+        choices.append(choice.chunk(whole) | {"finish_reason": _FINISH.get(end.reason, _CUT)})
+    usage = total_usage([end.usage for end in ends], asked.num_answers)
+    return {**_head(host), "choices": choices, "usage": usage_body(usage)}
+
+
+def completion_chunks(
+    host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
+) -> Events:
+    """The events of a stream."""
+    choices = [_Choice(number, asked, tokenizer) for number in range(len(questions))]
+    return choice_events(
+        host, questions, _head(host), choices, asked.num_answers, asked.includes_usage
+    )
+
+
+class _Choice:
+    """One choice; the first of its chunks begins with the echoed prompt."""
+
+    def __init__(self, number: int, asked: CompletionsRequest, tokenizer: Tokenizer) -> None:
+        self._number = number
+        self._echo = asked.echoes[number // asked.num_answers]
+        has_logprobs = asked.request.num_logprobs is not None
+        self._logprobs = LegacyLogprobs(tokenizer, len(self._echo)) if has_logprobs else None
+
+    def of(self, item: AnswerItem) -> Iterator[dict[str, Any]]:
+        if isinstance(item, AnswerEnd):
+            last = self.chunk(AnswerPart(Text("")))
+            yield last | {"finish_reason": _FINISH.get(item.reason, _CUT)}
+        else:
+            yield self.chunk(item)
+
+    def chunk(self, part: AnswerPart) -> dict[str, Any]:
+        echo, self._echo = self._echo, ""
+        logprobs = self._logprobs.of(part.tokens) if self._logprobs and part.tokens else None
+        return {
+            "index": self._number,
+            "text": echo + part.event.text if isinstance(part.event, Text) else echo,
+            "logprobs": logprobs,
+            "finish_reason": None,
+        }
+
+
+def _head(host: ModelHost) -> dict[str, Any]:
+    return completion_head(host, "text_completion", "cmpl-")

@@ -1,0 +1,128 @@
+"""Items of a response's output while they are written: a message, reasoning, a call."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from sharpi.dialogue.events import CallBegin
+from sharpi.serve.chat.answer_parts import AnswerPart
+from sharpi.serve.chat.collected_answer import new_id
+from sharpi.serve.openai.logprobs import chat_logprobs
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+Event = dict[str, Any]
+
+
+class Item(ABC):
+    """Number `index` of the output; `body` is complete once `end` has been consumed."""
+
+    def __init__(self, index: int, tokenizer: Tokenizer, body: Event) -> None:
+        self._index, self._tokenizer = index, tokenizer
+        self.body = body | {"status": "in_progress"}
+        self._pieces: list[str] = []
+
+    def begin(self) -> Iterator[Event]:
+        """The events before its contents."""
+        item = {"type": "response.output_item.added", "item": dict(self.body)}
+        yield item | {"output_index": self._index}
+
+    @abstractmethod
+    def add(self, part: AnswerPart) -> Iterator[Event]:
+        """Some more of it."""
+
+    @abstractmethod
+    def contents_end(self, text: str) -> Iterator[Event]:
+        """Puts the whole text into the body; the events that say it."""
+
+    def end(self, status: str) -> Iterator[Event]:
+        """The events after its contents."""
+        yield from self.contents_end("".join(self._pieces))
+        self.body["status"] = status
+        item = {"type": "response.output_item.done", "item": self.body}
+        yield item | {"output_index": self._index}
+
+    def _event(self, kind: str, **values: Any) -> Event:
+        place = {"item_id": self.body["id"], "output_index": self._index}
+        return {"type": f"response.{kind}", **place, **values}
+
+    def _piece(self, part: AnswerPart) -> str:
+        text = "" if isinstance(part.event, CallBegin) else part.event.text
+        self._pieces.append(text)
+        return text
+
+
+class _TextItem(Item):
+    """An item whose content is one part; `events` is what its deltas are called."""
+
+    events: ClassVar[str]
+    empty: ClassVar[Event]
+
+    def begin(self) -> Iterator[Event]:
+        yield from super().begin()
+        yield self._event("content_part.added", content_index=0, part=dict(self.empty))
+
+    def contents_end(self, text: str) -> Iterator[Event]:
+        part = self.empty | {"text": text} | self.extra()
+        self.body["content"] = [part]
+        yield self._event(f"{self.events}.done", content_index=0, text=text, **self.extra())
+        yield self._event("content_part.done", content_index=0, part=part)
+
+    def add(self, part: AnswerPart) -> Iterator[Event]:
+        text, extra = self._piece(part), self.extra(part)
+        yield self._event(f"{self.events}.delta", content_index=0, delta=text, **extra)
+
+    def extra(self, part: AnswerPart | None = None) -> Event:
+        """What goes along with the text of a part, None: with the whole."""
+        return {}
+
+
+class MessageItem(_TextItem):
+    """The answer's text, with logprobs if there are any."""
+
+    events = "output_text"
+    empty: ClassVar[Event] = {
+        "type": "output_text",
+        "text": "",
+        "annotations": [],
+        "logprobs": [],
+    }
+
+    def __init__(self, index: int, tokenizer: Tokenizer) -> None:
+        body = {"id": new_id("msg_"), "type": "message", "role": "assistant", "content": []}
+        super().__init__(index, tokenizer, body)
+        self._logprobs: list[Event] = []
+
+    def extra(self, part: AnswerPart | None = None) -> Event:
+        if part is None:
+            return {"logprobs": self._logprobs}
+        tokens = [token for token in part.tokens if token.logprob is not None]
+        logprobs = chat_logprobs(self._tokenizer, tokens)
+        self._logprobs += logprobs
+        return {"logprobs": logprobs}
+
+
+class ReasoningItem(_TextItem):
+    """What the model thought."""
+
+    events = "reasoning_text"
+    empty: ClassVar[Event] = {"type": "reasoning_text", "text": ""}
+
+    def __init__(self, index: int, tokenizer: Tokenizer) -> None:
+        body = {"id": new_id("rs_"), "type": "reasoning", "summary": [], "content": []}
+        super().__init__(index, tokenizer, body)
+
+
+class CallItem(Item):
+    """A call of a function."""
+
+    def __init__(self, index: int, tokenizer: Tokenizer, name: str) -> None:
+        call = {"type": "function_call", "call_id": new_id("call_"), "name": name}
+        super().__init__(index, tokenizer, {"id": new_id("fc_"), **call, "arguments": ""})
+
+    def add(self, part: AnswerPart) -> Iterator[Event]:
+        yield self._event("function_call_arguments.delta", delta=self._piece(part))
+
+    def contents_end(self, text: str) -> Iterator[Event]:
+        self.body["arguments"] = text or "{}"
+        done = {"arguments": self.body["arguments"], "name": self.body["name"]}
+        yield self._event("function_call_arguments.done", **done)

@@ -1,0 +1,131 @@
+"""ResponseEvents: an answer as the events of /v1/responses, which also add up to its response."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
+from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
+from sharpi.serve.chat.answer_stream import answer_events, answers
+from sharpi.serve.chat.collected_answer import new_id
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.errors import ApiError
+from sharpi.serve.http.event_stream import Events, named_event
+from sharpi.serve.openai.response_output import CallItem, Item, MessageItem, ReasoningItem
+from sharpi.serve.openai.responses_request import ResponsesRequest
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+Event = dict[str, Any]
+
+
+class ResponseEvents:
+    """One response and the events that it consists of, numbered."""
+
+    def __init__(self, host: ModelHost, asked: ResponsesRequest, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._number = -1
+        self._item: Item | None = None
+        self.response: Event = {
+            "id": new_id("resp_"),
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "model": host.model_id,
+            "output": [],
+            "previous_response_id": None,
+            "store": False,
+            "usage": None,
+            **asked.echoed,
+        }
+
+    def stream(self, host: ModelHost, question: Question) -> Events:
+        """The events of a stream."""
+        return answer_events(host, [question], lambda _, item: map(named_event, self.of(item)))
+
+    async def whole(self, host: ModelHost, question: Question) -> Event:
+        """The response, once it is complete."""
+        async with answers(host, [question]) as items:
+            async for numbered in items:
+                if numbered is not None:
+                    for _ in self.of(numbered[1]):
+                        pass
+        return self.response
+
+    def of(self, item: AnswerItem) -> Iterator[Event]:
+        """The events that an item of the answer makes."""
+        if self._number < 0:
+            for kind in ("response.created", "response.in_progress"):
+                yield self._event({"type": kind, "response": self.response})
+        if isinstance(item, AnswerEnd):
+            yield from self._end(item)
+        else:
+            yield from map(self._event, self._part(item))
+
+    def error_event(self, error: ApiError) -> bytes:
+        """An error in mid-stream."""
+        fault = {"code": error.code, "message": error.message, "param": error.param}
+        return named_event(self._event({"type": "error", **fault}))
+
+    def _part(self, part: AnswerPart) -> Iterator[Event]:
+        match part.event:
+            case Text(text):
+                yield from self._in(MessageItem, part)
+            case Reasoning(text) if text:
+                yield from self._in(ReasoningItem, part)
+            case CallBegin(_, name):
+                yield from self._close()
+                yield from self._open(CallItem(self._index, self._tokenizer, name))
+            case CallArguments(_, text) if text and self._item is not None:
+                yield from self._item.add(part)
+
+    def _in(
+        self, kind: type[MessageItem] | type[ReasoningItem], part: AnswerPart
+    ) -> Iterator[Event]:
+        """Adds a part to the item that is open, or opens one of its kind."""
+        if not isinstance(self._item, kind):
+            yield from self._close()
+            yield from self._open(kind(self._index, self._tokenizer))
+        assert self._item is not None
+        yield from self._item.add(part)
+
+    def _open(self, item: Item) -> Iterator[Event]:
+        self._item = item
+        yield from item.begin()
+
+    def _close(self, status: str = "completed") -> Iterator[Event]:
+        if self._item is None:
+            return
+        yield from self._item.end(status)
+        self.response["output"].append(self._item.body)
+        self._item = None
+
+    def _end(self, end: AnswerEnd) -> Iterator[Event]:
+        is_cut = end.reason in ("length", "context")
+        status = "incomplete" if is_cut else "completed"
+        yield from map(self._event, self._close(status))
+        self.response |= {"status": status, "usage": _usage(end.usage)}
+        if is_cut:
+            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+        else:
+            self.response["completed_at"] = int(time.time())
+        yield self._event({"type": f"response.{status}", "response": self.response})
+
+    @property
+    def _index(self) -> int:
+        return len(self.response["output"])
+
+    def _event(self, event: Event) -> Event:
+        self._number += 1
+        return event | {"sequence_number": self._number}
+
+
+def _usage(usage: Usage) -> Event:
+    return {
+        "input_tokens": usage.num_prompt,
+        "input_tokens_details": {"cached_tokens": usage.num_cached, "cache_write_tokens": 0},
+        "output_tokens": usage.num_generated,
+        "output_tokens_details": {"reasoning_tokens": usage.num_reasoning},
+        "total_tokens": usage.num_prompt + usage.num_generated,
+    }

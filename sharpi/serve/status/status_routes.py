@@ -1,0 +1,112 @@
+"""/health, /metrics and /props: how the server is and what it has loaded."""
+
+import asyncio
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sharpi import __version__
+from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.host.model_snapshot import ModelSnapshot, take_snapshot
+from sharpi.tiers.plan import Tier
+
+_LOOK_SECONDS = 2.0  # a step may take longer: then the last look has to do
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def routes(host: ModelHost) -> list[Route]:
+    """Those of one host."""
+    status = Status(host)
+    return [
+        Route("/health", status.health, methods=["GET"]),
+        Route("/metrics", status.metrics, methods=["GET"]),
+        Route("/props", status.props, methods=["GET"]),
+    ]
+
+
+class Status:
+    """What the three routes answer; remembers its latest look at the model."""
+
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+        self._latest = ModelSnapshot()
+        self._facts: dict[str, Any] = {}
+
+    async def health(self, request: Request) -> Response:
+        """200 as long as answers can be had; an idle model is loaded when one is asked for."""
+        return JSONResponse({"status": "ok", "model": self._host.state})
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus' text format."""
+        await self._look()
+        return Response(self._host.metrics.text(self._latest), media_type=_METRICS_TYPE)
+
+    async def props(self, request: Request) -> Response:
+        """The server and its model as JSON."""
+        await self._look()
+        host, now = self._host, self._latest
+        served = {
+            "model": host.model_id,
+            "aliases": list(host.settings.aliases),
+            "version": __version__,
+            "pid": os.getpid(),
+            "created": host.created,
+            "uptime_seconds": round(time.time() - host.created, 1),
+            "state": host.state,
+            "idle_seconds": round(host.idle_seconds, 1),
+            "parallel": host.settings.max_parallel,
+            "queue": host.settings.max_waiting,
+            "sampling": asdict(host.settings.sampling),
+            "answers_running": now.answers_running,
+            "answers_waiting": now.answers_waiting,
+            "kv_pages": now.kv_pages,
+            "kv_pages_in_use": now.kv_pages_in_use,
+            "kv_pages_kept": now.kv_pages_kept,
+            "tokens_per_second": round(host.metrics.tokens.per_second(), 1),
+            "resident_bytes": resident_bytes(),
+        }
+        return JSONResponse(served | self._facts)
+
+    async def _look(self) -> None:
+        """Takes a new snapshot, unless the model is busy with a long step."""
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                look = await self._host.look(lambda each: (take_snapshot(each), model_facts(each)))
+        except TimeoutError:
+            return
+        self._latest, self._facts = look or (ModelSnapshot(), self._facts)
+
+
+def model_facts(loaded: Loaded) -> dict[str, Any]:
+    """What stays the same of a loaded model; sizes in bytes, of the plan's tiers."""
+    engine = loaded.engine
+    plan, model = engine.plan, engine.model_config
+    tiers = {} if plan is None else {tier.value: plan.bytes_in(tier) for tier in Tier}
+    return {
+        "architecture": model.architecture,
+        "context_size": engine.context_size,
+        "num_layers": model.num_layers,
+        "num_experts": model.num_experts,
+        "num_experts_per_token": model.num_experts_per_token,
+        "chat_format": engine.chat_format.kind,
+        "file": engine.file.path.name,
+        "file_bytes": engine.file.num_bytes,
+        "bytes_by_tier": tiers,
+        "streams_experts": engine.streams_experts,
+    }
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process that is in RAM, mapped files included; None where unknown."""
+    try:
+        pages = Path("/proc/self/statm").read_text("ascii").split()[1]
+    except (OSError, IndexError):
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
