@@ -14,8 +14,8 @@ from card_device import device_opener
 from card_engines import Engines
 from gpu_check_step import Findings
 
-from sharpi.engine.benchmark import run_benchmark
-from sharpi.engine.benchmark_row import BenchmarkTest
+from sharpi.engine.measure.benchmark import run_benchmark
+from sharpi.engine.measure.benchmark_row import BenchmarkTest
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import SharpiError

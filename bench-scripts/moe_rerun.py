@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sharpi.engine.card_choice import is_there
+from sharpi.engine.placement.choice import is_there
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest, RunConfig
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.continuation import Continuation, refuse_unknown
-from sharpi.engine.expert_records import ExpertRecords
 from sharpi.engine.generation import Generation
+from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
+from sharpi.engine.sampling.continuation import Continuation, refuse_unknown
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
@@ -22,7 +22,7 @@ from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from sharpi.engine.expert_tier import ExpertTier
+    from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.experts.expert_stats import ExpertStats
     from sharpi.experts.expert_view import ExpertView
 

@@ -5,10 +5,10 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.continuation import Continuation
-from sharpi.engine.piece import FinishReason, Piece, TokenChoice
+from sharpi.engine.sampling.continuation import Continuation
+from sharpi.engine.sampling.piece import FinishReason, Piece, TokenChoice
+from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sequence import Sequence as TokenSequence
-from sharpi.engine.timings import Timings
 from sharpi.errors import ContextFullError
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.card import open_card
-from sharpi.engine.card_choice import CardChoice, OpenCard
+from sharpi.engine.backends.parts import card_tier_of, make_parts
 from sharpi.engine.engine import Engine
-from sharpi.engine.expert_records import ExpertRecords
-from sharpi.engine.parts import card_tier_of, make_parts
+from sharpi.engine.placement.choice import CardChoice, OpenCard
+from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
 from sharpi.errors import UsageError
@@ -28,8 +28,8 @@ from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from sharpi.engine.card_slots import CardSlots
-    from sharpi.engine.expert_tier import ExpertTier
+    from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.backends.gpu.slots import CardSlots
 
 Progress = Callable[[str, float], None]
 
@@ -117,7 +117,7 @@ def _card_slots(
     config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
 ) -> "CardSlots | None":
     """What belongs to a card is imported here, where there is one."""
-    from sharpi.engine.card_slots import card_slots
+    from sharpi.engine.backends.gpu.slots import card_slots
 
     is_reached = plan.is_mapped and not config.cpu_moe
     return card_slots(
@@ -162,7 +162,7 @@ def _expert_tier(
     profile: ExpertProfile | None,
 ) -> "ExpertTier":
     """What slots need is imported here, where there are some."""
-    from sharpi.engine.expert_tier import ExpertTier
+    from sharpi.engine.backends.expert_tier import ExpertTier
 
     return ExpertTier(file, model, plan, asked, profile)
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.expert_records import ExpertRecords
-from sharpi.engine.kept_routes import KeptRoutes
-from sharpi.engine.model_part import (
+from sharpi.engine.backends.kept_routes import KeptRoutes
+from sharpi.engine.backends.model_part import (
     ModelPart,
     Segment,
     StepOfPart,
@@ -15,10 +14,11 @@ from sharpi.engine.model_part import (
     Values,
     batches,
 )
-from sharpi.engine.page_pool import PagePool
-from sharpi.engine.sampler import NOT_FINITE
+from sharpi.engine.kv.page_pool import PagePool
+from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.records.expert_records import ExpertRecords
+from sharpi.engine.sampling.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
-from sharpi.engine.state_pool import StatePool
 from sharpi.errors import ModelFileError
 from sharpi.ops.program import IntArray
 from sharpi.ops.state_layout import num_states

@@ -5,8 +5,8 @@ from collections.abc import Sequence as Ids
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS, SequenceState
 from sharpi.engine.runner import Runner
-from sharpi.engine.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS, SequenceState
 from sharpi.errors import ContextFullError
 from sharpi.ops.kv_cache import PAGE_POSITIONS
 

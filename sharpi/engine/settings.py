@@ -2,7 +2,7 @@
 
 from sharpi.config import KvType, RunConfig
 from sharpi.dataclass import dataclass
-from sharpi.engine.kv_pool import kv_pages
+from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed

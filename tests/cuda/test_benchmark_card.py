@@ -11,9 +11,9 @@ import pytest
 from sharpi.cli.commands import bench
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
-from sharpi.engine.benchmark import run_benchmark
-from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest
 from sharpi.engine.loader import load_engine
+from sharpi.engine.measure.benchmark import run_benchmark
+from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
 from sharpi.ops import machine_limits
 from sharpi.ops.cuda import card_limits
 

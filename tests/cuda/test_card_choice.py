@@ -10,9 +10,9 @@ from cpu_device import CpuDevice
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
-from sharpi.engine.card_choice import CardChoice
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
+from sharpi.engine.placement.choice import CardChoice
 from sharpi.errors import DeviceError
 from sharpi.tiers.card import RESERVE_BYTES
 from sharpi.tiers.plan import Tier

@@ -13,9 +13,9 @@ from cpu_device import CpuDevice
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Mark, Work
 from sharpi.device.kernel_source import kernel_source
+from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.parts import card_tier_of
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.experts.expert_stats import PredictionStats
 from sharpi.experts.prediction_trial import PERIOD, PERIODS, WITHOUT

@@ -10,10 +10,10 @@ from cpu_device import CpuDevice
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.launch import Memory
-from sharpi.engine.card_part import CardPart
+from sharpi.engine.backends.gpu.part import CardPart
+from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.parts import card_tier_of
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
 from sharpi.ops.cuda.kv_cache import CardKvCache

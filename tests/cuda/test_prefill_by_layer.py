@@ -10,8 +10,8 @@ import pytest
 from conftest import Load
 
 from sharpi.config import ExpertConfig
+from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
-from sharpi.engine.parts import card_tier_of
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.buffers import Buffer
 from sharpi.ops.cuda.expert_stream import Chunk, ExpertStream

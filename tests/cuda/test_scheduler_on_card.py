@@ -8,8 +8,8 @@ import pytest
 
 from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.piece import Ending
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.trace import read_trace
 
 pytestmark = pytest.mark.native

@@ -14,12 +14,12 @@ from requantise import requantise
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Device
-from sharpi.engine.card_part import CardPart
-from sharpi.engine.card_tier import CardTier
+from sharpi.engine.backends.gpu.part import CardPart
+from sharpi.engine.backends.gpu.tier import CardTier
+from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.model_part import Segment
-from sharpi.engine.parts import card_tier_of
 from sharpi.engine.runner import Runner
 from sharpi.experts.expert_stats import ExpertStats
 from sharpi.ops.cuda import program

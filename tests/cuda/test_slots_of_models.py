@@ -10,9 +10,9 @@ from cpu_device import CpuDevice
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
+from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.parts import card_tier_of
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ModelFileError
 from sharpi.experts.expert_stats import ExpertStats

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
-from sharpi.engine.piece import Ending, Piece
-from sharpi.engine.scheduler import Scheduler, Ticket
+from sharpi.engine.sampling.piece import Ending, Piece
+from sharpi.engine.scheduling.scheduler import Scheduler, Ticket
 
 GREEDY = SamplingParams(temperature=0)
 

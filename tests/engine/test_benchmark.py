@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sharpi.engine.benchmark import run_benchmark
-from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
 from sharpi.engine.engine import Engine
+from sharpi.engine.measure.benchmark import run_benchmark
+from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
+from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.engine.sequence import Sequence
 from sharpi.engine.settings import active_bytes
-from sharpi.engine.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
 from sharpi.ops import machine_limits
 from sharpi.ops.machine_limits import int8_operations_per_second, read_bytes_per_second

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sharpi.engine.benchmark_processor import (
+from sharpi.engine.engine import Engine
+from sharpi.engine.measure.benchmark_processor import (
     BothProcessors,
     BusTraffic,
     CardProcessor,
     CpuProcessor,
     processor_of,
 )
-from sharpi.engine.benchmark_row import BenchmarkRow
-from sharpi.engine.engine import Engine
-from sharpi.engine.weight_traffic import WeightTraffic
+from sharpi.engine.measure.benchmark_row import BenchmarkRow
+from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
 from sharpi.ops.cuda import card_limits
 

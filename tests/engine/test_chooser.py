@@ -7,8 +7,8 @@ import pytest
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import TokenMask
-from sharpi.engine.chooser import Chooser
 from sharpi.engine.engine import Engine
+from sharpi.engine.sampling.chooser import Chooser
 from sharpi.errors import UsageError
 
 Load = Callable[..., Engine]

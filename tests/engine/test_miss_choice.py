@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sharpi.engine.miss_choice import (
+from sharpi.engine.backends.gpu.miss_choice import (
     FIRST_SETTLING,
     HOPELESS,
     LOOK,

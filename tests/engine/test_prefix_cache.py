@@ -7,7 +7,7 @@ import pytest
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.scheduling.scheduler import Scheduler
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

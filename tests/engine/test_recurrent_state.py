@@ -7,8 +7,8 @@ import pytest
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
+from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.sequence import Sequence
-from sharpi.engine.state_pool import StatePool
 from sharpi.errors import ContextFullError
 from sharpi.ops.state_layout import MAX_STATES
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharpi.config import SamplingParams
-from sharpi.engine.sampler import Sampler, candidates, min_p, softmax, top_k, top_p
+from sharpi.engine.sampling.sampler import Sampler, candidates, min_p, softmax, top_k, top_p
 from sharpi.errors import ModelFileError
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=60).map(

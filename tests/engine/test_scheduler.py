@@ -8,8 +8,8 @@ from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.piece import Piece
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.sampling.piece import Piece
+from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ContextFullError, ModelFileError, UsageError
 
 pytestmark = pytest.mark.native

@@ -11,7 +11,7 @@ from streamed_models import DEMO, NUM_LAYERS, NUM_USED
 from streamed_models import asked as asked_of_experts
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ModelFileError
 from sharpi.experts.expert_stats_file import read_stats
 from sharpi.experts.trace import read_trace

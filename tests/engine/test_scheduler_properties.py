@@ -14,7 +14,7 @@ from streamed_models import asked as asked_of_experts
 from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.scheduling.scheduler import Scheduler
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"

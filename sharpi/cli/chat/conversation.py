@@ -20,7 +20,7 @@ from sharpi.errors import UsageError
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
     from sharpi.engine.generation import Generation
-    from sharpi.engine.timings import Timings
+    from sharpi.engine.sampling.timings import Timings
     from sharpi.experts.expert_stats import ExpertStats
 
 Message = dict[str, str]

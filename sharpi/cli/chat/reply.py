@@ -9,7 +9,7 @@ from sharpi.cli.output.terminal import note
 if TYPE_CHECKING:
     from sharpi.cli.options.answer_form import FormedAnswers
     from sharpi.engine.generation import Generation
-    from sharpi.engine.timings import Timings
+    from sharpi.engine.sampling.timings import Timings
 
 
 def stream(generation: "Generation", style: ThoughtStyle, echo: str = "") -> bool:

@@ -16,7 +16,7 @@ from sharpi.errors import UsageError
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.engine.benchmark_row import BenchmarkRow, BenchmarkTest
+    from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
 
 _COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of int8 peak")
 _LINE = "{:<16} {:>7} {:>20} {:>20} {:>7} {:>9} {:>13}"
@@ -42,7 +42,7 @@ def bench(
     size = max(test.num_positions for test in tests)
     config = engine_options.run_config(context, path, context_size=size)
     with open_engine(config) as engine:
-        from sharpi.engine.benchmark import run_benchmark
+        from sharpi.engine.measure.benchmark import run_benchmark
 
         rows = run_benchmark(engine, tests, options.repetitions)
         if as_json:
@@ -52,7 +52,7 @@ def bench(
 
 
 def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
-    from sharpi.engine.benchmark_row import BenchmarkTest
+    from sharpi.engine.measure.benchmark_row import BenchmarkTest
 
     prompts, lengths = options.counts(options.n_prompt), options.counts(options.n_gen)
     if not any(prompts) and not any(lengths):

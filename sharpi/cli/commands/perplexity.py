@@ -14,7 +14,7 @@ from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
-    from sharpi.engine.perplexity import WindowScore
+    from sharpi.engine.measure.perplexity import WindowScore
 
 
 def perplexity(
@@ -49,7 +49,7 @@ def perplexity(
 def _score(engine: "Engine", text: str, window: int) -> "WindowScore":
     import numpy as np
 
-    from sharpi.engine.perplexity import perplexity_windows
+    from sharpi.engine.measure.perplexity import perplexity_windows
 
     tokenizer = engine.tokenizer
     ids = tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=False)

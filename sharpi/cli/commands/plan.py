@@ -56,7 +56,7 @@ def plan(
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """The plan, with the speeds measured of the tiers that it uses; raises SharpiError."""
-    from sharpi.engine.placement import Placement
+    from sharpi.engine.placement.placement import Placement
     from sharpi.engine.settings import decide
     from sharpi.errors import UsageError
     from sharpi.hardware.info import probe_hardware

@@ -7,7 +7,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent
-from sharpi.engine.piece import TokenChoice
+from sharpi.engine.sampling.piece import TokenChoice
 
 if TYPE_CHECKING:
     from sharpi.dialogue.answer_parser import AnswerParser

@@ -6,7 +6,7 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
-from sharpi.engine.piece import Ending, Piece, TokenChoice
+from sharpi.engine.sampling.piece import Ending, Piece, TokenChoice
 from sharpi.serve.chat.answer_parts import (
     AnswerEnd,
     AnswerItem,

@@ -6,7 +6,7 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.engine.piece import TokenChoice
+from sharpi.engine.sampling.piece import TokenChoice
 from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question, Usage
 from sharpi.serve.chat.answer_stream import answers
 from sharpi.serve.host.model_host import ModelHost

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.piece import Ending, Piece
+from sharpi.engine.sampling.piece import Ending, Piece
 from sharpi.serve.host.metrics import AnswerMeter
 
 Item: TypeAlias = Piece | Ending

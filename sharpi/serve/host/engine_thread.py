@@ -13,10 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from sharpi.engine.answer import Ticket
 from sharpi.engine.engine import Engine
-from sharpi.engine.piece import Ending
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.scheduling.answer import Ticket
+from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.serve.host.answer import Answer
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.http.errors import not_loaded, stopping

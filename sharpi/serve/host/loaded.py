@@ -5,7 +5,7 @@ from typing import Any
 
 from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
-from sharpi.engine.scheduler import Scheduler
+from sharpi.engine.scheduling.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from sharpi.engine.piece import Ending, Piece
+from sharpi.engine.sampling.piece import Ending, Piece
 from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
 
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sharpi.engine.piece import TokenChoice
+from sharpi.engine.sampling.piece import TokenChoice
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _LEAST = -9999.0  # what OpenAI says of a token that cannot come

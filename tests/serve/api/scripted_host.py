@@ -11,8 +11,8 @@ from gguf import TokenType
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.piece import Ending, Piece, TokenChoice
-from sharpi.engine.timings import Timings
+from sharpi.engine.sampling.piece import Ending, Piece, TokenChoice
+from sharpi.engine.sampling.timings import Timings
 from sharpi.serve.host.model_host import HostSettings
 from sharpi.serve.http.errors import unknown_model
 from sharpi.tokenizer.byte_level import byte_of_letter

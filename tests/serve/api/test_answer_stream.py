@@ -9,7 +9,7 @@ from scripted_host import ScriptedHost
 
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
-from sharpi.engine.piece import Ending
+from sharpi.engine.sampling.piece import Ending
 from sharpi.serve.chat import answer_stream
 from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
 from sharpi.serve.chat.answer_reading import answer

@@ -12,7 +12,7 @@ import pytest
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.piece import Ending, Piece
+from sharpi.engine.sampling.piece import Ending, Piece
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
 from sharpi.serve.host.model_host import HostSettings, ModelHost

@@ -1,0 +1,145 @@
+"""A model's layers on the CPU: recorded at the first use, replayed from then on.
+
+Prefill and decode are the same program with another number of tokens.
+"""
+
+import time
+from ctypes import c_void_p
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
+from sharpi.engine.backends.recorded_part import RecordedPart
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import ModelWeights
+from sharpi.ops import abi
+from sharpi.ops.buffers import Buffer
+from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.library import ThreadPool
+from sharpi.ops.program import Program, ProgramLimits, int_pointer
+from sharpi.ops.recorder import Recorder
+from sharpi.ops.state_layout import num_states
+from sharpi.ops.state_memory import StateMemory
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.expert_tier import ExpertTier
+
+
+class CpuPart(RecordedPart[Program]):
+    """The first `num_layers` layers, all of them with the output; embeds."""
+
+    card_tier = None
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        *,
+        num_layers: int | None = None,
+        tier: "ExpertTier | None" = None,
+        keeps_router_logits: bool = False,
+    ) -> None:
+        super().__init__(settings.num_parallel)
+        self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
+        self._num_layers = config.num_layers if num_layers is None else num_layers
+        self._keeps_router_logits = keeps_router_logits
+        shapes = [shape for shape in config.attention if shape.layer < self._num_layers]
+        self._cache = KvCache(shapes, settings.num_pages, settings.kv_type)
+        self._pool = ThreadPool(max(settings.num_threads, settings.num_batch_threads))
+        self._ids, self._positions, self._sequences, self._outputs = (
+            np.zeros(settings.batch_size, np.int32) for _ in range(4)
+        )
+        pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
+        shapes_of_states = [s for s in config.states if s.layer < self._num_layers]
+        self._states = StateMemory(shapes_of_states, num_states(settings.num_parallel))
+        self._state_addresses = (c_void_p * settings.num_parallel)()
+        self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
+        self._step = abi.Step(
+            0, 0, *pointers, int_pointer(self._pages), settings.pages_per_sequence, 0,
+            self._state_addresses,
+        )  # fmt: skip
+
+    @property
+    def max_tokens(self) -> int:
+        return self._settings.batch_size
+
+    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        program = self._latest = self._program(max_outputs)
+        num_tokens = num_outputs = 0
+        for row, segment in enumerate(step.segments):
+            self._write(row, segment, num_tokens, num_outputs)
+            num_tokens += len(segment.ids)
+            num_outputs += len(segment.outputs)
+        self._step.num_tokens, self._step.num_outputs = num_tokens, num_outputs
+        self._run(program, step.segments)
+        return program.logits[: num_outputs if self._is_whole else num_tokens]
+
+    def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
+        """One segment of the next step, the `row`-th sequence; its first token and output."""
+        count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
+        self._ids[first : first + count] = segment.ids
+        self._positions[first : first + count] = range(segment.position, segment.position + count)
+        self._sequences[first : first + count] = row
+        end = first_output + len(segment.outputs)
+        self._outputs[first_output:end] = segment.outputs + first
+        self._pages[row, :num_pages] = segment.pages[:num_pages]
+        if segment.state is not None:
+            self._state_addresses[row] = self._states.address(segment.state)
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._num_layers == self._config.num_layers
+
+    def _run(self, program: Program, segments: tuple[Segment, ...]) -> None:
+        count, is_decode = self._step.num_tokens, self._step.num_tokens == len(segments)
+        s = self._settings
+        threads = s.num_threads if is_decode else s.num_batch_threads
+        if self._tier is None:
+            program.run(self._step, self._pool, threads)
+            return
+        guesses = self._tier.begin_step(segments, count)
+        self._step.num_guessed = int(guesses and count == 1)
+        start = time.perf_counter()
+        program.run(self._step, self._pool, threads)
+        self._tier.end_step(count, time.perf_counter() - start)
+
+    def largest(self) -> int:
+        assert self._latest is not None
+        logits = self._latest.logits[0]
+        chosen = int(np.argmax(logits))
+        return chosen if np.isfinite(logits[chosen]) else -1
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._cache.copy_page(source, target)
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._states.copy(source, target)
+
+    def _record(self, max_outputs: int) -> Program:
+        limits = ProgramLimits(
+            max_tokens=self._settings.batch_size,
+            max_outputs=max_outputs,
+            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
+            precision=self._settings.rounding,
+            instruction_set=self._settings.instruction_set,
+        )
+        feed = self._tier.feed if self._tier else None
+        keeps = self._keeps_router_logits
+        recorder = Recorder(
+            limits, self._cache, feed, keeps_router_logits=keeps, states=self._states.layout
+        )
+        model: Transformer[Buffer] = Transformer(
+            self._config, self._weights, recorder, trims_last_layer=not keeps
+        )
+        if self._is_whole:
+            return recorder.finish(model.step())
+        return recorder.finish(model.layers(model.embed(), range(self._num_layers)))
+
+    def close(self) -> None:
+        self._pool.close()
+        for program in self._programs.values():
+            program.close()

@@ -1,0 +1,67 @@
+"""CardGrowth: a card's KV cache grows with what is said, into memory that slots give back."""
+
+from collections.abc import Iterable, Mapping
+
+from sharpi.engine.backends.model_part import Segment
+from sharpi.errors import DeviceError
+from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.partial_layers import PartialLayers
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.tiers.kv_growth import KvGrowth
+
+
+class CardGrowth:
+    """`num_pages`: what the cache may become. To `notes` is added what was given up for it."""
+
+    def __init__(
+        self,
+        growth: KvGrowth,
+        cache: CardKvCache,
+        layers: PartialLayers,
+        num_pages: int,
+        notes: list[str],
+    ) -> None:
+        self._growth, self._cache, self._layers = growth, cache, layers
+        self._num_pages, self._notes = num_pages, notes
+
+    def lacks(self, num_pages: int) -> bool:
+        """Whether the cache is smaller than that."""
+        return num_pages > self._cache.num_pages
+
+    def make_room(self, num_pages: int) -> None:
+        """The cache has so many pages from now on, or twice what it had; between steps.
+
+        Captured graphs have to be forgotten before: they hold memory. Raises DeviceError where even
+        all slots are too little, as when others have taken the card's memory; nothing is lost then.
+        """
+        cache = self._cache
+        target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
+        spare = cache.bytes_of(self._num_pages) - cache.bytes_of(target)
+        before = self._num_slots
+        self._grow(target, self._growth.slots_beside(spare))
+        self._notes.append(
+            f"the KV cache has grown to {target * PAGE_POSITIONS:,} positions: of a layer's"
+            f" {before} slots {self._num_slots} are left"
+        )
+
+    @property
+    def _num_slots(self) -> int:
+        return max(self._layers.num_slots(number) for number in self._layers.numbers)
+
+    def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
+        """With fewer slots still, where the card turns out to have less than was planned."""
+        slots = {number: slots[number] for number in self._layers.numbers}
+        self._layers.shrink(slots)
+        while True:
+            try:
+                return self._cache.grow(num_pages)
+            except DeviceError:
+                if not any(slots.values()):
+                    raise
+            slots = {number: count // 2 for number, count in slots.items()}
+            self._layers.shrink(slots)
+
+
+def pages_of(segments: Iterable[Segment]) -> int:
+    """How many pages a cache has to have for these."""
+    return 1 + max((int(each.pages.max()) for each in segments if each.pages.size), default=-1)

@@ -1,0 +1,278 @@
+"""A model's layers on a card: the last ones, and the output."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from sharpi.device.device import Device
+from sharpi.engine.backends.expert_tier import ExpertTier
+from sharpi.engine.backends.gpu.growth import CardGrowth, pages_of
+from sharpi.engine.backends.gpu.passes import CardPass, card_passes
+from sharpi.engine.backends.gpu.prompts import CardPrompts
+from sharpi.engine.backends.gpu.slots import CardSlots
+from sharpi.engine.backends.gpu.tier import CardTier
+from sharpi.engine.backends.kept_routes import KeptRoutes
+from sharpi.engine.backends.model_part import Segment, StepOfPart, StepRoutes, Values
+from sharpi.engine.backends.recorded_part import RecordedPart
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.transformer import Transformer
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cuda.card_banks import CardBanks, HostSettings
+from sharpi.ops.cuda.card_states import CardStates
+from sharpi.ops.cuda.card_weights import CardWeights
+from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
+from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.prompt_program import PromptProgram
+from sharpi.ops.cuda.recorder import CardRecorder
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.routed_rows import RoutedRows
+from sharpi.ops.cuda.step_inputs import SequenceInputs, StepInputs, StepSizes
+from sharpi.ops.cuda.step_outputs import StepOutputs
+from sharpi.ops.cuda.values import MissMode, Value
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.program import IntArray, ProgramLimits
+from sharpi.ops.state_layout import num_states
+from sharpi.tiers.prompt_stash import NO_STASH
+
+
+class CardPart(RecordedPart[CardProgram]):
+    """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
+
+    `slots`: for layers of which not all experts are on the card; `tier` brings the CPU those of
+    them that are not in memory, None where all are.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        *,
+        first_layer: int = 0,
+        embeds: bool = True,
+        slots: CardSlots | None = None,
+        tier: ExpertTier | None = None,
+        keeps_router_logits: bool = False,
+    ) -> None:
+        super().__init__(settings.num_parallel)
+        self._device, self._config, self._weights = device, config, weights
+        self._settings = settings
+        self._first_layer, self._embeds = first_layer, embeds
+        self._keeps_router_logits = keeps_router_logits
+        self._card_weights = CardWeights(device)
+        self._tier, source = tier, None if tier is None else tier.feed
+        host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
+        wanted = None if slots is None else slots.settings
+        self._banks = CardBanks(device, self._card_weights, wanted, host)
+        plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
+        self._prompts = CardPrompts(plan, settings.batch_size)
+        self.card_tier: CardTier | None = None
+        if slots is not None and self._banks.partial is not None:
+            self.card_tier = CardTier(slots, self._banks.partial, self._prompts.counts)
+        shapes = [shape for shape in config.attention if shape.layer >= first_layer]
+        growth = None if slots is None else slots.growth
+        num_pages = settings.num_pages if growth is None else growth.first_pages
+        self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
+        self._growth: CardGrowth | None = None
+        if growth and self._banks.partial and self.card_tier:
+            self._growth = CardGrowth(
+                growth, self._cache, self._banks.partial, settings.num_pages, self.card_tier.notes
+            )
+        shapes_of_states = [s for s in config.states if s.layer >= first_layer]
+        factor = settings.capacity_factor
+        self._states = CardStates(
+            device, shapes_of_states, num_states(settings.num_parallel), has_spare=bool(factor)
+        )
+        self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
+        self._kept: StepRoutes | None = None
+        self._routed: RoutedRows | None = None
+        if factor is not None and config.is_moe:
+            self._routed = RoutedRows(device, factor, self._states, self._prompts.counts)
+
+    @property
+    def max_tokens(self) -> int:
+        self._program(self._settings.num_parallel)
+        return self._prompts.max_tokens
+
+    def run(self, step: StepOfPart, max_outputs: int) -> Values:
+        """Short segments share a pass; a prompt's has its own, or several."""
+        if self._growth is not None:
+            self._make_room(pages_of(step.segments))
+        program = self._latest = self._program(max_outputs)
+        if len(step.segments) == 1:
+            self._kept = prompt = self._prompts.takes(step.num_tokens)
+            if prompt is not None:
+                return self._run(program, step.segments, step.incoming, prompt=prompt)
+        passes = list(card_passes(step.segments, self._settings.batch_size, self._most_shared))
+        if len(passes) > 1:
+            return self._in_turn(program, passes, step.incoming)
+        self._kept = None
+        return self._run(program, step.segments, step.incoming, largest=step.wants_largest)
+
+    @property
+    def _most_shared(self) -> int:
+        """Tokens of a segment that may share a pass with others.
+
+        Where experts have slots only single tokens, after which those are filled one by one.
+        """
+        if self.card_tier is None:
+            return PRODUCT_TOKENS - 1
+        return int(self.card_tier.shares)
+
+    def _in_turn(
+        self, program: CardProgram, passes: Sequence[CardPass], incoming: Values | None
+    ) -> Values:
+        self._kept = kept = KeptRoutes(trims=self._trims)
+        logits: dict[int, Values] = {}
+        for each in passes:
+            own = None if incoming is None else incoming[each.rows]
+            segments = tuple(each.segments.values())
+            ends = np.cumsum([len(segment.outputs) for segment in segments])
+            values = self._run(program, segments, own)
+            logits |= zip(each.segments, np.split(values, ends[:-1]), strict=True)
+            kept.add(each.segments, program)
+        return np.concatenate([logits[row] for row in sorted(logits)])
+
+    def _run(
+        self,
+        program: CardProgram,
+        segments: tuple[Segment, ...],
+        incoming: Values | None,
+        *,
+        largest: bool = False,
+        prompt: PromptProgram | None = None,
+    ) -> Values:
+        """One pass; with slots, its misses are served in the way that is next."""
+        start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
+        if self.card_tier is not None:
+            self.card_tier.begin_step(min(segment.position for segment in segments))
+        if self._tier is not None:
+            self._tier.begin_step(segments, num_tokens)
+        misses: MissMode = "stream" if self.card_tier is None else self.card_tier.mode
+        sequences = [_inputs(segment) for segment in segments]
+        if prompt is not None:
+            values = prompt.run(sequences[0], incoming, misses=misses)
+        else:
+            guesses = self.card_tier is not None and self.card_tier.guesses
+            values = program.run(
+                sequences, incoming, largest=largest, misses=misses, guesses=guesses
+            )
+        seconds = time.perf_counter() - start
+        if self._tier is not None:
+            self._tier.end_step(num_tokens, seconds)
+        if self.card_tier is not None:
+            self.card_tier.end_step(num_tokens, seconds)
+        return values
+
+    def prepare(self) -> None:
+        """Slots are filled now, too."""
+        super().prepare()
+        if self.card_tier is not None:
+            self.card_tier.prepare()
+
+    @property
+    def routes(self) -> list[IntArray]:
+        return super().routes if self._kept is None else self._kept.routes
+
+    @property
+    def router_logits(self) -> list[Values]:
+        return super().router_logits if self._kept is None else self._kept.router_logits
+
+    def largest(self) -> int:
+        assert self._latest is not None
+        return self._latest.largest()
+
+    @property
+    def device(self) -> Device:
+        """The card."""
+        return self._device
+
+    def launches_of_token(self, position: int) -> int:
+        """What decoding the token at a position starts on the card."""
+        return self._program(self._settings.num_parallel).num_calls(1, 1, position)
+
+    def forget_graphs(self) -> None:
+        """The next token of every size is launched, call by call, rather than replayed."""
+        for program in self._programs.values():
+            program.forget_graphs()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights on the card, as far as they are loaded."""
+        return self._card_weights.num_bytes
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache on the card, and of the recurrent layers' states."""
+        return self._cache.num_bytes + self._states.num_bytes
+
+    def _make_room(self, num_pages: int) -> None:
+        """The KV cache grows to so many pages where it has fewer."""
+        if self._growth is not None and self._growth.lacks(num_pages):
+            self.forget_graphs()
+            self._growth.make_room(num_pages)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._make_room(1 + max(source, target))
+        self._cache.copy_page(source, target)
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._states.copy(source, target)
+
+    def _record(self, max_outputs: int) -> CardProgram:
+        limits = ProgramLimits(
+            max_tokens=self._settings.batch_size,
+            max_outputs=max_outputs,
+            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
+            precision=self._settings.rounding,
+        )
+        recorder = self._recorder(limits)
+        keeps = self._keeps_router_logits
+        model: Transformer[Value] = Transformer(
+            self._config, self._weights, recorder, trims_last_layer=not keeps
+        )
+        x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)
+        layers = range(self._first_layer, self._config.num_layers)
+        program = recorder.finish(model.logits(model.layers(x, layers)))
+        if max_outputs == self._settings.num_parallel:
+            self._prompts.prepare(program)
+        return program
+
+    def _recorder(self, limits: ProgramLimits) -> CardRecorder:
+        device, c = self._device, self._config
+        num_ids = (
+            c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
+        )
+        return CardRecorder(
+            Recording(device, limits, self._card_weights, self._routed),
+            self._banks,
+            self._cache,
+            self._states,
+            StepInputs(device, self._sizes(limits)),
+            StepOutputs(device, num_ids),
+            keeps_router_logits=self._keeps_router_logits,
+        )
+
+    def _sizes(self, limits: ProgramLimits) -> StepSizes:
+        s = self._settings
+        return StepSizes(
+            tokens=limits.max_tokens,
+            outputs=limits.max_outputs,
+            sequences=s.num_parallel,
+            num_pages=s.pages_per_sequence,
+            hidden_size=self._config.hidden_size,
+        )
+
+    def close(self) -> None:
+        self._programs.clear()
+        self._banks.close()
+
+
+def _inputs(segment: Segment) -> SequenceInputs:
+    """As a program takes them."""
+    ids, position, outputs, pages, state, _ = segment
+    return SequenceInputs(ids, position, outputs, pages, state or 0)

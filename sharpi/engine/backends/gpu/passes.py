@@ -1,0 +1,42 @@
+"""Which segments of a step a card computes at once, and which by themselves."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sharpi.engine.backends.model_part import Segment, batches
+from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
+
+
+class CardPass(NamedTuple):
+    """Segments by their first rows in the step; several share every launch."""
+
+    segments: dict[int, Segment]
+
+    @property
+    def rows(self) -> list[int]:
+        """Of the step, those of all tokens in the order of the pass."""
+        return [
+            row
+            for first, segment in self.segments.items()
+            for row in range(first, first + len(segment.ids))
+        ]
+
+
+def card_passes(
+    segments: Sequence[Segment], batch_size: int, most_tokens: int = PRODUCT_TOKENS - 1
+) -> Iterator[CardPass]:
+    """First those that share a pass: segments of at most so many tokens.
+
+    Longer ones are a prompt's: their products are quicker by themselves, in batches. 0: none share.
+    """
+    together: dict[int, Segment] = {}
+    alone: dict[int, Segment] = {}
+    row = 0
+    for segment in segments:
+        (together if len(segment.ids) <= most_tokens else alone)[row] = segment
+        row += len(segment.ids)
+    if together:
+        yield CardPass(together)
+    for first, segment in alone.items():
+        for own, batch in batches(segment, batch_size):
+            yield CardPass({first + own.start: batch})

@@ -1,0 +1,75 @@
+"""What each segment of a step left behind, also where a processor takes them in several passes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sharpi.engine.backends.model_part import Segment, StepRoutes, Values
+from sharpi.ops.program import IntArray
+
+
+class SegmentRoutes(NamedTuple):
+    """One segment's own: `routes` (rows, used) and `router_logits` (rows, experts) by MoE layer.
+
+    Where the last layer is trimmed, it has rows for the wanted outputs alone.
+    """
+
+    segment: Segment
+    routes: list[IntArray]
+    router_logits: list[Values]
+
+
+def segment_routes(
+    segments: Sequence[Segment], program: StepRoutes, *, trims: bool
+) -> Iterator[SegmentRoutes]:
+    """What a step did for each segment; `trims`: its last MoE layer works for outputs only."""
+    routes, router_logits = program.routes, program.router_logits
+    token = output = 0
+    for segment in segments:
+        tokens = slice(token, token := token + len(segment.ids))
+        outputs = slice(output, output := output + len(segment.outputs))
+        of_layer = [tokens] * len(routes)
+        if trims and of_layer:
+            of_layer[-1] = outputs
+        own = [ids[rows] for ids, rows in zip(routes, of_layer, strict=True)]
+        yield SegmentRoutes(segment, own, [values[tokens] for values in router_logits])
+
+
+def step_rows(
+    segments: Sequence[Segment], routes: list[IntArray], *, trims: bool
+) -> list[IntArray]:
+    """All segments' routes by layer, without rows of earlier steps."""
+    num_tokens = sum(len(segment.ids) for segment in segments)
+    rows = [ids[:num_tokens] for ids in routes]
+    if trims and rows:
+        rows[-1] = routes[-1][: sum(len(segment.outputs) for segment in segments)]
+    return rows
+
+
+class KeptRoutes:
+    """Rows of all segments so far; `trims`: the last MoE layer works for wanted outputs only."""
+
+    def __init__(self, *, trims: bool) -> None:
+        self._trims = trims
+        self._kept: dict[int, SegmentRoutes] = {}
+
+    def add(self, segments: Mapping[int, Segment], program: StepRoutes) -> None:
+        """What the program did for segments, by their first rows in the step; before it runs on."""
+        dealt = segment_routes(list(segments.values()), program, trims=self._trims)
+        self._kept |= zip(segments, dealt, strict=True)
+
+    @property
+    def routes(self) -> list[IntArray]:
+        """Expert ids, (rows, used) for each MoE layer, in the order of the step's tokens."""
+        layers = zip(*(own.routes for own in self._in_order()), strict=True)
+        return [np.concatenate(layer) for layer in layers]
+
+    @property
+    def router_logits(self) -> list[Values]:
+        """Those of each router, where they were kept, in the same order."""
+        layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
+        return [np.concatenate(layer) for layer in layers]
+
+    def _in_order(self) -> list[SegmentRoutes]:
+        return [self._kept[row] for row in sorted(self._kept)]

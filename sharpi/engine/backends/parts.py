@@ -1,0 +1,76 @@
+"""The parts that run a model where its plan says: layers on the CPU first, then those on a card."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sharpi.device.device import Device
+from sharpi.engine.backends.cpu_part import CpuPart
+from sharpi.engine.backends.model_part import ModelPart, SlotTier
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.tiers.plan import TierPlan
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.backends.gpu.slots import CardSlots
+
+
+def make_parts(
+    device: Device | None,
+    plan: TierPlan | None,
+    config: ModelConfig,
+    weights: ModelWeights,
+    settings: EngineSettings,
+    tier: "ExpertTier | None",
+    slots: "CardSlots | None",
+    *,
+    keeps_router_logits: bool,
+) -> list[ModelPart]:
+    """One part or two; the embedding is looked up on the card where it is the output matrix too.
+
+    `slots`: for a card that has not all experts of its layers.
+    """
+    first = config.num_layers
+    if device is not None and plan is not None:
+        first = plan.first_card_layer
+    if device is None or plan is None or first == config.num_layers:
+        return [
+            CpuPart(
+                config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
+            )
+        ]  # fmt: skip
+    return _with_card(device, slots, tier, first, config, weights, settings, keeps_router_logits)
+
+
+def _with_card(
+    device: Device,
+    slots: "CardSlots | None",
+    tier: "ExpertTier | None",
+    first: int,
+    config: ModelConfig,
+    weights: ModelWeights,
+    settings: EngineSettings,
+    keeps_router_logits: bool,
+) -> list[ModelPart]:
+    """The layers from `first` on are the card's; what belongs to it is imported here alone."""
+    from sharpi.engine.backends.gpu.part import CardPart
+
+    embeds = first == 0 and weights.embedding is weights.output
+    card = CardPart(
+        device, config, weights, settings, first_layer=first, embeds=embeds,
+        slots=slots, tier=tier,
+        keeps_router_logits=keeps_router_logits,
+    )  # fmt: skip
+    if embeds:
+        return [card]
+    host = CpuPart(
+        config, weights, settings, num_layers=first, tier=tier,
+        keeps_router_logits=keeps_router_logits,
+    )  # fmt: skip
+    return [host, card]
+
+
+def card_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
+    """Who decides about the slots of a card, where one has them."""
+    return next((part.card_tier for part in parts if part.card_tier is not None), None)

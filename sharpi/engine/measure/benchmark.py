@@ -1,0 +1,147 @@
+"""Measures a loaded model: prefill and decode speed, and how near they are to the machine's limits.
+
+Token ids are random with a fixed seed, so every repetition of a test meets the same experts. The
+warm-up is one whole repetition: it brings the pages into memory and counts what a pass reads.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sharpi.engine.engine import Engine
+from sharpi.engine.measure.benchmark_processor import processor_of
+from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
+from sharpi.engine.measure.weight_traffic import Traffic, WeightTraffic
+from sharpi.engine.sequence import Sequence as TokenSequence
+from sharpi.model.weights import load_weights
+
+_SEED = 1
+# Int8 products that a weight meets for each token; None where activations are floats.
+_PRODUCTS_OF_A_WEIGHT = {"int8": 1, "int16": 2, "f32": None}
+
+
+class Benchmark:
+    """Runs tests on one engine; every test begins with a warm-up."""
+
+    def __init__(self, engine: Engine, repetitions: int) -> None:
+        self._runner, self._settings = engine.runner, engine.runner.settings
+        self._repetitions = repetitions
+        self._sequence = TokenSequence(engine.runner)
+        weights = load_weights(engine.file, engine.model_config)
+        self._traffic = WeightTraffic(engine.file, weights)
+        self._processor = processor_of(engine, self._traffic)
+
+    def run(self, test: BenchmarkTest) -> BenchmarkRow:
+        """One row. Limits are measured before and after, the better counts."""
+        passes = self._passes(test)
+        threads = self._threads(test)
+        try:
+            self._fill(test.depth)
+            total, bus_bytes = self._warm_up(test, passes)
+            self._processor.measure(threads)
+            seconds = [self._timed(test, passes) for _ in range(self._repetitions)]
+            self._processor.measure(threads)
+        finally:
+            self._sequence.truncate(0)
+        return self._row(test, len(passes), total, bus_bytes, seconds)
+
+    def _fill(self, depth: int) -> None:
+        if depth:
+            self._sequence.extend(self._random_ids(depth))
+            self._sequence.remember()
+
+    def _threads(self, test: BenchmarkTest) -> int:
+        s = self._settings
+        return s.num_threads if test.kind == "tg" else s.num_batch_threads
+
+    def _random_ids(self, count: int) -> list[int]:
+        random = np.random.default_rng(_SEED)
+        return [int(i) for i in random.integers(0, self._runner.vocab_size, count)]
+
+    def _passes(self, test: BenchmarkTest) -> list[list[int]]:
+        ids = self._random_ids(test.num_positions)[test.depth :]
+        size = 1 if test.kind == "tg" else self._runner.batch_size
+        return [ids[i : i + size] for i in range(0, len(ids), size)]
+
+    def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
+        """What all passes read, and how much of it over a card's bus."""
+        total, bus_bytes = Traffic(), 0
+        for ids in passes:
+            self._sequence.extend(ids)
+            routes = [r[: len(ids)] for r in self._runner.routes]
+            total += self._traffic.of_pass(len(ids), routes)
+            bus_bytes += self._processor.bus_bytes(routes)
+        self._sequence.truncate(test.depth)
+        return total, bus_bytes
+
+    def _timed(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> float:
+        start = time.perf_counter()
+        for ids in passes:
+            self._sequence.extend(ids)
+        seconds = time.perf_counter() - start
+        self._sequence.truncate(test.depth)
+        return seconds
+
+    def _row(
+        self,
+        test: BenchmarkTest,
+        num_passes: int,
+        total: Traffic,
+        bus_bytes: int,
+        seconds: list[float],
+    ) -> BenchmarkRow:
+        samples = tuple(test.num_tokens / each for each in seconds)
+        mean = sum(samples) / len(samples)
+        repetitions_per_second = mean / test.num_tokens
+        threads, processor = self._threads(test), self._processor
+        limit = processor.bytes_per_second(threads, total.weight_bytes, bus_bytes)
+        read = total.weight_bytes * repetitions_per_second
+        operations, peak = self._int8_rates(test, total, repetitions_per_second)
+        return BenchmarkRow(
+            test=test.name,
+            tokens_per_second=mean,
+            deviation=deviation(samples),
+            gigabytes_per_second=read / 1e9,
+            percent_of_limit=100 * read / limit if limit else None,
+            percent_of_int8_peak=100 * operations / peak if operations and peak else None,
+            threads=threads if processor.has_cpu_layers else None,
+            num_tokens=test.num_tokens,
+            depth=test.depth,
+            tokens_per_pass=test.num_tokens / num_passes,
+            bytes_per_pass=total.weight_bytes / num_passes,
+            read_limit_gigabytes_per_second=limit / 1e9 if limit else None,
+            gigaoperations_per_second=operations / 1e9 if operations else None,
+            int8_peak_gigaoperations_per_second=peak / 1e9 if peak else None,
+            instruction_set=self._settings.instruction_set if processor.has_cpu_layers else None,
+            precision=self._settings.rounding,
+            batch_size=self._settings.batch_size,
+            samples=samples,
+            device=processor.device,
+            launches_per_token=self._launches(test),
+        )
+
+    def _launches(self, test: BenchmarkTest) -> int | None:
+        """Of the last token of a decode."""
+        return self._processor.launches(test.num_positions - 1) if test.kind == "tg" else None
+
+    def _int8_rates(
+        self, test: BenchmarkTest, total: Traffic, repetitions_per_second: float
+    ) -> tuple[float | None, float | None]:
+        """Operations a second reached and possible, for prefill with rounded activations."""
+        products = _PRODUCTS_OF_A_WEIGHT[self._settings.rounding]
+        if test.kind == "tg" or products is None:
+            return None, None
+        peak = self._processor.operations_per_second(self._threads(test))
+        if peak is None:
+            return None, None
+        return total.operations * products * repetitions_per_second, peak
+
+
+def run_benchmark(
+    engine: Engine, tests: Sequence[BenchmarkTest], repetitions: int
+) -> Iterator[BenchmarkRow]:
+    """One row after the other, as they are done; raises ContextFullError."""
+    benchmark = Benchmark(engine, repetitions)
+    for test in tests:
+        yield benchmark.run(test)

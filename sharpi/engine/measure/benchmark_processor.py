@@ -1,0 +1,170 @@
+"""What a benchmark's rates are held against: the limits of the CPU, of a card, or of neither.
+
+Limits are measured in the same run as the model, on the processor that computes it.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.engine.engine import Engine
+from sharpi.engine.measure.weight_traffic import WeightTraffic
+from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.ops.machine_limits import MachineLimits
+from sharpi.ops.program import IntArray
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.gpu.part import CardPart
+
+
+class Processor(Protocol):
+    """`device` is the card's name, None on the CPU; `has_cpu_layers`: threads matter to it."""
+
+    device: str | None
+    has_cpu_layers: bool
+
+    def measure(self, num_threads: int) -> None:
+        """Another try at the limits, of which the best counts."""
+
+    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
+        """What a pass with these experts, (tokens, used) for each MoE layer, reads over the bus."""
+
+    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
+        """The most weights that may be read where so many of these bytes come over the bus."""
+
+    def operations_per_second(self, num_threads: int) -> float | None:
+        """The most int8 products."""
+
+    def launches(self, position: int) -> int | None:
+        """Kernels that a token at a position starts."""
+
+
+def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
+    """The one that computes, or both as one."""
+    plan = engine.plan
+    first_card_layer = engine.model_config.num_layers if plan is None else plan.first_card_layer
+    if first_card_layer == engine.model_config.num_layers:
+        return CpuProcessor(engine)
+    from sharpi.engine.backends.gpu.part import CardPart
+
+    (card,) = (part for part in engine.runner.parts if isinstance(part, CardPart))
+    if first_card_layer:
+        return BothProcessors(card)
+    assert plan is not None
+    resident = [layer.vram_slots for layer in plan.layers if layer.num_experts]
+    return CardProcessor(card, BusTraffic(traffic, resident, engine.model_config.num_experts))
+
+
+class CpuProcessor:
+    """Reads the model's pages; without the experts where these are read past the page cache."""
+
+    device: str | None = None
+    has_cpu_layers = True
+
+    def __init__(self, engine: Engine) -> None:
+        instruction_set = engine.runner.settings.instruction_set
+        self._limits = MachineLimits(_pages_in_memory(engine), instruction_set)
+
+    def measure(self, num_threads: int) -> None:
+        self._limits.measure(num_threads)
+
+    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
+        return 0
+
+    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
+        return self._limits.bytes_per_second(num_threads)
+
+    def operations_per_second(self, num_threads: int) -> float | None:
+        return self._limits.operations_per_second(num_threads)
+
+    def launches(self, position: int) -> int | None:
+        return None
+
+
+class CardProcessor:
+    """Reads the card's memory and, where experts stayed in the host's, the bus at the same time."""
+
+    has_cpu_layers = False
+
+    def __init__(self, card: "CardPart", bus: "BusTraffic") -> None:
+        from sharpi.ops.cuda.card_limits import CardLimits
+
+        self.device: str | None = card.device.name
+        self._card, self._bus, self._limits = card, bus, CardLimits(card.device)
+
+    def measure(self, num_threads: int) -> None:
+        self._limits.measure()
+        if self._bus.is_used:
+            self._limits.measure_bus()
+
+    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
+        return self._bus.of_pass(routes)
+
+    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
+        """Both links work at the same time, so the one that takes longer is the limit."""
+        seconds = (weight_bytes - bus_bytes) / self._limits.bytes_per_second
+        if bus_bytes:
+            seconds = max(seconds, bus_bytes / self._limits.bus_bytes_per_second)
+        return weight_bytes / seconds
+
+    def operations_per_second(self, num_threads: int) -> float | None:
+        return None
+
+    def launches(self, position: int) -> int | None:
+        return self._card.launches_of_token(position)
+
+
+class BothProcessors:
+    """Layers on the CPU and on a card: neither's limit is that of the whole."""
+
+    has_cpu_layers = True
+
+    def __init__(self, card: "CardPart") -> None:
+        self.device: str | None = card.device.name
+        self._card = card
+
+    def measure(self, num_threads: int) -> None:
+        """There is nothing to hold the rates against."""
+
+    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
+        return 0
+
+    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
+        return None
+
+    def operations_per_second(self, num_threads: int) -> float | None:
+        return None
+
+    def launches(self, position: int) -> int | None:
+        return self._card.launches_of_token(position)
+
+
+class BusTraffic:
+    """Bytes of experts that a card reads from the host's memory.
+
+    `resident`: how many of each MoE layer's experts are on the card, those with the lowest ids.
+    """
+
+    def __init__(self, traffic: WeightTraffic, resident: Sequence[int], num_experts: int) -> None:
+        self._traffic, self._resident = traffic, tuple(resident)
+        self._nobody = [np.zeros((1, 0), np.int32)] * len(self._resident)
+        self.is_used = any(count < num_experts for count in self._resident)
+
+    def of_pass(self, routes: Sequence[IntArray]) -> int:
+        """Bytes of one pass; of the last layer only the first row counts, as in `WeightTraffic`."""
+        if not self.is_used:
+            return 0
+        rows = [*routes[:-1], *(last[:1] for last in routes[-1:])]
+        elsewhere = [
+            ids[ids >= count][None] for ids, count in zip(rows, self._resident, strict=True)
+        ]
+        read, least = (self._traffic.of_pass(0, r).weight_bytes for r in (elsewhere, self._nobody))
+        return read - least
+
+
+def _pages_in_memory(engine: Engine) -> list[npt.NDArray[np.uint8]]:
+    """All weights; without the experts where these are read from disk, past the page cache."""
+    tensors = engine.file.tensors.values()
+    return [t.data for t in tensors if not (engine.streams_experts and is_expert_matrix(t.name))]

@@ -1,0 +1,39 @@
+"""How much of the card's memory a step takes, found by recording it on a device that counts."""
+
+from sharpi.device.counting import CountingDevice
+from sharpi.engine.backends.gpu.part import CardPart
+from sharpi.engine.settings import EngineSettings
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.ops.cuda.attention_calls import FUSED_BYTES
+from sharpi.ops.cuda.kv_cache import layer_bytes
+from sharpi.ops.state_layout import num_states, state_bytes
+
+
+def card_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
+    """Bytes of each layer's KV cache as it is on a card, and of its recurrent states."""
+    states = num_states(settings.num_parallel)
+    counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
+    for shape in config.attention:
+        counts[shape.layer] += layer_bytes(shape, settings.num_pages, settings.kv_type)
+    return tuple(counts)
+
+
+def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
+    """Bytes of buffers, inputs and outputs with all layers on the card; fewer need no more."""
+    device = CountingDevice()
+    part = CardPart(device, config, weights, settings)
+    part.prepare()
+    buffers = device.num_bytes - part.weight_bytes - part.kv_bytes
+    return buffers + _library_bytes(config, settings)
+
+
+def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
+    """What fused attention takes for itself: keys and values put in order, queries and result."""
+    counts = [0]
+    for shape in config.attention:
+        dims = shape.key_dim + shape.value_dim
+        kv = 2 * settings.context_size * shape.num_kv_heads * dims
+        tokens = 2 * settings.batch_size * shape.num_heads * dims
+        counts.append(2 * min(kv, FUSED_BYTES) + tokens)
+    return max(counts)

@@ -1,0 +1,81 @@
+"""Where a model is to live: the planner's answer for a request on this machine."""
+
+from dataclasses import replace
+
+from sharpi.config import RunConfig
+from sharpi.engine.settings import EngineSettings
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware.info import HardwareInfo, Rates
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import load_weights
+from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.kv_growth import first_pages
+from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.planner import plan_tiers
+from sharpi.tiers.request import TierRequest, tier_request
+from sharpi.units import format_bytes
+
+
+class Placement:
+    """What the planner is asked; planning itself costs next to nothing.
+
+    Raises UnsupportedModelError where a card is to be used that has no kernels for the model.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        file: GgufFile,
+        model: ModelConfig,
+        settings: EngineSettings,
+        hardware: HardwareInfo,
+    ) -> None:
+        self.facts: ModelFacts = read_facts(file, model, settings.kv_type)
+        self.hardware = hardware
+        request = tier_request(
+            config,
+            hardware,
+            context_size=settings.context_size,
+            batch_size=settings.batch_size,
+            rounding=settings.rounding,
+            num_threads=max(settings.num_threads, settings.num_batch_threads),
+            num_outputs=settings.num_parallel,
+            num_kv_pages=settings.num_pages,
+        )
+        if request.vram:
+            from sharpi.engine.placement.memory import card_kv_bytes, card_scratch_bytes
+
+            scratch = card_scratch_bytes(model, load_weights(file, model), settings)
+            kv = card_kv_bytes(model, settings)
+            first = first_pages(settings.num_pages)
+            request = replace(
+                request,
+                card_scratch=scratch,
+                card_kv=kv,
+                card_kv_first=card_kv_bytes(model, replace(settings, num_kv_pages=first)),
+                kv_first_pages=first,
+            )
+        self.request: TierRequest = request
+
+    def plan(self, rates: Rates | None = None) -> TierPlan:
+        """The plan, its speed by these rates, or by those of the hardware info."""
+        hardware = replace(self.hardware, rates=rates) if rates else self.hardware
+        return plan_tiers(self.facts, hardware, self.request)
+
+
+def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:
+    """The plan to run by and what to warn of; raises UsageError for a budget that is too small.
+
+    None is for the file as it is mapped, whatever it weighs: where nobody set a budget, a model
+    that does not fit and cannot be split runs at the speed of the disk rather than not at all.
+    """
+    plan = placement.plan()
+    if plan.fits:
+        return plan, None
+    if config.ram is not None or config.moe_slots is not None:
+        plan.require_fit()
+    missing = format_bytes(plan.shortfall)
+    return None, (
+        f"the model needs {missing} more of RAM than is free; parts of it are read from disk for"
+        " every token"
+    )

@@ -1,0 +1,107 @@
+"""RouteLog: the steps of a run as a trace file wants them, prompts and decoded tokens apart."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.engine.backends.kept_routes import SegmentRoutes
+from sharpi.experts.trace_writer import TraceWriter
+from sharpi.model.config import ModelConfig
+from sharpi.ops.interface import Scoring
+from sharpi.ops.program import IntArray
+
+
+class RouteLog:
+    """A generation of each sequence after the other, however their steps were mixed."""
+
+    def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
+        self._path = path
+        self._writer = TraceWriter(path, model.num_experts, expert_bytes)
+        self._scoring = model.expert_scoring
+        self._generations: dict[int, _Generation] = {}
+        self._num_decoded = 0
+        self._stalled = 0.0
+
+    def step(self, segments: list[SegmentRoutes], stalled: float) -> None:
+        """`stalled`: seconds spent waiting for experts since the start."""
+        waited = (stalled - self._stalled) / len(segments)
+        self._stalled = stalled
+        for each in segments:
+            number = each.segment.sequence
+            generation = self._generations.get(number) or _Generation()
+            if generation.is_ended_by(each):
+                self._write(generation)
+                generation = _Generation()
+            self._generations[number] = generation
+            self._num_decoded += generation.add(each, waited)
+
+    def _write(self, generation: "_Generation") -> None:
+        if generation.prompt:
+            self._writer.begin(generation.prompt, generation.position)
+        for token in generation.tokens:
+            self._writer.append(
+                token.routes,
+                probabilities=self._probabilities(token.router_logits),
+                token_id=token.id,
+                load_seconds=token.load_seconds,
+            )
+
+    def _probabilities(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The router's scores of all experts, (layers, experts), 0 to 1."""
+        if self._scoring is Scoring.SIGMOID:
+            return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+        e = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
+
+    def close(self) -> str | None:
+        """Writes the file; returns what to warn of where nothing was decoded.
+
+        Raises TraceFileError where it cannot be written.
+        """
+        for generation in self._generations.values():
+            self._write(generation)
+        self._generations.clear()
+        self._writer.close()
+        if self._num_decoded:
+            return None
+        return f"no trace was written to {self._path}: no token was decoded"
+
+
+class _Token(NamedTuple):
+    id: int
+    routes: IntArray  # (layers, used)
+    router_logits: npt.NDArray[np.float32]  # (layers, experts)
+    load_seconds: float
+
+
+class _Generation:
+    """A step of several tokens, or one that does not follow the step before, belongs to a prompt;
+    the single tokens after it are a generation."""
+
+    def __init__(self) -> None:
+        self.prompt: list[IntArray] = []  # its steps, (tokens, layers, used) each
+        self.position = 0
+        self.tokens: list[_Token] = []
+        self._next_position = -1
+
+    def is_ended_by(self, step: SegmentRoutes) -> bool:
+        """Whether the step begins another one."""
+        follows = step.segment.position == self._next_position
+        return not follows or (bool(self.tokens) and len(step.segment.ids) > 1)
+
+    def add(self, step: SegmentRoutes, load_seconds: float) -> bool:
+        """Takes a step; whether it was that of a decoded token."""
+        segment = step.segment
+        is_decoded = len(segment.ids) == 1 and segment.position == self._next_position
+        if is_decoded:
+            routes = np.stack([ids[0] for ids in step.routes])
+            logits = np.stack([values[0] for values in step.router_logits])
+            self.tokens.append(_Token(int(segment.ids[0]), routes, logits, load_seconds))
+        else:
+            if not self.prompt:
+                self.position = segment.position
+            self.prompt.append(np.stack(step.routes, axis=1))
+        self._next_position = segment.position + len(segment.ids)
+        return is_decoded

@@ -1,0 +1,87 @@
+"""Chooses an answer's tokens: bias and constraint before the sampler, logprobs beside it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint, TokenMask
+from sharpi.engine.sampling.piece import TokenChoice
+from sharpi.engine.sampling.sampler import Sampler, top_k
+from sharpi.errors import UsageError
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class Chooser:
+    """One answer's choices; `history` are the tokens before it."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        history: Iterable[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._sampler = Sampler(request.sampling, history)
+        self._constraint, self._num_logprobs = constraint, request.num_logprobs
+        self._bias = dict(request.logit_bias)
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the largest logit is all that a choice needs; tell of it with `accept`."""
+        is_free = self._constraint is None and not self._bias and self._num_logprobs is None
+        return is_free and self._sampler.takes_largest
+
+    def accept(self, token: int) -> TokenChoice:
+        """Takes note of the largest logit's token."""
+        self._sampler.accept(token)
+        return TokenChoice(token)
+
+    def choose(self, logits: FloatArray) -> TokenChoice:
+        """The next token for logits (vocabulary,), which are left as they are.
+
+        Raises ModelFileError for logits that are not numbers, UsageError where nothing is allowed,
+        and whatever the constraint does.
+        """
+        token = self._sampler.sample(self._masked(self._biased(logits)))
+        if self._constraint is not None:
+            self._constraint.accept(token)
+        if self._num_logprobs is None:
+            return TokenChoice(token)
+        return _with_logprobs(token, logits, self._num_logprobs)
+
+    def _biased(self, logits: FloatArray) -> FloatArray:
+        if not self._bias:
+            return logits
+        biased = logits.copy()
+        biased[list(self._bias)] += np.fromiter(self._bias.values(), np.float32)
+        return biased
+
+    def _masked(self, logits: FloatArray) -> FloatArray:
+        mask = None if self._constraint is None else self._constraint.allowed()
+        if mask is None:
+            return logits
+        allowed = _bits(mask, len(logits))
+        if not allowed.any():
+            raise UsageError("the grammar allows none of the model's tokens here; loosen it")
+        return np.where(allowed, logits, np.float32(-np.inf))
+
+
+def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
+    """The first `count` bits, least significant first; those beyond the mask are not set."""
+    bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little")
+    allowed = np.zeros(count, np.bool_)
+    known = min(count, len(bits))
+    allowed[:known] = bits[:known]
+    return allowed
+
+
+def _with_logprobs(token: int, logits: FloatArray, count: int) -> TokenChoice:
+    """`count` of the best beside the token's own, of the model's own softmax."""
+    exact = logits.astype(np.float64)
+    peak = exact.max()
+    total = peak + np.log(np.exp(exact - peak).sum())
+    best = top_k(logits, min(count, len(logits))) if count > 0 else ()
+    alternatives = tuple((int(i), float(exact[i] - total)) for i in best)
+    return TokenChoice(token, float(exact[token] - total), alternatives)

@@ -1,0 +1,124 @@
+"""What one answer has said and how it goes on, whoever computes its logits."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
+from sharpi.engine.sampling.chooser import Chooser
+from sharpi.engine.sampling.piece import Ending, FinishReason, Piece, TokenChoice
+from sharpi.engine.sampling.stop import StopFilter
+from sharpi.engine.sampling.timings import Timings
+from sharpi.errors import UsageError
+from sharpi.tokenizer.stream import StreamDecoder
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class Continuation:
+    """Logits in, pieces of text out, until `finish_reason` is set.
+
+    `ids` are the tokens chosen so far without the end token, `text` what was shown. Raises
+    UsageError for an empty prompt and for ids that the model has no logits for.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        prompt_ids: Sequence[int],
+        request: GenerationRequest,
+        constraint: Constraint | None = None,
+    ) -> None:
+        if not prompt_ids:
+            raise UsageError("the prompt is empty and the model has no BOS token to start from")
+        refuse_unknown(prompt_ids, vocab_size)
+        refuse_unknown([token for token, _ in request.logit_bias], vocab_size)
+        self.prompt, self.request = list(prompt_ids), request
+        self._tokenizer, self._constraint = tokenizer, constraint
+        # After a control token, as after a chat template, a SentencePiece text starts anew.
+        starts_text = tokenizer.is_hidden(prompt_ids[-1])
+        shown = tokenizer.hidden_ids - tokenizer.end_ids if request.shows_special else ()
+        self._decoder = StreamDecoder(tokenizer, starts_text=starts_text, shown_ids=shown)
+        self._stops = StopFilter(request.stop)
+        self._chooser = Chooser(request, prompt_ids, constraint)
+        self._start = self._prefill_start = self._decode_start = 0.0
+        self.finish_reason: FinishReason | None = None
+        self.end_token: int | None = None
+        self.text = ""
+        self.ids: list[int] = []
+        self.timings = Timings()
+
+    def start(self) -> None:
+        """From now on time counts: that of the first token, and of the prefill."""
+        self._start = self._prefill_start = time.perf_counter()
+
+    def begin(self) -> None:
+        """The prefill begins only now: there was a wait."""
+        self._prefill_start = time.perf_counter()
+
+    def prefilled(self) -> None:
+        """The prompt has been computed."""
+        self._decode_start = time.perf_counter()
+        self.timings.prefill_seconds = self._decode_start - self._prefill_start
+        if self.request.max_tokens == 0:
+            self.finish_reason = "length"
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether `add_largest` may be called instead of `add`."""
+        return self._chooser.takes_largest
+
+    def add(self, logits: npt.NDArray[np.float32]) -> Piece:
+        """Chooses a token by logits (vocabulary,); raises what `Chooser.choose` does."""
+        return self._add(self._chooser.choose(logits))
+
+    def add_largest(self, token: int) -> Piece:
+        """Takes the token of the largest logit."""
+        return self._add(self._chooser.accept(token))
+
+    def _add(self, choice: TokenChoice) -> Piece:
+        self._count()
+        if self._is_end(choice.id):
+            self.end_token = choice.id
+            return self.end("stop", (choice,))
+        self.ids.append(choice.id)
+        text = self._stops.feed(self._decoder.feed(choice.id))
+        self.text += text
+        if self._stops.found is not None:
+            self.finish_reason = "stop"
+        elif 0 <= self.request.max_tokens <= len(self.ids):
+            return Piece(text + self.end("length").text, (choice,))
+        return Piece(text, (choice,))
+
+    def _is_end(self, token: int) -> bool:
+        """Where a grammar has come to its end nothing can follow, whatever was asked."""
+        ignores_end = self.request.ignore_end and self._constraint is None
+        return not ignores_end and token in self._tokenizer.end_ids
+
+    def end(self, reason: FinishReason, tokens: tuple[TokenChoice, ...] = ()) -> Piece:
+        """Ends the answer; the piece has the text that was held back until now."""
+        self.finish_reason = reason
+        text = self._stops.feed(self._decoder.flush()) + self._stops.flush()
+        self.text += text
+        return Piece(text, tokens)
+
+    def ending(self, error: Exception | None = None) -> Ending:
+        """Why it ended, once it has."""
+        assert self.finish_reason is not None
+        return Ending(self.finish_reason, self.timings, self.end_token, self._stops.found, error)
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        self.timings.num_generated_tokens += 1
+        self.timings.decode_seconds = now - self._decode_start
+        if self.timings.num_generated_tokens == 1:
+            self.timings.first_token_seconds = now - self._start
+
+
+def refuse_unknown(ids: Sequence[int], vocab_size: int) -> None:
+    """Raises UsageError for ids without a row, which the kernels would look up unchecked."""
+    if ids and (min(ids) < 0 or max(ids) >= vocab_size):
+        raise UsageError(f"token ids must be 0..{vocab_size - 1}, not {min(ids)}..{max(ids)}")

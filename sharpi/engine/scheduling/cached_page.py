@@ -1,0 +1,60 @@
+"""One page of the KV cache, the tokens whose keys and values are in it, and what comes after it."""
+
+from collections.abc import Sequence
+
+from sharpi.engine.kv.state_pool import State
+from sharpi.ops.kv_cache import PAGE_POSITIONS
+
+
+class CachedPage:
+    """A node of the tree of prefixes: pages that follow the same page share what comes before.
+
+    `tokens`: those that are computed, from the page's beginning on. `num_users`: answers that have
+    the page in their table, and with it all pages before. `states`: what recurrent layers carry
+    after so many of the tokens.
+    """
+
+    def __init__(self, page: int, parent: "CachedPage | None") -> None:
+        self.page, self.parent = page, parent
+        self.tokens: list[int] = []
+        self.children: list[CachedPage] = []
+        self.num_users = 0
+        self.last_use = 0
+        self.states: dict[int, State] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next token goes to another page."""
+        return len(self.tokens) == PAGE_POSITIONS
+
+    @property
+    def can_go(self) -> bool:
+        """Whether nobody has it, and nothing follows it."""
+        return self.num_users == 0 and not self.children
+
+    def best_child(self, tokens: Sequence[int]) -> tuple["CachedPage | None", int]:
+        """The page after this one that begins most like `tokens`, and how many are the same."""
+        best, longest = None, 0
+        for child in self.children:
+            count = shared_length(child.tokens, tokens)
+            if count > longest:
+                best, longest = child, count
+        return best, longest
+
+    def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
+        """The most of `tokens` after which a page that follows this one has a state, and which."""
+        found: tuple[int, CachedPage | None] = 0, None
+        for child in self.children:
+            if child.states:
+                same = shared_length(child.tokens, tokens)
+                offset = max((o for o in child.states if o <= same), default=0)
+                found = max(found, (offset, child), key=lambda each: each[0])
+        return found
+
+
+def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading values are the same."""
+    length = min(len(a), len(b))
+    if a[:length] == b[:length]:
+        return length
+    return next(i for i in range(length) if a[i] != b[i])

@@ -1,0 +1,235 @@
+"""Scheduler: several answers of one engine at once, a step at a time.
+
+A step has the next token of every answer that decodes, and some of the prompts of those that do
+not yet. Greedy text does not depend on the company: on the CPU a token's bits do not.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
+from sharpi.engine.engine import Engine
+from sharpi.engine.generation import prompt_too_long, shifted
+from sharpi.engine.sampling.continuation import Continuation
+from sharpi.engine.sampling.piece import Ending, FinishReason, Piece
+from sharpi.engine.scheduling.answer import Answer, Ticket
+from sharpi.engine.scheduling.chunk_pace import ChunkPace
+from sharpi.engine.scheduling.inbox import Inbox
+from sharpi.engine.scheduling.lineup import Lineup
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.errors import UsageError
+
+Share = tuple[Answer, int]  # tokens of a step
+
+
+class Scheduler:
+    """`submit` and `cancel` may be called on any thread, all else on the engine's.
+
+    Answers begin in the order they came, at most `max_parallel` at once and as KV pages allow.
+    When those run out the youngest gives up its own, and is computed again later. `on_piece` and
+    `on_end` are called on the engine's thread; an exception of `on_piece` ends its answer.
+    """
+
+    def __init__(self, engine: Engine, max_parallel: int) -> None:
+        most = engine.runner.settings.num_parallel
+        if not 1 <= max_parallel <= most:
+            raise UsageError(f"this engine computes 1 to {most} sequences at once")
+        engine.runner.prepare()
+        self._engine, self._runner = engine, engine.runner
+        self._cache = PrefixCache(engine.runner)
+        self._pace = ChunkPace(engine.runner.batch_size)
+        self._inbox = Inbox()
+        pages = engine.runner.settings.pages_per_sequence
+        self._lineup = Lineup(self._cache, max_parallel, pages)
+        self._suspects: dict[Answer, int] = {}
+        self.num_generated_tokens = 0
+        self.num_prefill_tokens = 0
+
+    def submit(
+        self,
+        prompt_ids: Sequence[int],
+        request: GenerationRequest,
+        *,
+        constraint: Constraint | None = None,
+        on_piece: Callable[[Piece], None],
+        on_end: Callable[[Ending], None],
+    ) -> Ticket:
+        """Asks for an answer; raises UsageError or ContextFullError for what can never be one."""
+        tokenizer, vocab_size = self._engine.tokenizer, self._runner.vocab_size
+        continuation = Continuation(tokenizer, vocab_size, prompt_ids, request, constraint)
+        tokens, size = continuation.prompt, self._runner.context_size
+        if len(tokens) >= size:
+            if not self._shifts:
+                raise prompt_too_long(len(tokens), size)
+            tokens = shifted(tokens, size)
+        continuation.start()
+        answer = Answer(self._inbox.number(), continuation, tokens, on_piece, on_end)
+        self._inbox.put(answer)
+        return answer.ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Ends an answer before the next step; nothing where it has ended."""
+        self._inbox.cancel(ticket)
+
+    @property
+    def num_waiting(self) -> int:
+        """Answers that have not begun, or lost their pages."""
+        return len(self._lineup.waiting) + len(self._inbox)
+
+    @property
+    def num_running(self) -> int:
+        """Answers that have their share of steps."""
+        return len(self._lineup.running)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the KV cache."""
+        return self._cache.num_pages
+
+    @property
+    def pages_in_use(self) -> int:
+        """Those of running answers."""
+        return self._cache.num_in_use
+
+    @property
+    def pages_kept(self) -> int:
+        """Those that are kept for prompts to come, until somebody needs them."""
+        return self._cache.num_kept
+
+    def drop_cache(self) -> None:
+        """Forgets what is kept for prompts to come."""
+        self._cache.clear()
+
+    @property
+    def _shifts(self) -> bool:
+        return self._engine.config.context_shift
+
+    def step(self) -> bool:
+        """One step of all that can go on; False when there was nothing to do."""
+        num_before = self.num_waiting + self.num_running
+        self._take_in()
+        self._lineup.admit()
+        shares = self._shares()
+        if shares:
+            self._run(shares)
+        return num_before > 0
+
+    def _take_in(self) -> None:
+        answers, cancelled = self._inbox.empty()
+        self._lineup.add(answers)
+        if cancelled:
+            for answer in self._lineup:
+                if answer.ticket in cancelled:
+                    self._end(answer, "cancelled")
+
+    def _shares(self) -> list[Share]:
+        """Who computes how much; those that decode first, then prompts as far as there is room."""
+        suspects = [answer for answer in self._suspects if answer in self._lineup.running]
+        answers = suspects[:1] or list(self._lineup.running)
+        num_decoding = sum(answer.is_decoding for answer in answers)
+        budget = self._prompt_budget(len(answers), num_decoding)
+        shares: list[Share] = []
+        for answer in answers:
+            is_decoding = answer.is_decoding
+            count = self._share(answer, 1 if is_decoding else budget)
+            if count:
+                shares.append((answer, count))
+                budget -= 0 if is_decoding else count
+        return shares
+
+    def _prompt_budget(self, num_answers: int, num_decoding: int) -> int:
+        """Tokens of prompts in the next step, at most."""
+        if num_decoding:
+            return min(self._runner.batch_size - num_decoding, self._pace.num_tokens)
+        return self._runner.prompt_batch if num_answers == 1 else self._runner.batch_size
+
+    def _share(self, answer: Answer, budget: int) -> int:
+        """Tokens that an answer may compute now; one that cannot have any ends."""
+        if not budget or answer not in self._lineup.running:
+            return 0
+        try:
+            return self._lineup.share(answer, budget)
+        except Exception as error:
+            self._end(answer, "error", error)
+            return 0
+
+    def _run(self, shares: list[Share]) -> None:
+        segments = [answer.segment(count) for answer, count in shares]
+        for answer, _ in shares:
+            assert answer.table is not None
+            answer.table.begin()
+        start = time.perf_counter()
+        try:
+            logits = self._runner.step(segments)
+        except Exception as error:
+            self._failed(shares, error)
+            return
+        self._record(shares, time.perf_counter() - start)
+        row = 0
+        for (answer, count), segment in zip(shares, segments, strict=True):
+            answer.computed(count)
+            if answer.num_computed >= self._suspects.get(answer, 0):
+                self._suspects.pop(answer, None)
+            if len(segment.outputs):
+                self._choose(answer, logits[row])
+                row += 1
+
+    def _record(self, shares: list[Share], seconds: float) -> None:
+        num_prompt = sum(count for answer, count in shares if not answer.is_decoding)
+        self.num_prefill_tokens += num_prompt
+        self._pace.record(num_prompt, seconds)
+
+    def _failed(self, shares: list[Share], error: Exception) -> None:
+        """Those of a step that failed go on alone, until it is known whose fault it was."""
+        if len(shares) == 1:
+            self._end(shares[0][0], "error", error)
+            return
+        for answer, count in shares:
+            self._suspects[answer] = answer.num_computed + count
+            if answer.table is not None and not answer.table.is_sound:
+                answer.release()
+
+    def _choose(self, answer: Answer, logits: npt.NDArray[np.float32]) -> None:
+        continuation = answer.continuation
+        try:
+            if not answer.is_prefilled:
+                answer.is_prefilled = True
+                continuation.prefilled()
+            if continuation.finish_reason is None:
+                self.num_generated_tokens += 1
+                answer.on_piece(self._next_piece(answer, logits))
+        except Exception as error:
+            self._end(answer, "error", error)
+            return
+        if continuation.finish_reason is not None:
+            self._end(answer, continuation.finish_reason)
+
+    def _next_piece(self, answer: Answer, logits: npt.NDArray[np.float32]) -> Piece:
+        continuation, size = answer.continuation, self._runner.context_size
+        piece = continuation.add(logits)
+        if continuation.finish_reason is not None:
+            return piece
+        answer.tokens.append(continuation.ids[-1])
+        if len(answer.tokens) <= size:
+            return piece
+        if not self._shifts:
+            return Piece(piece.text + continuation.end("context").text, piece.tokens)
+        answer.tokens = shifted(answer.tokens, size)
+        answer.release()
+        return piece
+
+    def _end(self, answer: Answer, reason: FinishReason, error: Exception | None = None) -> None:
+        """The last that is heard of an answer; what `on_end` raises is nobody's."""
+        self._lineup.remove(answer)
+        self._suspects.pop(answer, None)
+        answer.continuation.finish_reason = reason
+        with suppress(Exception):
+            answer.on_end(answer.continuation.ending(error))
+
+
+__all__ = ["Scheduler", "Ticket"]
