@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sharpi.experts.simulate import SIMULATED, Simulation, simulate
-from sharpi.experts.trace import Trace, read_trace
+from sharpi.experts.simulation.simulate import SIMULATED, Simulation, simulate
+from sharpi.experts.trace.trace import Trace, read_trace
 
 Row = dict[str, Any]
 

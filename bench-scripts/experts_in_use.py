@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from sharpi.config import ExpertConfig, GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
 
 WARM_TOKENS = 100

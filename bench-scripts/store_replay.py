@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import Counts, PolicySettings
-from sharpi.experts.store import ExpertStore, StoreCounts, StoreSettings
-from sharpi.experts.store_layout import StoreLayout
-from sharpi.experts.trace import Trace
-from sharpi.experts.trace_steps import Steps
+from sharpi.experts.native.store import ExpertStore, StoreCounts, StoreSettings
+from sharpi.experts.native.store_layout import StoreLayout
+from sharpi.experts.trace.trace import Trace
+from sharpi.experts.trace.trace_steps import Steps
 
 _TOKENS = 2  # whose experts of a layer fit in the spare buffers, and in the queue of prefetches
 

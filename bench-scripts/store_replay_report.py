@@ -6,8 +6,8 @@ import numpy as np
 from store_replay import Replayed
 
 from sharpi.experts.policy_settings import Counts
-from sharpi.experts.simulate import SimulationRow
-from sharpi.experts.store import StoreCounts
+from sharpi.experts.simulation.simulate import SimulationRow
+from sharpi.experts.native.store import StoreCounts
 
 HEADING = (
     f"{'policy':20}{'slots':>6}{'simulator':>11}{'store':>8}{'points':>8}{'late':>7}{'unread':>8}"

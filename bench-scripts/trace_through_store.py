@@ -19,9 +19,9 @@ from store_replay import Pace, replay
 from store_replay_report import HEADING, ReplayRow, replay_line, replay_record, replay_row
 
 from sharpi.errors import SharpiError
-from sharpi.experts.simulate import Simulation, policy_settings, simulate
-from sharpi.experts.store_layout import StoreLayout
-from sharpi.experts.trace import Trace, read_trace
+from sharpi.experts.simulation.simulate import Simulation, policy_settings, simulate
+from sharpi.experts.native.store_layout import StoreLayout
+from sharpi.experts.trace.trace import Trace, read_trace
 from sharpi.units import parse_size
 
 _ADMISSION = " + admission"

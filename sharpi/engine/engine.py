@@ -23,8 +23,8 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.experts.expert_stats import ExpertStats
-    from sharpi.experts.expert_view import ExpertView
+    from sharpi.experts.stats.stats import ExpertStats
+    from sharpi.experts.stats.view import ExpertView
 
 
 class Session:

@@ -3,7 +3,7 @@
 from sharpi.config import ExpertConfig
 from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
-from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
     PolicyKind,
     PolicySettings,

@@ -9,10 +9,10 @@ from random_experts import LEAST_EXPERT_BYTES, round_expert_bytes, write_experts
 from store_replay import Pace, Replayed, replay
 from store_replay_report import HEADING, replay_line, replay_record, replay_row
 
+from sharpi.experts.native.store import StoreCounts
 from sharpi.experts.policy_settings import Counts
-from sharpi.experts.simulate import Simulation, SimulationRow, policy_settings, simulate
-from sharpi.experts.store import StoreCounts
-from sharpi.experts.trace import Trace
+from sharpi.experts.simulation.simulate import Simulation, SimulationRow, policy_settings, simulate
+from sharpi.experts.trace.trace import Trace
 
 SIMULATED = SimulationRow(
     policy="learned",

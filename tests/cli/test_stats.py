@@ -10,7 +10,7 @@ from conftest import CommandLine
 sys.path.insert(0, str(Path(__file__).parents[1] / "experts"))
 from expert_runs import a_run
 
-from sharpi.experts.expert_stats_file import save_stats
+from sharpi.experts.stats.stats_file import save_stats
 
 
 @pytest.fixture(params=["run.txt", "run.json"])

@@ -17,8 +17,8 @@ from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
-from sharpi.experts.expert_stats import PredictionStats
 from sharpi.experts.prediction_trial import PERIOD, PERIODS, WITHOUT
+from sharpi.experts.stats.stats import PredictionStats
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"

@@ -10,7 +10,7 @@ from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.piece import Ending
 from sharpi.engine.scheduling.scheduler import Scheduler
-from sharpi.experts.trace import read_trace
+from sharpi.experts.trace.trace import read_trace
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"

@@ -21,7 +21,7 @@ from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
-from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.ops.cuda import program
 from sharpi.ops.cuda.program import CardProgram
 

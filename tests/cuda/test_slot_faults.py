@@ -9,8 +9,8 @@ from slot_worlds import Room, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.device.kernel_source import kernel_source
-from sharpi.experts.policy_make import make_policy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.reference.policy_make import make_policy
 from sharpi.ops.cuda.slot_policy import MissMode, PolicyRules
 
 EXPERTS, USED, SLOTS = 9, 3, 5

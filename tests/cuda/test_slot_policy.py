@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from slot_worlds import SlotWorld
 
 from sharpi.device.device import Device
-from sharpi.experts.native_policy import NativePolicy
-from sharpi.experts.policy import SlotPolicy
-from sharpi.experts.policy_make import make_policy
+from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
-from sharpi.experts.trace import read_trace
+from sharpi.experts.reference.policy import SlotPolicy
+from sharpi.experts.reference.policy_make import make_policy
+from sharpi.experts.trace.trace import read_trace
 from sharpi.ops.cuda.slot_policy import PolicyRules
 from sharpi.ops.cuda.slot_tables import DEVICE_KINDS
 

@@ -15,7 +15,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ModelFileError
-from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.stats.stats import ExpertStats
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"

@@ -22,9 +22,9 @@ from streamed_models import (
 
 from sharpi.engine.engine import Engine
 from sharpi.errors import StatsFileError
-from sharpi.experts.expert_stats_file import read_stats
 from sharpi.experts.profile import load_profile
-from sharpi.experts.trace import read_trace
+from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.trace.trace import read_trace
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer

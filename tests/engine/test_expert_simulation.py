@@ -7,9 +7,9 @@ import pytest
 from streamed_models import NUM_EXPERTS, asked, decode, story_ids
 
 from sharpi.engine.engine import Engine
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.simulate import Simulation, simulate
-from sharpi.experts.trace import Trace, read_trace
+from sharpi.experts.simulation.simulate import Simulation, simulate
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.trace.trace import Trace, read_trace
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -21,7 +21,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
-from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
 
 pytestmark = pytest.mark.native

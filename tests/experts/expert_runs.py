@@ -1,6 +1,6 @@
 """Expert stats of runs that never were."""
 
-from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
 
 
 def a_layer(layer: int, uses: tuple[int, ...], pinned: tuple[int, ...] = ()) -> LayerStats:

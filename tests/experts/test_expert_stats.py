@@ -12,10 +12,10 @@ import pytest
 from expert_runs import a_layer, a_run
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.expert_stats import HitCount, TopExpert
-from sharpi.experts.expert_stats_file import read_stats, save_stats
-from sharpi.experts.expert_stats_json import from_json, to_dict, to_json
-from sharpi.experts.stats_text import format_stats
+from sharpi.experts.stats.stats import HitCount, TopExpert
+from sharpi.experts.stats.stats_file import read_stats, save_stats
+from sharpi.experts.stats.stats_json import from_json, to_dict, to_json
+from sharpi.experts.stats.stats_text import format_stats
 
 
 def test_sums_and_rates() -> None:

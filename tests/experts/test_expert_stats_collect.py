@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from expert_files import EXPERTS, MOE_LAYERS, ExpertFiles, K, open_store
 
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.expert_stats_collect import RunFacts, collect_stats
-from sharpi.experts.predictor_native import Guesses
+from sharpi.experts.native.predictor_native import Guesses
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_collect import RunFacts, collect_stats
 
 pytestmark = pytest.mark.native
 TOKENS = 50

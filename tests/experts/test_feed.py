@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from expert_files import ExpertFiles, open_store
 
-from sharpi.experts.feed import PREDICTOR_NAMES, ROUTER, ExpertFeed
-from sharpi.experts.store import ExpertStore
+from sharpi.experts.native.feed import PREDICTOR_NAMES, ROUTER, ExpertFeed
+from sharpi.experts.native.store import ExpertStore
 
 pytestmark = pytest.mark.native
 

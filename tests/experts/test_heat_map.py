@@ -8,7 +8,7 @@ import pytest
 from expert_runs import a_run
 
 from sharpi.errors import UsageError
-from sharpi.experts.heat_map import fold, heats, save_png
+from sharpi.experts.stats.heat_map import fold, heats, save_png
 
 
 def test_one_is_the_even_share() -> None:

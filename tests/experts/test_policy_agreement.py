@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from route_traces import skewed_routes
 
-from sharpi.experts.native_policy import NativePolicy
-from sharpi.experts.policy import SlotPolicy
-from sharpi.experts.policy_make import make_policy
+from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.trace_steps import decoded_steps
+from sharpi.experts.reference.policy import SlotPolicy
+from sharpi.experts.reference.policy_make import make_policy
+from sharpi.experts.trace.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native
 LAYERS, EXPERTS, K = 5, 16, 3

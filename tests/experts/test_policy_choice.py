@@ -5,7 +5,7 @@ import pytest
 
 from sharpi.config import ExpertConfig
 from sharpi.errors import UsageError
-from sharpi.experts.feed import PREDICTOR_NAMES
+from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_choice import (
     DEFAULT_PREDICTOR,
     ExpertShape,

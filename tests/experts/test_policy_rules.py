@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from route_traces import skewed_routes
 
-from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings
-from sharpi.experts.trace_steps import decoded_steps
+from sharpi.experts.trace.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native
 EXPERTS, K = 9, 3

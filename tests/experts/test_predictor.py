@@ -5,10 +5,10 @@ import pytest
 from route_traces import skewed_routes
 
 from sharpi.errors import UsageError
+from sharpi.experts.native.predictor_native import NativePredictor
 from sharpi.experts.predictor import PREDICTORS, Predictor
-from sharpi.experts.predictor_native import NativePredictor
-from sharpi.experts.predictor_replay import measure, measure_predictors
-from sharpi.experts.trace import Trace
+from sharpi.experts.simulation.predictor_replay import measure, measure_predictors
+from sharpi.experts.trace.trace import Trace
 
 pytestmark = pytest.mark.native
 

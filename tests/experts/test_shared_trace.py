@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.experts.native_policy import NativePolicy
-from sharpi.experts.policy_make import make_policy
+from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.predictor_replay import measure
-from sharpi.experts.simulate import Simulation, SimulationRow, simulate
-from sharpi.experts.trace import Trace, read_trace
+from sharpi.experts.reference.policy_make import make_policy
+from sharpi.experts.simulation.predictor_replay import measure
+from sharpi.experts.simulation.simulate import Simulation, SimulationRow, simulate
+from sharpi.experts.trace.trace import Trace, read_trace
 
 pytestmark = [pytest.mark.native, pytest.mark.shared]
 _BESIDE = Path(__file__).parents[3] / "shared"

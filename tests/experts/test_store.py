@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.errors import ModelFileError
+from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind
-from sharpi.experts.store import ExpertStore
 
 pytestmark = pytest.mark.native
 

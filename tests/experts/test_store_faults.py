@@ -9,7 +9,7 @@ import pytest
 from expert_files import EXPERTS, ExpertFiles, K, assert_right, open_store
 
 from sharpi.errors import ModelFileError
-from sharpi.experts.store import ExpertStore
+from sharpi.experts.native.store import ExpertStore
 
 pytestmark = pytest.mark.native
 LAYER = 3

@@ -8,8 +8,8 @@ import pytest
 from route_traces import skewed_routes
 
 from sharpi.errors import TraceFileError
-from sharpi.experts.trace import read_trace
-from sharpi.experts.trace_writer import TraceWriter
+from sharpi.experts.trace.trace import read_trace
+from sharpi.experts.trace.trace_writer import TraceWriter
 
 ROUTES = skewed_routes(7, 3, 10, 2)
 

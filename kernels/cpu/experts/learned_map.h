@@ -2,7 +2,7 @@
 // its next use.
 //
 // Multiplications and additions in the order written, unfused, so that
-// sharpi/experts/learned_map.py agrees bit for bit.
+// sharpi/experts/reference/learned_map.py agrees bit for bit.
 #pragma once
 #include <cstddef>
 #include <vector>

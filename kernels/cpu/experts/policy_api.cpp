@@ -14,7 +14,7 @@ using namespace sharpi;
 
 namespace {
 
-// The same fields as NativeSettings in sharpi/experts/native_policy.py.
+// The same fields as NativeSettings in sharpi/experts/native/native_policy.py.
 struct PolicyParams {
   int32_t kind, num_layers, num_experts, experts_per_token;
   int32_t admission, warm_pin;

@@ -16,7 +16,7 @@ using namespace sharpi;
 
 namespace {
 
-// The same fields as in sharpi/experts/store.py.
+// The same fields as in sharpi/experts/native/store.py.
 struct PieceParams {
   uint64_t offset, bytes;
   int32_t file, reserved;

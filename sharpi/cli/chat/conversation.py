@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
     from sharpi.engine.generation import Generation
     from sharpi.engine.sampling.timings import Timings
-    from sharpi.experts.expert_stats import ExpertStats
+    from sharpi.experts.stats.stats import ExpertStats
 
 Message = dict[str, str]
 _ROLES = ("system", "user", "assistant")

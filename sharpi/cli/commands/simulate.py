@@ -11,8 +11,8 @@ from sharpi.cli.options.json_output import JsonOption
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
-    from sharpi.experts.simulate import Simulation
-    from sharpi.experts.trace import Trace
+    from sharpi.experts.simulation.simulate import Simulation
+    from sharpi.experts.trace.trace import Trace
 
 _WARM_UP_TOKENS = 4096  # of the trace, where its own frequencies choose the fixed set
 
@@ -78,8 +78,8 @@ def simulate(
     experts it found in their slots, and how many it loaded for that. Bytes need a trace that says
     how large an expert is, as those of --moe-trace do.
     """
-    from sharpi.experts.simulate import Simulation
-    from sharpi.experts.trace import read_trace
+    from sharpi.experts.simulation.simulate import Simulation
+    from sharpi.experts.trace.trace import read_trace
 
     numbers, names = _slot_numbers(slots), _policies(policy)
     trace = read_trace(trace_file)
@@ -102,7 +102,7 @@ def _slot_numbers(text: str) -> list[int]:
 
 
 def _policies(text: str) -> list[str]:
-    from sharpi.experts.simulate import SIMULATED
+    from sharpi.experts.simulation.simulate import SIMULATED
 
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
@@ -136,7 +136,7 @@ def _report(
     as_json: bool,
 ) -> None:
     from sharpi.cli.output.simulate_table import print_rows
-    from sharpi.experts.simulate import simulate as replay
+    from sharpi.experts.simulation.simulate import simulate as replay
 
     rows = (replay(trace, name, number, simulation) for number in numbers for name in names)
     if as_json:
@@ -147,7 +147,7 @@ def _report(
 
 def _report_predictors(trace: "Trace", *, as_json: bool) -> None:
     from sharpi.cli.output.simulate_table import print_predictors
-    from sharpi.experts.predictor_replay import measure_predictors
+    from sharpi.experts.simulation.predictor_replay import measure_predictors
 
     rows = measure_predictors(trace)
     if as_json:

@@ -25,8 +25,8 @@ def stats(
     Hits, loads, bytes, stalls and the most used experts, in all and layer by layer, what was
     predicted and pinned, and a heat map of which experts each layer used.
     """
-    from sharpi.experts.expert_stats_file import read_stats
-    from sharpi.experts.expert_stats_json import to_json
+    from sharpi.experts.stats.stats_file import read_stats
+    from sharpi.experts.stats.stats_json import to_json
 
     recorded = read_stats(file)
     if as_json:
@@ -36,6 +36,6 @@ def stats(
 
         print_stats(recorded, sys.stdout)
     if png is not None:
-        from sharpi.experts.heat_map import save_png
+        from sharpi.experts.stats.heat_map import save_png
 
         save_png(png, recorded)

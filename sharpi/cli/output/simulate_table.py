@@ -9,9 +9,9 @@ from rich.table import Table
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.experts.predictor_replay import PredictorRow
-    from sharpi.experts.simulate import SimulationRow
-    from sharpi.experts.trace import Trace
+    from sharpi.experts.simulation.predictor_replay import PredictorRow
+    from sharpi.experts.simulation.simulate import SimulationRow
+    from sharpi.experts.trace.trace import Trace
 
 _PIPED_WIDTH = 160
 

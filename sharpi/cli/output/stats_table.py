@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sharpi.experts.expert_stats import ExpertStats, LayerStats
-from sharpi.experts.heat_map import HOTTEST, fold, heats
-from sharpi.experts.stats_text import percent, summary_lines
+from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
+from sharpi.experts.stats.stats import ExpertStats, LayerStats
+from sharpi.experts.stats.stats_text import percent, summary_lines
 from sharpi.units import format_bytes
 
 _PIPED_WIDTH = 160

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.backends.model_part import Segment
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.expert_stats_collect import RunFacts, collect_stats
-from sharpi.experts.feed import ExpertFeed
-from sharpi.experts.native_policy import NativePolicy
+from sharpi.experts.native.feed import ExpertFeed
+from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.native.store import ExpertStore, StoreSettings
+from sharpi.experts.native.store_layout import read_layout
 from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_policy, choose_predictor
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.profile import ExpertProfile
-from sharpi.experts.store import ExpertStore, StoreSettings
-from sharpi.experts.store_layout import read_layout
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_collect import RunFacts, collect_stats
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan

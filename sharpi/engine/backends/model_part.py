@@ -9,8 +9,8 @@ import numpy.typing as npt
 from sharpi.ops.program import IntArray
 
 if TYPE_CHECKING:
-    from sharpi.experts.expert_stats import ExpertStats
-    from sharpi.experts.expert_view import ExpertView
+    from sharpi.experts.stats.stats import ExpertStats
+    from sharpi.experts.stats.view import ExpertView
 
 Values = npt.NDArray[np.float32]
 

@@ -24,8 +24,8 @@ from sharpi.ops.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.experts.expert_stats import ExpertStats
-    from sharpi.experts.expert_view import ExpertView
+    from sharpi.experts.stats.stats import ExpertStats
+    from sharpi.experts.stats.view import ExpertView
 
 _WATCHED_SECONDS = 5.0  # after a look at the experts, uses are counted for the next one
 
@@ -117,7 +117,7 @@ class ExpertRecords:
             return self._tier.stats(self._name, self._num_tokens)
         if not self._counts_uses:
             return None
-        from sharpi.experts.expert_stats_collect import stats_of_mapped
+        from sharpi.experts.stats.stats_collect import stats_of_mapped
 
         return stats_of_mapped(
             self._name,
@@ -136,7 +136,7 @@ class ExpertRecords:
             return None
         if self._card is not None:
             return self._card.view(self._num_tokens)
-        from sharpi.experts.expert_view import view_of_mapped, view_of_store
+        from sharpi.experts.stats.view import view_of_mapped, view_of_store
 
         if self._tier is not None:
             return view_of_store(self._tier.store, self._moe_layers, self._num_tokens)
@@ -155,7 +155,7 @@ class ExpertRecords:
         if stats is None:
             why = "nothing was computed" if self._moe_layers else "the model has no routed experts"
             return f"no expert stats were written: {why}"
-        from sharpi.experts.expert_stats_file import save_stats
+        from sharpi.experts.stats.stats_file import save_stats
 
         return save_stats(self._asked.stats, stats)
 

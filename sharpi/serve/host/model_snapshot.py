@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from sharpi.dataclass import dataclass
-from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.serve.host.loaded import Loaded
 
 ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: what it counts, how many

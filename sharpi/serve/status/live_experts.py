@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from sharpi.experts.expert_view import ExpertView
+from sharpi.experts.stats.view import ExpertView
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.model_host import ModelHost
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from sharpi.engine.backends.gpu.slots import CardSlots
-from sharpi.experts.expert_stats import ExpertStats, LayerStats, PredictionStats
-from sharpi.experts.expert_view import ExpertView
+from sharpi.experts.native.store import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
-from sharpi.experts.store import StoreCounts
+from sharpi.experts.stats.stats import ExpertStats, LayerStats, PredictionStats
+from sharpi.experts.stats.view import ExpertView
 from sharpi.ops.cuda.partial_layers import PartialLayers
 from sharpi.ops.cuda.slot_state import SlotCounts, SlotStates, total_counts
 

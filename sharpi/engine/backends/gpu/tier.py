@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from sharpi.engine.backends.gpu.miss_choice import MissChoice
 from sharpi.engine.backends.gpu.report import CardReport
 from sharpi.engine.backends.gpu.slots import CardSlots
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.expert_view import ExpertView
 from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.view import ExpertView
 from sharpi.ops.cuda.partial_layers import PartialLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.values import MissMode

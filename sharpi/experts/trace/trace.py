@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
 from sharpi.errors import TraceFileError
-from sharpi.experts.trace_steps import Prompts, Steps, decoded_steps, run_steps
+from sharpi.experts.trace.trace_steps import Prompts, Steps, decoded_steps, run_steps
 
 
 @dataclass(frozen=True, slots=True)

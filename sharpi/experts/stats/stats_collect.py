@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
-from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
-from sharpi.experts.native_policy import ExpertStates, NativePolicy
-from sharpi.experts.predictor_native import Guesses
-from sharpi.experts.store import ExpertStore, StoreCounts
+from sharpi.experts.native.native_policy import ExpertStates, NativePolicy
+from sharpi.experts.native.predictor_native import Guesses
+from sharpi.experts.native.store import ExpertStore, StoreCounts
+from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
 
 
 @dataclass(frozen=True, slots=True)

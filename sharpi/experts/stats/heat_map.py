@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import UsageError
-from sharpi.experts.expert_stats import ExpertStats
+from sharpi.experts.stats.stats import ExpertStats
 
 HOTTEST = 4.0  # times the even share; more looks the same
 _INCHES_PER_EXPERT, _INCHES_PER_LAYER = 0.12, 0.22

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
-from sharpi.experts.policy_slots import LayerSlots
+from sharpi.experts.reference.policy_slots import LayerSlots
 
 BATCH_MEMORY = 64  # the last tokens of a batch teach a policy, not those before
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.dataclass import dataclass
-from sharpi.experts.native_policy import NativePolicy
-from sharpi.experts.optimum import replay_optimum
+from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import (
     POLICIES,
     Counts,
@@ -20,7 +19,8 @@ from sharpi.experts.policy_settings import (
     default_load_budget,
     policy_kind,
 )
-from sharpi.experts.trace import Trace
+from sharpi.experts.simulation.optimum import replay_optimum
+from sharpi.experts.trace.trace import Trace
 
 OPTIMUM = "optimum"
 SIMULATED = (*POLICIES, OPTIMUM)

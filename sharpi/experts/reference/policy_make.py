@@ -1,10 +1,10 @@
 """The reference policy of a kind."""
 
-from sharpi.experts.learned import Learned
-from sharpi.experts.policy import SlotPolicy
-from sharpi.experts.policy_ranked import Ranked, Static
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.slru import Slru
+from sharpi.experts.reference.learned import Learned
+from sharpi.experts.reference.policy import SlotPolicy
+from sharpi.experts.reference.policy_ranked import Ranked, Static
+from sharpi.experts.reference.slru import Slru
 
 
 def make_policy(settings: PolicySettings) -> SlotPolicy:

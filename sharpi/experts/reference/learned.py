@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.learned_map import LearnedMap, MapInput
-from sharpi.experts.policy import SlotPolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
+from sharpi.experts.reference.learned_map import LearnedMap, MapInput
+from sharpi.experts.reference.policy import SlotPolicy
 
 _RATE = 0.15
 _STEERING = np.float32(0.0005)

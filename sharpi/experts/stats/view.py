@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
-from sharpi.experts.store import ExpertStore, StoreCounts
+from sharpi.experts.native.store import ExpertStore, StoreCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 import time
 
 from sharpi.dataclass import dataclass
+from sharpi.experts.native.predictor_native import NativePredictor
 from sharpi.experts.predictor import PREDICTORS
-from sharpi.experts.predictor_native import NativePredictor
-from sharpi.experts.trace import Trace
+from sharpi.experts.trace.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import ctypes
 from ctypes import POINTER, c_int, c_void_p
 from functools import cache
 
+from sharpi.experts.native.predictor_native import Guesses
+from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.predictor import PREDICTORS
-from sharpi.experts.predictor_native import Guesses
-from sharpi.experts.store import ExpertStore
 from sharpi.ops.library import load_library
 
 ROUTER = "router"  # the next layer's router, tried on what this layer has

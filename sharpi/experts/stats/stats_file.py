@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.expert_stats import ExpertStats
-from sharpi.experts.expert_stats_json import from_json, to_json
-from sharpi.experts.stats_text import embedded_json, format_stats
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_json import from_json, to_json
+from sharpi.experts.stats.stats_text import embedded_json, format_stats
 from sharpi.system.atomic_file import write_or_warn
 
 

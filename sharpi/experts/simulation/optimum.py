@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from sharpi.experts.native_policy import native_trace, policy_library
+from sharpi.experts.native.native_policy import native_trace, policy_library
 from sharpi.experts.policy_settings import Counts
-from sharpi.experts.trace_steps import Steps
+from sharpi.experts.trace.trace_steps import Steps
 
 
 def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError
-from sharpi.experts import store_abi as abi
-from sharpi.experts.native_policy import NativePolicy
-from sharpi.experts.store_layout import LayerLayout, StoreLayout
+from sharpi.experts.native import store_abi as abi
+from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.native.store_layout import LayerLayout, StoreLayout
 from sharpi.system.direct_read import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096

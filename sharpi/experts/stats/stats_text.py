@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
-from sharpi.experts.expert_stats_json import to_json
+from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.stats.stats_json import to_json
 from sharpi.units import format_bytes
 
 _DATA = "data: "

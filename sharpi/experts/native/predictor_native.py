@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import UsageError
-from sharpi.experts.native_policy import NativeTrace, native_trace
+from sharpi.experts.native.native_policy import NativeTrace, native_trace
 from sharpi.experts.predictor import PREDICTORS
-from sharpi.experts.trace_steps import Steps
+from sharpi.experts.trace.trace_steps import Steps
 from sharpi.ops.library import load_library
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.policy import SlotPolicy
 from sharpi.experts.policy_settings import PolicyKind
+from sharpi.experts.reference.policy import SlotPolicy
 
 
 class Ranked(SlotPolicy):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.policy import SlotPolicy
 from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.reference.policy import SlotPolicy
 
 _PROTECTION = np.float32(1.1)  # what a use of a protected expert counts
 HALF_LIFE = 16  # tokens

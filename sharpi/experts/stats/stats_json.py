@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.expert_stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
 
 FORMAT = "sharpi expert stats"
 VERSION = 1
