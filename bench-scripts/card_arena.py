@@ -9,9 +9,9 @@ from synthetic_moe import block_pool
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType, row_bytes
-from sharpi.ops.cuda.activations import activation_bytes
-from sharpi.ops.cuda.experts import BankPart
-from sharpi.ops.cuda.quantise import quantise
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.quantise import quantise
 
 _POOL_BYTES = 8 << 20
 _ALIGNMENT = 256

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sharpi.device.card import open_card
 from sharpi.device.device import Device
-from sharpi.ops.cuda import card_limits
+from sharpi.ops.cuda import gpu_limits as card_limits
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 

@@ -22,7 +22,7 @@ from gpu_check_step import Findings
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.card_limits import CardLimits, replay_seconds
+from sharpi.ops.cuda.gpu_limits import CardLimits, replay_seconds
 from sharpi.ops.cuda.unsupported import CARD_TYPES
 
 _TINY = Sizes(

@@ -21,7 +21,7 @@ from gpu_check_step import Findings
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.errors import SharpiError
-from sharpi.ops.cuda.card_limits import CardLimits
+from sharpi.ops.cuda.gpu_limits import CardLimits
 from sharpi.units import parse_size
 
 SHARES = (25, 100, 50, 12, 75)  # percent, what the aims are about first

@@ -1,7 +1,7 @@
 // One layer's slots on the device: its state, in memory and, while a kernel decides, in shared
 // memory; and the addresses by which other kernels find its experts.
 //
-// sharpi/ops/cuda/slot_state.py lays the same words out.
+// sharpi/ops/cuda/expert_slots/slot_state.py lays the same words out.
 #pragma once
 #include "slot_floats.cuh"
 

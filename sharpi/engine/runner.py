@@ -20,7 +20,7 @@ from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.sampling.sampler import NOT_FINITE
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ModelFileError
-from sharpi.ops.program import IntArray
+from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.state_layout import num_states
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS, SequenceState
 from sharpi.engine.runner import Runner
 from sharpi.errors import ContextFullError
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 _NO_OUTPUTS = np.zeros(0, np.int32)
 

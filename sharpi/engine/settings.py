@@ -8,8 +8,8 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.kv_cache import PAGE_POSITIONS, check_kv_type, kv_bytes
-from sharpi.ops.program import Rounding
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_type, kv_bytes
+from sharpi.ops.cpu.program import Rounding
 from sharpi.units import format_bytes
 
 DEFAULT_CONTEXT = 4096

@@ -6,7 +6,7 @@ from pathlib import Path
 from sharpi.dataclass import dataclass
 from sharpi.hardware.gpu import probe_gpus
 from sharpi.hardware.memory import probe_memory
-from sharpi.ops.library import instruction_set
+from sharpi.ops.cpu.library import instruction_set
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.hardware.memory import probe_memory
-from sharpi.ops.machine_limits import read_bytes_per_second
+from sharpi.ops.cpu.machine_limits import read_bytes_per_second
 
 SAMPLE_BYTES = 256 << 20  # well beyond caches
 LARGEST_SHARE = 4  # one part in so many of what is free: a tight limit would end the process

@@ -14,7 +14,7 @@ from sharpi.hardware.gpu import GpuDriver, has_card, probe_gpus
 from sharpi.hardware.info import count_physical, usable_cores
 from sharpi.hardware.memory import MemoryInfo, probe_memory
 from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
-from sharpi.ops.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
 # What is imported only for one purpose, by the names that it is installed under.
 _OPTIONAL_PACKAGES = {

@@ -48,7 +48,7 @@ def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
 
 def _floats(whole: Matrix, rows: np.ndarray) -> FloatArray:
     """Quant blocks (heads, rows, bytes) as (heads, rows, columns)."""
-    from sharpi.ops.reference_numbers import dequantise
+    from sharpi.ops.reference.numbers import dequantise
 
     heads, count, _ = rows.shape
     return dequantise(Bank(whole.name, whole.quant_type, heads, count, whole.columns, rows))

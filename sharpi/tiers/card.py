@@ -1,7 +1,7 @@
 """What goes to the card: trunk and KV cache of whole layers first, then slots with what is left."""
 
 from sharpi.dataclass import dataclass
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card_experts import CardExperts, card_experts, goes_whole, whole_experts_bytes
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.kv_growth import KvGrowth

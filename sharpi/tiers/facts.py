@@ -11,7 +11,7 @@ from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.attention import AttentionSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixer import MixerSettings
-from sharpi.ops.kv_cache import PAGE_POSITIONS, KvType, kv_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvType, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.system.direct_read import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths

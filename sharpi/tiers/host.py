@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sharpi.dataclass import dataclass
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.card import CardPlan
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.ledger import Ledger

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sharpi.dataclass import dataclass
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.slot_grants import SlotWant, grant
 
 LEAST_PAGES = 2048 // PAGE_POSITIONS

@@ -3,8 +3,8 @@
 from sharpi.config import Miss, RunConfig
 from sharpi.dataclass import dataclass
 from sharpi.hardware.info import HardwareInfo
-from sharpi.ops.kv_cache import PAGE_POSITIONS
-from sharpi.ops.program import Rounding
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.state_layout import MAX_STATES, num_states
 
 

@@ -3,7 +3,7 @@
 from sharpi.dataclass import dataclass
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
-from sharpi.ops.program import Rounding
+from sharpi.ops.cpu.program import Rounding
 
 _FLOAT_BYTES = 4
 # As kernels/cpu has them: matmul.h, tiles.h, stage.h, op_attention.cpp, expert_jobs.h.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import CommandLine
 
-from sharpi.ops import machine_limits
+from sharpi.ops.cpu import machine_limits
 from sharpi.resources import native_library
 
 pytestmark = pytest.mark.native

@@ -6,7 +6,7 @@ from cpu_memory import host_bytes
 
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 Floats = npt.NDArray[np.float32]
 

@@ -10,9 +10,9 @@ from quant_weights import as_floats, random_weights
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import BankPart
 from sharpi.ops.interface import Activation
-from sharpi.ops.reference_numbers import gated
+from sharpi.ops.reference.numbers import gated
 
 Array = npt.NDArray[Any]
 

@@ -10,10 +10,10 @@ from kv_pages import PAGE, pack_pages, round_row
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.activations import activation_bytes
-from sharpi.ops.cuda.attention import attention, scratch_bytes
-from sharpi.ops.cuda.heads import CachePlace
-from sharpi.ops.kv_cache import KvType
+from sharpi.ops.cpu.kv_cache import KvType
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
+from sharpi.ops.cuda.launchers.heads import CachePlace
 
 Array = npt.NDArray[Any]
 

@@ -14,8 +14,8 @@ from sharpi.device.device import Device
 from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.benchmark import run_benchmark
 from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
-from sharpi.ops import machine_limits
-from sharpi.ops.cuda import card_limits
+from sharpi.ops.cpu import machine_limits
+from sharpi.ops.cuda import gpu_limits as card_limits
 
 pytestmark = pytest.mark.native
 MODEL = Path(__file__).parents[1] / "references" / "qwen3moe.gguf"

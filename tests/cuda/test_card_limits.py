@@ -6,9 +6,9 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda import card_limits
-from sharpi.ops.cuda.card_limits import CardLimits, filled_memory, read_rate, replay_seconds
-from sharpi.ops.cuda.elementwise import sigmoid
+from sharpi.ops.cuda import gpu_limits as card_limits
+from sharpi.ops.cuda.gpu_limits import CardLimits, filled_memory, read_rate, replay_seconds
+from sharpi.ops.cuda.launchers.elementwise import sigmoid
 
 BLOCK_BYTES = 128 << 10
 

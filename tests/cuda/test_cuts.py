@@ -3,8 +3,8 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.cuts import join, split
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.cuda.launchers.cuts import join, split
+from sharpi.ops.reference.reference import ReferenceOps
 
 
 def _values(rows: int, width: int) -> np.ndarray:

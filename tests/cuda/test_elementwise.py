@@ -3,8 +3,8 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda import elementwise
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.cuda.launchers import elementwise
+from sharpi.ops.reference.reference import ReferenceOps
 
 COUNTS = pytest.mark.parametrize("count", [1, 256, 1000])
 

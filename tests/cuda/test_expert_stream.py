@@ -9,8 +9,8 @@ from cpu_memory import host_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharpi.ops.cuda.expert_homes import ExpertHomes
-from sharpi.ops.cuda.expert_stream import Chunk, ExpertStream
+from sharpi.ops.cuda.expert_slots.expert_homes import ExpertHomes
+from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.values import After, Aside, Call, Copy
 
 EXPERTS = 7

@@ -3,7 +3,7 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.half_rows import from_half, to_half
+from sharpi.ops.cuda.launchers.half_rows import from_half, to_half
 
 
 def _to_half(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,9 +4,9 @@ from device_arrays import empty, read, upload
 from kv_pages import PAGE, page_bytes, unpack_row
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.heads import CachePlace, HeadGroup, HeadNorm, HeadRope, heads
-from sharpi.ops.kv_cache import KvType
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.cpu.kv_cache import KvType
+from sharpi.ops.cuda.launchers.heads import CachePlace, HeadGroup, HeadNorm, HeadRope, heads
+from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5
 POSITIONS = np.array([0, 63, 200], np.int32)

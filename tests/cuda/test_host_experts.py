@@ -6,12 +6,12 @@ from quant_weights import as_floats, random_weights
 
 from sharpi.errors import DeviceError
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda import host_experts
-from sharpi.ops.cuda.host_experts import HostExperts
-from sharpi.ops.cuda.mailbox import Mailbox
+from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.ops.cuda.expert_slots import host_experts
+from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
+from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.interface import Activation, Bank, ExpertBanks
-from sharpi.ops.program import ProgramLimits
-from sharpi.ops.reference_numbers import gated
+from sharpi.ops.reference.numbers import gated
 
 pytestmark = pytest.mark.native
 EXPERTS, HIDDEN, WIDTH, ITEMS = 4, 64, 96, 5

@@ -16,8 +16,8 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers import kv_growth
 from sharpi.tiers.card import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier

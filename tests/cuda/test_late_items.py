@@ -3,8 +3,8 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.late_items import late_items, merge
-from sharpi.ops.cuda.mailbox import Mailbox
+from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.launchers.late_items import late_items, merge
 
 EXPERTS, COLUMNS, ROWS = 6, 40, 300
 

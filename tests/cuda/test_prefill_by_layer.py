@@ -13,8 +13,8 @@ from sharpi.config import ExpertConfig
 from sharpi.engine.backends.parts import card_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.buffers import Buffer
-from sharpi.ops.cuda.expert_stream import Chunk, ExpertStream
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Copy

@@ -11,7 +11,7 @@ from conftest import Load
 from sharpi.config import ExpertConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.cuda.card_states import CardStates
+from sharpi.ops.cuda.gpu_states import CardStates
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.routed_rows import RoutedRows
 

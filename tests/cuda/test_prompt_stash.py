@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.prompt_stash import PromptStash, StashRoom
+from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
 
 LANES = (12, 4)
 

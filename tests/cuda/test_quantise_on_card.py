@@ -5,8 +5,8 @@ from device_arrays import empty, read, upload
 from products import operand, random_tokens
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.activations import activation_bytes
-from sharpi.ops.cuda.quantise import quantise
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.quantise import quantise
 
 
 @pytest.mark.parametrize("planes", [1, 2])

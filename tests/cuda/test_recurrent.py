@@ -12,8 +12,8 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda import recurrent
-from sharpi.ops.cuda.recurrent import StatePlace
+from sharpi.ops.cuda.launchers import recurrent
+from sharpi.ops.cuda.launchers.recurrent import StatePlace
 from sharpi.ops.recurrent import (
     ConvolutionShape,
     DecayRates,
@@ -21,7 +21,7 @@ from sharpi.ops.recurrent import (
     Mamba2Shape,
     RecurrentShape,
 )
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 TOKENS, STATES, OFFSET = 21, 3, 5
 Floats = np.ndarray

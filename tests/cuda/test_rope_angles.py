@@ -3,9 +3,9 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.rope_angles import rope_angles
+from sharpi.ops.cuda.launchers.rope_angles import rope_angles
 from sharpi.ops.interface import RopeTable
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 
 @pytest.mark.parametrize("half", [1, 32, 64, 150])

@@ -5,9 +5,9 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.route import route
+from sharpi.ops.cuda.launchers.route import route
 from sharpi.ops.interface import Router, Scoring
-from sharpi.ops.reference_experts import choose_experts
+from sharpi.ops.reference.experts import choose_experts
 
 
 def _choose(device: Device, logits: np.ndarray, router: Router) -> tuple[np.ndarray, np.ndarray]:

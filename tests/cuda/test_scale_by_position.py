@@ -3,8 +3,8 @@ import pytest
 from device_arrays import read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.scale_by_position import scale_by_position
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.cuda.launchers.scale_by_position import scale_by_position
+from sharpi.ops.reference.reference import ReferenceOps
 
 
 @pytest.mark.parametrize("width", [1, 256, 300])

@@ -22,8 +22,8 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.ops.cuda import program
-from sharpi.ops.cuda.program import CardProgram
+from sharpi.ops.cuda.replay import program
+from sharpi.ops.cuda.replay.program import CardProgram
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"

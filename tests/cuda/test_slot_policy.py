@@ -17,8 +17,8 @@ from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
 from sharpi.experts.reference.policy import SlotPolicy
 from sharpi.experts.reference.policy_make import make_policy
 from sharpi.experts.trace.trace import read_trace
-from sharpi.ops.cuda.slot_policy import PolicyRules
-from sharpi.ops.cuda.slot_tables import DEVICE_KINDS
+from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
+from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experts"))
 from route_traces import skewed_routes

@@ -13,9 +13,9 @@ from slot_worlds import Room, SlotWorld
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.policy_make import make_policy
-from sharpi.ops.cuda.slot_policy import MissMode, Outcome, PolicyRules
-from sharpi.ops.cuda.slot_state import FirstSlots
-from sharpi.ops.cuda.slot_tables import DEVICE_KINDS
+from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
+from sharpi.ops.cuda.launchers.slot_policy import MissMode, Outcome, PolicyRules
 
 EXPERTS, USED = 10, 3
 

@@ -11,7 +11,7 @@ from sharpi.device.cuda import CudaDevice
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.device.stream_words import StreamWordError
 from sharpi.errors import DeviceError
-from sharpi.ops.cuda.elementwise import sigmoid
+from sharpi.ops.cuda.launchers.elementwise import sigmoid
 
 
 @pytest.fixture

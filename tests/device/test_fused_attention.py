@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sharpi.device.fused_attention import fused_attention
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 torch = pytest.importorskip("torch")
 

@@ -12,8 +12,8 @@ from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.engine.sequence import Sequence
 from sharpi.engine.settings import active_bytes
 from sharpi.model.weights import load_weights
-from sharpi.ops import machine_limits
-from sharpi.ops.machine_limits import int8_operations_per_second, read_bytes_per_second
+from sharpi.ops.cpu import machine_limits
+from sharpi.ops.cpu.machine_limits import int8_operations_per_second, read_bytes_per_second
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -17,7 +17,7 @@ from sharpi.engine.measure.benchmark_processor import (
 from sharpi.engine.measure.benchmark_row import BenchmarkRow
 from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
-from sharpi.ops.cuda import card_limits
+from sharpi.ops.cuda import gpu_limits as card_limits
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -29,7 +29,7 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -16,7 +16,7 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.model.spec import supported_architectures
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references"

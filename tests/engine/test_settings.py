@@ -10,7 +10,7 @@ from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import read_config
-from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 
 MODEL = Path(__file__).parents[1] / "references" / "qwen3moe.gguf"
 MACHINE = HardwareInfo(

@@ -19,7 +19,7 @@ from kernel_library import ACTIVATION, INT8, Bytes, Floats, dequantised
 from numpy.typing import NDArray
 
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops import abi
+from sharpi.ops.cpu import abi
 
 COMPILER = "aarch64-linux-gnu-g++"
 EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")

@@ -14,11 +14,11 @@ from replay import Native, reference
 from requantise import requantise
 from test_recorded_ops import IDS, ONE_OP, moe
 
-import sharpi.ops.library
-import sharpi.ops.program
+import sharpi.ops.cpu.library
+import sharpi.ops.cpu.program
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.ops import bank_params, recorder_tape, state_memory
+from sharpi.ops.cpu import bank_params, recorder_tape, state_memory
 from sharpi.ops.interface import Bank
 
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -47,7 +47,7 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(bank_params, "_addresses", addresses)
     for user_of_memory in (recorder_tape, state_memory):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
-    for module in (sharpi.ops.program, sharpi.ops.library):
+    for module in (sharpi.ops.cpu.program, sharpi.ops.cpu.library):
         monkeypatch.setattr(module, "load_library", lambda: arm)
 
 

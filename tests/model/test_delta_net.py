@@ -19,8 +19,8 @@ from sharpi.model.delta_net import DeltaNet, DeltaNetSettings
 from sharpi.model.rope import Angles
 from sharpi.model.weights import load_weights
 from sharpi.ops.interface import Matrix
-from sharpi.ops.reference import ReferenceOps
-from sharpi.ops.reference_numbers import dequantise
+from sharpi.ops.reference.numbers import dequantise
+from sharpi.ops.reference.reference import ReferenceOps
 
 QWEN3_NEXT = Path(__file__).parents[1] / "references" / "qwen3next.gguf"
 

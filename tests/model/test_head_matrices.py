@@ -11,7 +11,7 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 REFERENCES = Path(__file__).parents[1] / "references"
 HEADS, PLAIN, ROTATED, VALUE, LATENT = 4, 24, 16, 20, 40

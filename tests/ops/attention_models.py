@@ -8,9 +8,9 @@ import numpy as np
 from gguf import GGMLQuantizationType, dequantize, quantize
 from replay import matrix, reference
 
+from sharpi.ops.cpu.kv_cache import KvType
 from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
-from sharpi.ops.kv_cache import KvType
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 VOCAB, HIDDEN = 50, 96
 TABLE = matrix(np.random.default_rng(1), VOCAB, HIDDEN)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops import abi
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, KvType
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, ThreadPool, load_library
+from sharpi.ops.cpu.program import ProgramLimits, Rounding, int_pointer
+from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.interface import AttentionShape, Bank, Matrix
-from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache, KvType
-from sharpi.ops.library import INSTRUCTION_SETS, ThreadPool, load_library
-from sharpi.ops.program import ProgramLimits, Rounding, int_pointer
-from sharpi.ops.recorder import Recorder
 from sharpi.ops.recurrent import RecurrentShape
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 from sharpi.ops.state_layout import StateLayout
 
 Model = Callable[[Any], Any]

@@ -3,7 +3,7 @@
 import pytest
 
 from sharpi.errors import UsageError
-from sharpi.ops.library import INSTRUCTION_SETS, instruction_set
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, instruction_set
 
 pytestmark = pytest.mark.native
 

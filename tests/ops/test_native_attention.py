@@ -16,8 +16,8 @@ from attention_models import (
 )
 from replay import AVAILABLE, Native, reference
 
-from sharpi.ops.kv_cache import KvCache, KvType, kv_bytes
-from sharpi.ops.program import Rounding
+from sharpi.ops.cpu.kv_cache import KvCache, KvType, kv_bytes
+from sharpi.ops.cpu.program import Rounding
 
 pytestmark = pytest.mark.native
 

@@ -9,7 +9,7 @@ import pytest
 from attention_models import HIDDEN, TABLE, VOCAB, error
 from replay import AVAILABLE, Native, bank, matrix, reference
 
-from sharpi.ops import abi
+from sharpi.ops.cpu import abi
 from sharpi.ops.interface import (
     Activation,
     ExpertBanks,

@@ -5,8 +5,8 @@ import pytest
 
 from sharpi.ops.interface import Activation
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
-from sharpi.ops.reference import ReferenceOps
-from sharpi.ops.reference_recurrent import convolve, softplus
+from sharpi.ops.reference.recurrent import convolve, softplus
+from sharpi.ops.reference.reference import ReferenceOps
 
 RNG = np.random.default_rng(3)
 TOKENS = 11

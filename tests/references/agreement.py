@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sharpi.ops.library import instruction_set
+from sharpi.ops.cpu.library import instruction_set
 
 
 def errors_by_token(logits: np.ndarray, reference: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import ModelConfig, read_config
-from sharpi.ops.kv_cache import kv_bytes
+from sharpi.ops.cpu.kv_cache import kv_bytes
 from sharpi.resources import demo_model
 from sharpi.system.direct_read import ALIGNMENT
 from sharpi.tiers.facts import ModelFacts, _layer, _slot_bytes, read_facts

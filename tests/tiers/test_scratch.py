@@ -6,7 +6,7 @@ import pytest
 
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.ops.program import Program
+from sharpi.ops.cpu.program import Program
 from sharpi.resources import demo_model
 from sharpi.tiers.scratch import read_widths, scratch_bytes
 

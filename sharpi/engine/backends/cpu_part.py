@@ -15,14 +15,14 @@ from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
-from sharpi.ops import abi
-from sharpi.ops.buffers import Buffer
-from sharpi.ops.kv_cache import PAGE_POSITIONS, KvCache
-from sharpi.ops.library import ThreadPool
-from sharpi.ops.program import Program, ProgramLimits, int_pointer
-from sharpi.ops.recorder import Recorder
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.cpu.library import ThreadPool
+from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
+from sharpi.ops.cpu.recorder import Recorder
+from sharpi.ops.cpu.state_memory import StateMemory
 from sharpi.ops.state_layout import num_states
-from sharpi.ops.state_memory import StateMemory
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment, StepRoutes, Values
-from sharpi.ops.program import IntArray
+from sharpi.ops.cpu.program import IntArray
 
 
 class SegmentRoutes(NamedTuple):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.program import IntArray
+from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats

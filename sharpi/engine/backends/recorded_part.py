@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from sharpi.engine.backends.model_part import StepRoutes, Values
-from sharpi.ops.program import IntArray
+from sharpi.ops.cpu.program import IntArray
 
 P = TypeVar("P", bound=StepRoutes)
 

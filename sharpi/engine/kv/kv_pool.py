@@ -4,7 +4,7 @@ from sharpi.config import RunConfig
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.tiers.planner import default_ram
 
 # Where the weights fill the memory, so much of it is worth more as KV cache than to experts.

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from sharpi.engine.engine import Engine
 from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.gguf.tensor_summary import is_expert_matrix
-from sharpi.ops.machine_limits import MachineLimits
-from sharpi.ops.program import IntArray
+from sharpi.ops.cpu.machine_limits import MachineLimits
+from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.gpu.part import CardPart
@@ -89,7 +89,7 @@ class CardProcessor:
     has_cpu_layers = False
 
     def __init__(self, card: "CardPart", bus: "BusTraffic") -> None:
-        from sharpi.ops.cuda.card_limits import CardLimits
+        from sharpi.ops.cuda.gpu_limits import CardLimits
 
         self.device: str | None = card.device.name
         self._card, self._bus, self._limits = card, bus, CardLimits(card.device)

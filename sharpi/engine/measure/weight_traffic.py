@@ -8,8 +8,8 @@ from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import row_bytes
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.model.weights import ModelWeights
+from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.interface import Bank, ExpertBanks
-from sharpi.ops.program import IntArray
 
 
 @dataclass(frozen=True, slots=True)

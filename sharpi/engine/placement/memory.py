@@ -5,8 +5,8 @@ from sharpi.engine.backends.gpu.part import CardPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cuda.attention_calls import FUSED_BYTES
 from sharpi.ops.cuda.kv_cache import layer_bytes
+from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
 from sharpi.ops.state_layout import num_states, state_bytes
 
 

@@ -20,7 +20,7 @@ from sharpi.engine.records.route_log import RouteLog
 from sharpi.errors import TraceFileError
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
-from sharpi.ops.program import IntArray
+from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier

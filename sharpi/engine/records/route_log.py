@@ -9,8 +9,8 @@ import numpy.typing as npt
 from sharpi.engine.backends.kept_routes import SegmentRoutes
 from sharpi.experts.trace.trace_writer import TraceWriter
 from sharpi.model.config import ModelConfig
+from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.interface import Scoring
-from sharpi.ops.program import IntArray
 
 
 class RouteLog:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sharpi.engine.kv.state_pool import State
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class CachedPage:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from sharpi.engine.scheduling.answer import Answer
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.errors import ContextFullError
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class Lineup:

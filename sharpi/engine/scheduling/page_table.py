@@ -8,7 +8,7 @@ from sharpi.engine.kv.state_pool import State
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.errors import ContextFullError
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 _WORTH_A_COPY = 4  # tokens of a page that others write, or that they share no more of
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.kept_states import KeptStates
-from sharpi.ops.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class Prefix(NamedTuple):

@@ -11,7 +11,7 @@ from functools import cache
 from sharpi.experts.native.predictor_native import Guesses
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.predictor import PREDICTORS
-from sharpi.ops.library import load_library
+from sharpi.ops.cpu.library import load_library
 
 ROUTER = "router"  # the next layer's router, tried on what this layer has
 _ROUTES_BESIDE = {ROUTER: "both"}  # for the first layer, which no other one comes before

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
 from sharpi.experts.trace.trace_steps import Steps
-from sharpi.ops.library import load_library
+from sharpi.ops.cpu.library import load_library
 
 
 class NativeSettings(Structure):

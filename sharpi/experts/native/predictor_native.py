@@ -12,7 +12,7 @@ from sharpi.errors import UsageError
 from sharpi.experts.native.native_policy import NativeTrace, native_trace
 from sharpi.experts.predictor import PREDICTORS
 from sharpi.experts.trace.trace_steps import Steps
-from sharpi.ops.library import load_library
+from sharpi.ops.cpu.library import load_library
 
 
 class Guesses(Structure):

@@ -14,7 +14,7 @@ from ctypes import (
 )
 from functools import cache
 
-from sharpi.ops.library import load_library
+from sharpi.ops.cpu.library import load_library
 
 NUM_PIECES = 3  # gate, up, down
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.attention import MAX_VALUE_DIM
-from sharpi.ops.cuda.card_weights import aligned
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvType
+from sharpi.ops.cuda.gpu_weights import aligned
+from sharpi.ops.cuda.launchers.attention import MAX_VALUE_DIM
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.interface import AttentionShape
-from sharpi.ops.kv_cache import PAGE_POSITIONS, KvType
 
 _BLOCK = 32
 

@@ -8,15 +8,15 @@ from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Memory, Span
 from sharpi.errors import UnsupportedModelError
-from sharpi.ops.abi import Rows
-from sharpi.ops.buffers import Buffer, place
-from sharpi.ops.cuda import heads, quantise
-from sharpi.ops.cuda.activations import PLANES, activation_bytes
-from sharpi.ops.cuda.card_weights import CardWeights
-from sharpi.ops.cuda.heads import HeadGroup
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.buffers import Buffer, place
+from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.ops.cuda.gpu_weights import CardWeights
+from sharpi.ops.cuda.launchers import heads, quantise
+from sharpi.ops.cuda.launchers.activations import PLANES, activation_bytes
+from sharpi.ops.cuda.launchers.heads import HeadGroup
 from sharpi.ops.cuda.routed_rows import RoutedRows
 from sharpi.ops.cuda.values import Calls, Extent, PendingHeads, Value
-from sharpi.ops.program import ProgramLimits
 
 FLOAT_BYTES = 4
 _BLOCK = 32

@@ -7,7 +7,7 @@ import numpy as np
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.card_states import CardStates
+from sharpi.ops.cuda.gpu_states import CardStates
 from sharpi.ops.cuda.pass_counts import PassCounts
 
 _SPARE = 2  # experts pass in groups that fill one part in so many of the rows, if evenly used

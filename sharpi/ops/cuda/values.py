@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from sharpi.dataclass import dataclass
 from sharpi.device.device import AttendShape, Work
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.abi import Rows
-from sharpi.ops.buffers import Buffer
-from sharpi.ops.cuda.heads import HeadNorm, HeadRope
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
 
 MissMode: TypeAlias = Literal["load", "stream", "cpu"]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from sharpi.engine.backends.model_part import Segment
 from sharpi.errors import DeviceError
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.cuda.partial_layers import PartialLayers
-from sharpi.ops.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.kv_growth import KvGrowth
 
 

@@ -19,21 +19,21 @@ from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cuda.card_banks import CardBanks, HostSettings
-from sharpi.ops.cuda.card_states import CardStates
-from sharpi.ops.cuda.card_weights import CardWeights
-from sharpi.ops.cuda.half_products import PRODUCT_TOKENS
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.program import IntArray, ProgramLimits
+from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks, HostSettings
+from sharpi.ops.cuda.gpu_states import CardStates
+from sharpi.ops.cuda.gpu_weights import CardWeights
 from sharpi.ops.cuda.kv_cache import CardKvCache
-from sharpi.ops.cuda.program import CardProgram
-from sharpi.ops.cuda.prompt_program import PromptProgram
-from sharpi.ops.cuda.recorder import CardRecorder
+from sharpi.ops.cuda.recorder.half_products import PRODUCT_TOKENS
+from sharpi.ops.cuda.recorder.recorder import CardRecorder
 from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.prompt_program import PromptProgram
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
+from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.cuda.step_inputs import SequenceInputs, StepInputs, StepSizes
-from sharpi.ops.cuda.step_outputs import StepOutputs
 from sharpi.ops.cuda.values import MissMode, Value
-from sharpi.ops.kv_cache import PAGE_POSITIONS
-from sharpi.ops.program import IntArray, ProgramLimits
 from sharpi.ops.state_layout import num_states
 from sharpi.tiers.prompt_stash import NO_STASH
 

@@ -1,9 +1,9 @@
 """CardPrompts: which prompts pass through a card layer by layer, and which batch after batch."""
 
 from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.program import CardProgram
-from sharpi.ops.cuda.prompt_program import PromptProgram, token_bytes
-from sharpi.ops.cuda.prompt_stash import StashRoom
+from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.prompt_program import PromptProgram, token_bytes
+from sharpi.ops.cuda.replay.prompt_stash import StashRoom
 from sharpi.tiers.prompt_stash import StashPlan
 
 

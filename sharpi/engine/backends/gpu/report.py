@@ -9,8 +9,8 @@ from sharpi.experts.native.store import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.stats.stats import ExpertStats, LayerStats, PredictionStats
 from sharpi.experts.stats.view import ExpertView
-from sharpi.ops.cuda.partial_layers import PartialLayers
-from sharpi.ops.cuda.slot_state import SlotCounts, SlotStates, total_counts
+from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.slot_state import SlotCounts, SlotStates, total_counts
 
 
 class CardReport:

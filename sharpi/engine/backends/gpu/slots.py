@@ -14,9 +14,9 @@ from sharpi.experts.policy_choice import (
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cuda.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
-from sharpi.ops.cuda.slot_settings import SlotSettings
-from sharpi.ops.cuda.slot_state import FirstSlots
+from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.launchers.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.unsupported import refuse
 from sharpi.ops.cuda.values import MissMode
 from sharpi.tiers.kv_growth import KvGrowth

@@ -8,7 +8,7 @@ from sharpi.engine.backends.gpu.slots import CardSlots
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.view import ExpertView
-from sharpi.ops.cuda.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.values import MissMode
 

@@ -1,0 +1,75 @@
+"""The KV cache of the CPU engine: pages of 64 positions; who uses which is decided elsewhere.
+
+Within a page each KV head has its keys, then its values unless they are in the keys, as f16 or as
+q8_0: blocks of 32 bytes with an f16 scale (kernels/cpu/kv_pages.h).
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from sharpi.errors import UsageError
+from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.interface import AttentionShape
+
+KvType = Literal["f16", "q8_0"]
+KV_TYPE_CODES: dict[KvType, int] = {"f16": 0, "q8_0": 1}
+PAGE_POSITIONS = 64
+_BLOCK = 32
+
+
+def value_stride(shape: AttentionShape) -> int:
+    """Room of one position's values: a whole number of vectors of 16."""
+    return (shape.value_dim + 15) // 16 * 16
+
+
+def _widths(shape: AttentionShape) -> tuple[int, ...]:
+    """Numbers that are stored of one position and KV head: keys, and values if they are apart."""
+    return (shape.key_dim,) if shape.values_in_keys else (shape.key_dim, value_stride(shape))
+
+
+def _page_bytes(shape: AttentionShape, kv_type: KvType) -> int:
+    numbers = PAGE_POSITIONS * shape.num_kv_heads * sum(_widths(shape))
+    return 2 * numbers if kv_type == "f16" else numbers + 2 * (numbers // _BLOCK)
+
+
+def kv_bytes(shapes: Iterable[AttentionShape], num_positions: int, kv_type: KvType = "f16") -> int:
+    """Bytes of the KV cache for so many positions, whole pages."""
+    pages = -(-num_positions // PAGE_POSITIONS)
+    return pages * sum(_page_bytes(shape, kv_type) for shape in shapes)
+
+
+def check_kv_type(shapes: Iterable[AttentionShape], kv_type: KvType) -> None:
+    """Raises UsageError where a head's numbers are not whole blocks of the type."""
+    for shape in shapes if kv_type == "q8_0" else ():
+        for dim in (shape.key_dim, shape.value_dim):
+            if dim % _BLOCK:
+                raise UsageError(
+                    f"a KV cache of {kv_type} holds blocks of {_BLOCK} values, and this model's"
+                    f" heads have {dim}; leave --kv-type out"
+                )
+
+
+class KvCache:
+    """All layers' pages: `num_pages` of each, zeroed, committed when first written.
+
+    `kv_type` is one that `check_kv_type` passes.
+    """
+
+    def __init__(
+        self, shapes: Iterable[AttentionShape], num_pages: int, kv_type: KvType = "f16"
+    ) -> None:
+        self.num_pages, self.kv_type = num_pages, kv_type
+        self.layers = {
+            s.layer: aligned_bytes(num_pages * _page_bytes(s, kv_type)).reshape(num_pages, -1)
+            for s in shapes
+        }
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Makes a page of every layer what another is."""
+        for layer in self.layers.values():
+            layer[target] = layer[source]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all pages of all layers."""
+        return sum(layer.nbytes for layer in self.layers.values())

@@ -1,0 +1,94 @@
+"""The native CPU library: found, loaded and typed once.
+
+Nothing but ctypes: the library has a plain C surface, so one build serves every Python.
+"""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from functools import cache
+
+from sharpi.errors import SharpiError, UsageError
+from sharpi.ops.cpu import abi
+from sharpi.resources import native_library
+
+INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable")
+
+
+@cache
+def load_library() -> ctypes.CDLL:
+    """The typed library; raises SharpiError when it was not built."""
+    path = native_library()
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise SharpiError(
+            f"the native library is missing or broken ({error}); run `make run` or `pip install .`"
+        ) from error
+    signatures = {
+        "sharpi_instruction_set": (c_char_p, [c_char_p]),
+        "sharpi_missing_features": (c_int, [c_char_p, c_char_p, c_size_t]),
+        "sharpi_pool_create": (c_void_p, [c_int]),
+        "sharpi_pool_destroy": (None, [c_void_p]),
+        "sharpi_program_create": (c_void_p, [c_char_p, c_int, c_int, c_int]),
+        "sharpi_program_destroy": (None, [c_void_p]),
+        "sharpi_program_add": (c_int, [c_void_p, c_int, c_void_p, c_size_t]),
+        "sharpi_program_seal": (c_int64, [c_void_p]),
+        "sharpi_program_seal_within": (c_int, [c_void_p, c_void_p]),
+        "sharpi_program_run": (c_int, [c_void_p, c_void_p, POINTER(abi.Step), c_int]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def instruction_set(name: str | None = None) -> str:
+    """The kernels that will run: `name`, or the machine's best; raises UsageError without it."""
+    found = _find(name)
+    if found is None:
+        choices = ", ".join(filter(_find, INSTRUCTION_SETS))
+        raise UsageError(f"this machine has no {name} kernels; choose one of {choices}")
+    return found
+
+
+def _find(name: str | None) -> str | None:
+    found = load_library().sharpi_instruction_set(None if name is None else name.encode())
+    return None if found is None else bytes(found).decode()
+
+
+def better_instruction_sets() -> dict[str, list[str]]:
+    """The sets faster than the one in use, each with the processor features that it would need.
+
+    Best first; the features have the compiler's names, such as avx512f.
+    """
+    better = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(instruction_set())]
+    return {name: missing for name in better if (missing := _missing_features(name))}
+
+
+def _missing_features(name: str) -> list[str]:
+    """The features that this machine lacks; empty for a set of another architecture, too."""
+    names = ctypes.create_string_buffer(1024)
+    if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:
+        return []
+    return names.value.decode().split(", ")
+
+
+class ThreadPool:
+    """Persistent native threads, the caller's own counted in."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._handle = load_library().sharpi_pool_create(num_threads)
+
+    @property
+    def handle(self) -> int:
+        """The native object; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the thread pool is closed")
+        return int(self._handle)
+
+    def close(self) -> None:
+        """Ends the threads; a second call does nothing."""
+        if self._handle is not None:
+            load_library().sharpi_pool_destroy(self._handle)
+            self._handle = None

@@ -1,0 +1,95 @@
+"""What the machine can do at most, measured: bytes read and int8 operations a second.
+
+Benchmarks hold the kernels against these. A limit is the best of several tries: whatever disturbs
+the machine only ever makes a try slower.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.errors import UsageError
+from sharpi.ops.cpu.library import load_library
+
+BYTES_A_TRY = 1 << 30
+SECONDS_A_TRY = 0.02
+
+
+class MachineLimits:
+    """The best rates seen so far, by number of threads, over the given pages (a mapped model's)."""
+
+    def __init__(self, pages: Sequence[npt.NDArray[np.uint8]], instruction_set: str) -> None:
+        self._pages = pages
+        self._instruction_set = instruction_set
+        self._bytes: dict[int, float] = {}
+        self._operations: dict[int, float] = {}
+
+    def measure(self, num_threads: int) -> None:
+        """Another try at both."""
+        read = read_bytes_per_second(self._pages, num_threads)
+        self._bytes[num_threads] = max(read, self._bytes.get(num_threads, 0.0))
+        peak = int8_operations_per_second(self._instruction_set, num_threads)
+        self._operations[num_threads] = max(peak, self._operations.get(num_threads, 0.0))
+
+    def bytes_per_second(self, num_threads: int) -> float:
+        """Of reading; `measure` comes first."""
+        return self._bytes[num_threads]
+
+    def operations_per_second(self, num_threads: int) -> float:
+        """Of int8 products; `measure` comes first."""
+        return self._operations[num_threads]
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = load_library()
+    library.sharpi_read_seconds.restype = c_double
+    library.sharpi_read_seconds.argtypes = [
+        POINTER(c_void_p), POINTER(c_size_t), c_int, c_int, c_int,
+    ]  # fmt: skip
+    library.sharpi_int8_operations_per_second.restype = c_double
+    library.sharpi_int8_operations_per_second.argtypes = [c_char_p, c_int, c_double]
+    return library
+
+
+def read_bytes_per_second(
+    parts: Sequence[npt.NDArray[np.uint8]], num_threads: int, tries: int = 3
+) -> float:
+    """The rate of reading the first GiB of `parts` (small ones over and over), best of `tries`."""
+    parts = _first_bytes(parts, BYTES_A_TRY)
+    total = sum(part.nbytes for part in parts)
+    if not total:
+        raise ValueError("there is nothing to read")
+    passes = max(1, BYTES_A_TRY // total)
+    addresses = (c_void_p * len(parts))(*(part.ctypes.data for part in parts))
+    sizes = (c_size_t * len(parts))(*(part.nbytes for part in parts))
+    seconds = min(
+        _library().sharpi_read_seconds(addresses, sizes, len(parts), num_threads, passes)
+        for _ in range(tries)
+    )
+    return float(total * passes / seconds)
+
+
+def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt.NDArray[np.uint8]]:
+    taken = []
+    for part in parts:
+        if part.nbytes and count > 0:
+            taken.append(part[:count])
+            count -= part.nbytes
+    return taken
+
+
+def int8_operations_per_second(instruction_set: str, num_threads: int, tries: int = 3) -> float:
+    """The peak of the instructions an instruction set's kernels use; a multiply-add counts two.
+
+    Raises UsageError where the machine lacks it.
+    """
+    measure = _library().sharpi_int8_operations_per_second
+    best = max(measure(instruction_set.encode(), num_threads, SECONDS_A_TRY) for _ in range(tries))
+    if best < 0:
+        raise UsageError(f"this machine has no {instruction_set} kernels")
+    return float(best)

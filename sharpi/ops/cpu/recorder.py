@@ -1,0 +1,32 @@
+"""Records a model's step as native operations: the model runs once over this object.
+
+The operations are recorded noun by noun in the files beside this one; the result is a `Program`,
+replayed for every token.
+"""
+
+from sharpi.ops.cpu.kv_cache import KvCache
+from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.ops.cpu.recorder_attention import AttentionRecorder
+from sharpi.ops.cpu.recorder_experts import ExpertsRecorder
+from sharpi.ops.cpu.recorder_recurrent import RecurrentRecorder
+from sharpi.ops.interface import ExpertSource
+from sharpi.ops.state_layout import StateLayout
+
+
+class Recorder(ExpertsRecorder, AttentionRecorder, RecurrentRecorder):
+    """Implements `Ops[Buffer]`; call `finish` with the logits to get the program."""
+
+    def __init__(
+        self,
+        limits: ProgramLimits,
+        cache: KvCache,
+        source: ExpertSource | None = None,
+        *,
+        keeps_router_logits: bool = False,
+        states: StateLayout | None = None,
+    ) -> None:
+        super().__init__(limits)
+        self._cache = cache
+        self._source = source
+        self._keeps_router_logits = keeps_router_logits
+        self._states = states or StateLayout(())

@@ -1,0 +1,127 @@
+"""Records routing and the feed-forwards of experts, in memory or brought there on the way."""
+
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.abi import OpKind, Rows
+from sharpi.ops.cpu.bank_params import bank_in_memory, piece_params
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_rows import LinearRecorder, RowRecorder
+from sharpi.ops.interface import (
+    Activation,
+    Bank,
+    ExpertBanks,
+    ExpertSource,
+    FloatArray,
+    Matrix,
+    Router,
+)
+
+
+class ExpertsRecorder(RowRecorder, LinearRecorder):
+    """Routes and experts of `Ops[Buffer]`; a `source` brings experts that are not in memory."""
+
+    _source: ExpertSource | None
+    _keeps_router_logits: bool
+
+    def route(self, logits: Buffer, router: Router) -> tuple[Buffer, Buffer]:
+        ids = self._buffer(router.num_used, logits.rows)
+        weights = self._buffer(router.num_used, logits.rows)
+        ids.kept = True  # statistics read the step's routes afterwards
+        self._routes.append(ids)
+        if self._keeps_router_logits:
+            logits.kept = True
+            self._router_logits.append(logits)
+        self._add(
+            OpKind.ROUTE,
+            [logits, ids, weights],
+            lambda: abi.RouteParams(
+                self._at(logits), self._data(router.bias), self._at(ids), self._at(weights),
+                router.num_experts, router.num_used, router.scoring, router.normalise,
+                router.scale, router.num_groups, router.groups_used, logits.rows,
+            ),
+        )  # fmt: skip
+        if self._source is not None:
+            self._lease(self._source, ids, router.layer)
+        return ids, weights
+
+    def _lease(self, source: ExpertSource, ids: Buffer, layer: int) -> None:
+        self._add(
+            OpKind.LEASE,
+            [ids],
+            lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
+        )
+
+    def foresee(
+        self, x: Buffer, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        source = self._source
+        if source is None or not source.asks_router:
+            return
+        h, logits = self._buffer(x.width, Rows.GUESSED), self._buffer(matrix.rows, Rows.GUESSED)
+        self._norm(x, norm, epsilon, 1, h)
+        self._linear(h, [(matrix, logits, None, 1.0)])
+        self._add(
+            OpKind.FORESEE,
+            [logits],
+            lambda: abi.ForeseeParams(
+                source.handle, self._at(logits), self._data(router.bias), router.layer,
+                router.num_experts, router.num_used,
+            ),
+        )  # fmt: skip
+
+    def experts(
+        self,
+        x: Buffer,
+        banks: ExpertBanks,
+        activation: Activation,
+        route: tuple[Buffer, Buffer] | None,
+        residual: Buffer | None,
+        scale: float = 1.0,
+    ) -> Buffer:
+        ids, weights = route or (None, None)
+        return self._experts(x, banks, activation, ids, weights, residual, scale)
+
+    def gated_expert(
+        self,
+        x: Buffer,
+        banks: ExpertBanks,
+        activation: Activation,
+        weight: Buffer,
+        residual: Buffer,
+    ) -> Buffer:
+        return self._experts(x, banks, activation, None, weight, residual, 1.0)
+
+    def _experts(
+        self,
+        x: Buffer,
+        banks: ExpertBanks,
+        activation: Activation,
+        ids: Buffer | None,
+        weights: Buffer | None,
+        residual: Buffer | None,
+        scale: float,
+    ) -> Buffer:
+        feed = None if ids is None or self._source is None else self._source.handle
+        out = self._buffer(banks.down.rows, x.rows)
+        touched = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
+        return self._add(
+            OpKind.EXPERTS,
+            [out, *touched],
+            lambda: abi.ExpertsParams(
+                self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
+                *(piece_params(banks, i, self._source, self._data) for i in range(3)),
+                banks.up.num_experts, 1 if ids is None else ids.width, activation,
+                self._limits.precision_code, scale, x.rows, feed, banks.layer or 0,
+                banks.weighs_input,
+            ),
+        )  # fmt: skip
+
+    def head_linear(self, x: Buffer, bank: Bank) -> Buffer:
+        out = self._buffer(bank.num_experts * bank.rows)
+        return self._add(
+            OpKind.HEAD_LINEAR,
+            [out, x],
+            lambda: abi.HeadLinearParams(
+                self._at(x), bank_in_memory(bank, self._data), self._at(out),
+                bank.num_experts, self._limits.precision_code,
+            ),
+        )  # fmt: skip

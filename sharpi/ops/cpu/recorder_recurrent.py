@@ -1,0 +1,90 @@
+"""Records the operations of recurrent layers, whose states the step names."""
+
+from collections.abc import Sequence
+from ctypes import c_int32, c_void_p
+
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.abi import OpKind
+from sharpi.ops.cpu.abi_recurrent import ConvolutionParams, DeltaNetParams, Mamba2Params
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import Tape
+from sharpi.ops.interface import Activation, FloatArray
+from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
+from sharpi.ops.state_layout import StateLayout
+
+
+class RecurrentRecorder(Tape):
+    """The recurrent operations of `Ops[Buffer]`, and the gates and cuts around them."""
+
+    _states: StateLayout
+
+    def split(self, x: Buffer, widths: Sequence[int], groups: int = 1) -> list[Buffer]:
+        outs = [self._buffer(groups * width, x.rows) for width in widths]
+        self._add(
+            OpKind.SPLIT,
+            [x, *outs],
+            lambda: abi.SplitParams(
+                self._at(x), groups, len(outs), x.rows, 0,
+                (c_int32 * abi.MAX_PARTS)(*widths),
+                (c_void_p * abi.MAX_PARTS)(*(self._at(out) for out in outs)),
+            ),
+        )  # fmt: skip
+        return outs
+
+    def gated(self, gate: Buffer, x: Buffer, activation: Activation) -> Buffer:
+        out = self._buffer(x.width, x.rows)
+        return self._add(
+            OpKind.GATED,
+            [out, gate, x],
+            lambda: abi.GatedParams(
+                self._at(gate), self._at(x), self._at(out), x.width, activation, x.rows
+            ),
+        )
+
+    def convolve(
+        self,
+        x: Buffer,
+        weight: FloatArray,
+        bias: FloatArray | None,
+        shape: ConvolutionShape,
+        *,
+        silu: bool,
+    ) -> Buffer:
+        out = self._buffer(shape.channels)
+        return self._add(
+            OpKind.CONVOLUTION,
+            [out, x],
+            lambda: ConvolutionParams(
+                self._at(x), self._data(weight), self._data(bias), self._at(out),
+                self._states.offsets[shape], shape.channels, shape.kernel, silu,
+            ),
+        )  # fmt: skip
+
+    def delta_net(
+        self, qkv: Buffer, beta: Buffer, alpha: Buffer, rates: DecayRates, shape: DeltaNetShape
+    ) -> Buffer:
+        out = self._buffer(shape.num_value_heads * shape.value_dim)
+        return self._add(
+            OpKind.DELTA_NET,
+            [out, qkv, beta, alpha],
+            lambda: DeltaNetParams(
+                self._at(qkv), self._at(beta), self._at(alpha), self._data(rates.a),
+                self._data(rates.dt_bias), self._at(out), self._states.offsets[shape],
+                shape.num_key_heads, shape.num_value_heads, shape.key_dim, shape.value_dim,
+                shape.head_order == "tiled", shape.epsilon,
+            ),
+        )  # fmt: skip
+
+    def mamba2(
+        self, xbc: Buffer, dt: Buffer, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
+    ) -> Buffer:
+        out = self._buffer(shape.num_heads * shape.head_dim)
+        return self._add(
+            OpKind.MAMBA2,
+            [out, xbc, dt],
+            lambda: Mamba2Params(
+                self._at(xbc), self._at(dt), self._data(rates.a), self._data(skip),
+                self._data(rates.dt_bias), self._at(out), self._states.offsets[shape],
+                shape.num_heads, shape.num_groups, shape.head_dim, shape.state_size,
+            ),
+        )  # fmt: skip

@@ -1,0 +1,181 @@
+"""Records the operations that treat each row of a step alone, products with matrices among them."""
+
+from collections.abc import Sequence
+from ctypes import Structure, c_int32
+
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.abi import OpKind, Rows
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import FLOAT_BYTES, Tape
+from sharpi.ops.interface import FloatArray, Matrix, RopeTable
+
+
+class LinearRecorder(Tape):
+    """The matrix products of `Ops[Buffer]`."""
+
+    def linear(self, x: Buffer, matrices: Sequence[Matrix]) -> list[Buffer]:
+        outs = [self._buffer(m.rows, x.rows) for m in matrices]
+        self._linear(x, [(m, out, None, 1.0) for m, out in zip(matrices, outs, strict=True)])
+        return outs
+
+    def linear_add(self, x: Buffer, matrix: Matrix, residual: Buffer, scale: float) -> Buffer:
+        out = self._buffer(matrix.rows, x.rows)
+        self._linear(x, [(matrix, out, residual, scale)])
+        return out
+
+    def _linear(self, x: Buffer, parts: list[tuple[Matrix, Buffer, Buffer | None, float]]) -> None:
+        def params() -> Structure:
+            p = abi.LinearParams(self._at(x), len(parts), self._limits.precision_code, x.rows)
+            for i, (m, out, residual, scale) in enumerate(parts):
+                p.matrices[i] = abi.MatrixParams(
+                    self._data(m.data), m.quant_type, m.rows, m.columns, 0, self._data(m.bias),
+                    self._at(residual), self._at(out), scale, m.scale,
+                )  # fmt: skip
+            return p
+
+        touched = [
+            x,
+            *(out for _, out, _, _ in parts),
+            *(r for _, _, r, _ in parts if r is not None),
+        ]
+        self._add(OpKind.LINEAR, touched, params)
+
+
+class RowRecorder(Tape):
+    """Embedding, norms, rotations and elementwise operations of `Ops[Buffer]`."""
+
+    def embed(self, table: Matrix, scale: float) -> Buffer:
+        out = self._buffer(table.columns)
+        return self._add(
+            OpKind.EMBED,
+            [out],
+            lambda: abi.EmbedParams(
+                self._data(table.data),
+                table.quant_type,
+                table.rows,
+                table.columns,
+                scale * table.scale,
+                self._at(out),
+            ),
+        )
+
+    def rms_norm(self, x: Buffer, weight: FloatArray, epsilon: float, groups: int = 1) -> Buffer:
+        return self._norm(x, weight, epsilon, groups, self._buffer(x.width, x.rows))
+
+    def _norm(
+        self, x: Buffer, weight: FloatArray, epsilon: float, groups: int, out: Buffer
+    ) -> Buffer:
+        width = x.width // groups
+        per_group = int(groups > 1 and weight.size == x.width)
+        return self._add(
+            OpKind.RMS_NORM,
+            [out, x],
+            lambda: abi.RmsNormParams(
+                self._at(x),
+                self._data(weight),
+                self._at(out),
+                width,
+                groups,
+                per_group,
+                epsilon,
+                out.rows,
+            ),
+        )
+
+    def layer_norm(self, x: Buffer, weight: FloatArray, bias: FloatArray, epsilon: float) -> Buffer:
+        out = self._buffer(x.width, x.rows)
+        return self._add(
+            OpKind.LAYER_NORM,
+            [out, x],
+            lambda: abi.LayerNormParams(
+                self._at(x), self._data(weight), self._data(bias), self._at(out),
+                x.width, epsilon, x.rows,
+            ),
+        )  # fmt: skip
+
+    def scale_by_position(self, x: Buffer, interval: int, rate: float) -> Buffer:
+        out = self._buffer(x.width)
+        return self._add(
+            OpKind.SCALE_BY_POSITION,
+            [out, x],
+            lambda: abi.ScaleByPositionParams(self._at(x), self._at(out), x.width, interval, rate),
+        )
+
+    def join(self, first: Buffer, second: Buffer, groups: int = 1) -> Buffer:
+        out = self._buffer(first.width + second.width, first.rows)
+        widths = (c_int32 * 2)(first.width // groups, second.width // groups)
+        return self._add(
+            OpKind.JOIN,
+            [out, first, second],
+            lambda: abi.JoinParams(
+                self._at(first), self._at(second), self._at(out), widths, groups, first.rows
+            ),
+        )
+
+    def part(self, x: Buffer, begin: int, width: int) -> Buffer:
+        out = self._buffer(width, x.rows)
+        return self._add(
+            OpKind.PART,
+            [out, x],
+            lambda: abi.PartParams(self._at(x), self._at(out), x.width, begin, width, x.rows),
+        )
+
+    def rope_angles(self, table: RopeTable) -> Buffer:
+        half = len(table.frequencies)
+        out = self._buffer(2 * half)
+        sines = self._limits.max_tokens * half * FLOAT_BYTES
+        return self._add(
+            OpKind.ROPE_ANGLES,
+            [out],
+            lambda: abi.RopeAnglesParams(
+                self._data(table.frequencies),
+                self._at(out),
+                self._at(out, sines),
+                half,
+                table.scale,
+            ),
+        )
+
+    def rope(self, x: Buffer, num_heads: int, angles: Buffer, interleaved: bool) -> Buffer:
+        half = angles.width // 2
+        sines = self._limits.max_tokens * half * FLOAT_BYTES
+        return self._add(
+            OpKind.ROPE,
+            [x, angles],
+            lambda: abi.RopeParams(
+                self._at(x), self._at(angles), self._at(angles, sines),
+                num_heads, x.width // num_heads, half, interleaved,
+            ),
+        )  # fmt: skip
+
+    def add(self, a: Buffer, b: Buffer, scale: float) -> Buffer:
+        return self._add_scaled(a, b, scale)
+
+    def scale(self, x: Buffer, factor: float) -> Buffer:
+        return self._add_scaled(None, x, factor)
+
+    def _add_scaled(self, a: Buffer | None, b: Buffer, scale: float) -> Buffer:
+        out = self._buffer(b.width, b.rows)
+        return self._add(
+            OpKind.ADD_SCALED,
+            [out, b] if a is None else [out, a, b],
+            lambda: abi.AddScaledParams(
+                self._at(a), self._at(b), self._at(out), b.width, scale, b.rows
+            ),
+        )
+
+    def sigmoid(self, x: Buffer) -> Buffer:
+        return self._add(
+            OpKind.SIGMOID, [x], lambda: abi.SigmoidParams(self._at(x), x.width, x.rows)
+        )
+
+    def soft_cap(self, x: Buffer, cap: float) -> Buffer:
+        return self._add(
+            OpKind.SOFT_CAP, [x], lambda: abi.SoftCapParams(self._at(x), x.width, x.rows, cap)
+        )
+
+    def select_outputs(self, x: Buffer) -> Buffer:
+        out = self._buffer(x.width, Rows.OUTPUTS)
+        return self._add(
+            OpKind.GATHER, [out, x], lambda: abi.GatherParams(self._at(x), self._at(out), x.width)
+        )

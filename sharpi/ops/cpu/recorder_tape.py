@@ -1,0 +1,73 @@
+"""The tape of a recording: values, and operations whose addresses are known at the end.
+
+Values are buffers; what an operation needs to know of them is kept as a closure that is called
+when all addresses are known.
+"""
+
+from collections.abc import Callable, Sequence
+from ctypes import Structure
+
+import numpy as np
+
+from sharpi.ops.cpu.abi import OpKind, Rows
+from sharpi.ops.cpu.buffers import Buffer, aligned_bytes, place
+from sharpi.ops.cpu.program import Place, Program, ProgramLimits
+
+FLOAT_BYTES = 4
+
+
+class Tape:
+    """What has been recorded so far; `finish` with the logits gives the program."""
+
+    def __init__(self, limits: ProgramLimits) -> None:
+        self._limits = limits
+        self._router_logits: list[Buffer] = []
+        self._routes: list[Buffer] = []
+        self._buffers: list[Buffer] = []
+        self._operations: list[tuple[OpKind, Callable[[], Structure]]] = []
+        self._alive: list[object] = []
+        self._arena = np.zeros(0, np.uint8)
+
+    def finish(self, logits: Buffer) -> Program:
+        """Places the buffers, hands every operation to the library and seals the program."""
+        logits.kept = True
+        self._arena = aligned_bytes(place(self._buffers))
+        program = Program(self._limits, self._arena, self._alive)
+        for kind, params in self._operations:
+            program.append(kind, params())
+        program.seal(
+            logits=_place(logits),
+            routes=[_place(each) for each in self._routes],
+            router_logits=[_place(each) for each in self._router_logits],
+        )
+        return program
+
+    def _buffer(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
+        limits, now = self._limits, len(self._operations)
+        most = {Rows.TOKENS: limits.max_tokens, Rows.OUTPUTS: limits.max_outputs, Rows.GUESSED: 1}
+        buffer = Buffer(most[rows] * width * FLOAT_BYTES, width, rows, now, now)
+        self._buffers.append(buffer)
+        return buffer
+
+    def _add(
+        self, kind: OpKind, touched: Sequence[Buffer], params: Callable[[], Structure]
+    ) -> Buffer:
+        """Appends an operation that touches these buffers; returns the first of them."""
+        for buffer in touched:
+            buffer.last = len(self._operations)
+        self._operations.append((kind, params))
+        return touched[0]
+
+    def _at(self, buffer: Buffer | None, offset: int = 0) -> int | None:
+        return None if buffer is None else self._arena.ctypes.data + buffer.offset + offset
+
+    def _data(self, array: np.ndarray | None) -> int | None:
+        """The array's address; the program keeps the array alive."""
+        if array is None:
+            return None
+        self._alive.append(array)
+        return int(array.ctypes.data)
+
+
+def _place(buffer: Buffer) -> Place:
+    return Place(buffer.offset, buffer.width, buffer.num_bytes // (buffer.width * FLOAT_BYTES))

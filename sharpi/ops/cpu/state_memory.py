@@ -1,0 +1,26 @@
+"""The states of recurrent layers in the CPU engine's memory; who has which is decided above."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.recurrent import RecurrentShape
+from sharpi.ops.state_layout import StateLayout
+
+
+class StateMemory:
+    """Room for `num_states` states of some layers, committed when first written."""
+
+    def __init__(self, shapes: Iterable[RecurrentShape], num_states: int) -> None:
+        self.layout = StateLayout(shapes)
+        size = num_states * self.layout.num_floats
+        self._states = aligned_bytes(4 * size).view(np.float32).reshape(num_states, -1)
+
+    def address(self, state: int) -> int:
+        """Where a state begins: on a cache line."""
+        return int(self._states[state].ctypes.data)
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes a state what another is."""
+        self._states[target] = self._states[source]

@@ -1,0 +1,139 @@
+"""BatchPassage: how a batch goes through layers with slots, and where it finds the experts.
+
+Its tables say where everything is while it passes; who has a slot does not change meanwhile.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
+from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
+from sharpi.ops.cuda.expert_slots.slot_memory import banks_of, offset_of
+from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_state import SlotStates
+from sharpi.ops.cuda.values import Extent
+from sharpi.ops.interface import Bank, ExpertBanks
+
+Way: TypeAlias = Literal["streamed", "in place", "host"]
+
+STREAMED_ITEMS = 4  # of an expert on average: from here on a layer is brought as a whole
+_ADDRESS_BYTES, _MOST_BANKS = 8, 3
+
+
+class BatchPassage:
+    """`layers` and the `rows` that each works on, by number; announced anew for every batch."""
+
+    def __init__(
+        self,
+        device: Device,
+        settings: SlotSettings,
+        layers: Mapping[int, ExpertBanks],
+        rows: Mapping[int, Rows],
+        memories: SlotMemories,
+    ) -> None:
+        self._device, self._settings = device, settings
+        self._layers, self._rows, self._memories = layers, rows, memories
+        self._ways: dict[int, Way] = {}
+        self._tables: dict[int, dict[int, Span]] = {}
+        self._turns = 1
+
+    @property
+    def streams(self) -> bool:
+        """Whether there are buffers that batches pass through."""
+        return self._settings.num_streamed > 0 and self._settings.is_reached
+
+    @cached_property
+    def stream(self) -> ExpertStream:
+        """The buffers that batches pass through; there have to be some."""
+        assert self.streams
+        homes = {
+            number: [t.homes for t in tensors]
+            for number, tensors in self._memories.tensors.items()
+            if self._settings.reaches(number)
+        }
+        return ExpertStream(self._device, homes, self._settings.num_streamed)
+
+    def way(self, number: int) -> Way:
+        """How the announced batch passes through a layer."""
+        return self._ways[number]
+
+    def tables(self, number: int) -> dict[int, Span]:
+        """Where the announced batch finds the experts of a layer, by the place of the bank."""
+        return self._tables[number]
+
+    def num_groups(self, number: int) -> int:
+        """Chunks of a layer's experts at each of which the announced batches take turns."""
+        is_streamed = self._ways.get(number) == "streamed"
+        if not is_streamed or self._rows[number] is not Rows.TOKENS or self._turns == 1:
+            return 1
+        return len(self.stream.chunks(number))
+
+    def begin(self, extents: Mapping[int, Extent]) -> None:
+        """Announces a batch, or several that take turns, as each layer takes part in it.
+
+        Decides how they pass, by who has a slot now; extents have the tokens of all of them.
+        """
+        self._turns = max((extent.turns for extent in extents.values()), default=1)
+        states = self._memories.tables.read_states()
+        tokens = {n: extent.rows(self._rows[n]) for n, extent in extents.items()}
+        passing = [number for number, count in tokens.items() if count > 1]
+        for number in passing:
+            self._ways[number] = self._choose(number, tokens[number], extents[number])
+        if self.streams:
+            streamed = [n for n in passing if self._ways[n] == "streamed"]
+            self.stream.begin({number: states[number].slot_of for number in streamed})
+        self._upload(passing, states)
+
+    def _choose(self, number: int, tokens: int, extent: Extent) -> Way:
+        rules, is_reached = self._settings.rules, self._settings.reaches(number)
+        is_many = tokens * rules.experts_per_token >= STREAMED_ITEMS * rules.num_experts
+        if self.streams and is_reached and is_many:
+            return "streamed"
+        return "in place" if is_reached and extent.misses != "cpu" else "host"
+
+    def _upload(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
+        """All the batch's tables in one copy."""
+        rows, places = [], []
+        for number in numbers:
+            for place, bank in enumerate(banks_of(self._layers[number])):
+                rows.append(self._addresses(number, place, bank, states[number]))
+                places.append((number, place))
+        if not rows:
+            return
+        table = np.concatenate(rows)
+        self._device.upload(self._all_tables.part(0, table.nbytes), table)
+        size = self._settings.rules.num_experts * _ADDRESS_BYTES
+        for i, (number, place) in enumerate(places):
+            span = self._all_tables.part(i * size, size)
+            self._tables.setdefault(number, {})[place] = span
+
+    @cached_property
+    def _all_tables(self) -> Span:
+        experts = self._settings.rules.num_experts
+        size = len(self._layers) * _MOST_BANKS * experts * _ADDRESS_BYTES
+        return Span(self._device.allocate(size), 0, size)
+
+    def _addresses(
+        self, number: int, place: int, bank: Bank, states: SlotStates
+    ) -> npt.NDArray[np.uint64]:
+        """Where each expert of a bank is while the batch passes."""
+        tensors = self._memories.tensors[number]
+        index = next(i for i, tensor in enumerate(tensors) if place in tensor.banks)
+        way, piece = self._ways[number], self._memories.pieces(number)[index]
+        if way == "streamed":
+            table = self.stream.addresses(number, index)
+        elif way == "host":
+            table = np.zeros(bank.num_experts, np.uint64)
+        else:
+            table = piece.homes.copy()
+        has_slot = states.slot_of >= 0
+        steps = states.slot_of[has_slot].astype(np.uint64) * np.uint64(piece.stride)
+        table[has_slot] = np.uint64(piece.slots.address) + steps
+        return np.where(table > 0, table + np.uint64(offset_of(bank)), table)

@@ -1,0 +1,137 @@
+"""ExpertStream: what a batch needs of a layer's experts comes through two buffers in turn.
+
+While one buffer's experts compute, the next ones are copied into the other. Experts that have a
+slot are taken from there; who has one does not change while a batch passes through a layer. Where
+several batches take turns at a chunk, it is brought before the first and done after the last.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.dataclass import dataclass
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.expert_slots.expert_homes import ExpertHomes
+from sharpi.ops.cuda.values import After, Aside, Call, Copy
+
+_NUM_BUFFERS = 2
+
+Addresses = npt.NDArray[np.uint64]
+Slots = npt.NDArray[np.int32]  # (experts,): -1 without a slot
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Neighbouring experts of a layer that pass together; `number` counts a batch's chunks."""
+
+    number: int
+    layer: int
+    first: int
+    count: int
+    missing: tuple[int, ...]
+
+    @property
+    def buffer(self) -> int:
+        """Which of the buffers it passes through."""
+        return self.number % _NUM_BUFFERS
+
+
+class ExpertStream:
+    """Two buffers of `capacity` experts of any layer; `homes`: of each layer's tensors."""
+
+    def __init__(
+        self, device: Device, homes: Mapping[int, Sequence[ExpertHomes]], capacity: int
+    ) -> None:
+        assert capacity > 0, "a buffer without room"
+        self._homes, self._capacity = dict(homes), capacity
+        sizes = [sum(each.stride for each in tensors) for tensors in homes.values()]
+        size = capacity * max(sizes, default=0)
+        self._buffers = [Span(device.allocate(size), 0, size) for _ in range(_NUM_BUFFERS)]
+        self._chunks: list[Chunk] = []
+
+    @property
+    def reach(self) -> tuple[Span, ...]:
+        """The memory of the buffers."""
+        return tuple(self._buffers)
+
+    def begin(self, slots: Mapping[int, Slots]) -> None:
+        """A batch passes through these layers, in this order; who has which slot."""
+        self._chunks = []
+        for layer, slot_of in slots.items():
+            self._cut(layer, slot_of)
+
+    def _cut(self, layer: int, slot_of: Slots) -> None:
+        """As many neighbours as can be without more missing ones than a buffer holds."""
+        first, missing = 0, list[int]()
+        for expert in range(len(slot_of)):
+            if slot_of[expert] < 0 and len(missing) == self._capacity:
+                self._add(layer, first, expert, missing)
+                first, missing = expert, []
+            if slot_of[expert] < 0:
+                missing.append(expert)
+        self._add(layer, first, len(slot_of), missing)
+
+    def _add(self, layer: int, first: int, end: int, missing: Sequence[int]) -> None:
+        chunk = Chunk(len(self._chunks), layer, first, end - first, tuple(missing))
+        self._chunks.append(chunk)
+
+    def chunks(self, layer: int) -> list[Chunk]:
+        """Those of one of the layers that the batch passes through, in order."""
+        return [chunk for chunk in self._chunks if chunk.layer == layer]
+
+    def addresses(self, layer: int, tensor: int) -> Addresses:
+        """Where each expert's part of a tensor is while its chunk computes; 0 where not here."""
+        table = np.zeros(self._homes[layer][tensor].num_experts, np.uint64)
+        for chunk in self.chunks(layer):
+            for place, expert in enumerate(chunk.missing):
+                table[expert] = self._part(chunk, tensor, place, 1).address
+        return table
+
+    def bring(self, chunk: Chunk) -> Iterator[Call]:
+        """What comes before the experts of a chunk compute."""
+        if chunk.number == 0:
+            for early in self._chunks[:_NUM_BUFFERS]:
+                yield from self._fetch(early)
+        if chunk.missing:
+            yield After((self, chunk.buffer))
+
+    def done(self, chunk: Chunk) -> Iterator[Call]:
+        """What follows them: their buffer is free for another chunk."""
+        number = chunk.number + _NUM_BUFFERS
+        if number < len(self._chunks):
+            yield from self._fetch(self._chunks[number])
+
+    def _fetch(self, chunk: Chunk) -> Iterator[Call]:
+        copies = [
+            copy for tensor in range(len(self._homes[chunk.layer]))
+            for copy in self._copies(chunk, tensor)
+        ]  # fmt: skip
+        if copies:
+            yield Aside((self, chunk.buffer), tuple(copies))
+
+    def _copies(self, chunk: Chunk, tensor: int) -> Iterator[Copy]:
+        """One for each run of neighbours that are missing."""
+        homes = self._homes[chunk.layer][tensor]
+        place = 0
+        for first, count in _runs(chunk.missing):
+            yield Copy(self._part(chunk, tensor, place, count), homes.span(first, count))
+            place += count
+
+    def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
+        """Room for some experts' parts: the tensors come one after the other in a buffer."""
+        tensors = self._homes[chunk.layer]
+        before = self._capacity * sum(each.stride for each in tensors[:tensor])
+        stride = tensors[tensor].stride
+        return self._buffers[chunk.buffer].part(before + place * stride, count * stride)
+
+
+def _runs(experts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first, count) of neighbours among ascending ids."""
+    start = 0
+    for i in range(1, len(experts) + 1):
+        if i == len(experts) or experts[i] != experts[i - 1] + 1:
+            if experts:
+                yield experts[start], i - start
+            start = i

@@ -1,0 +1,145 @@
+"""Where each expert is, as the kernels look it up: all of a layer on the card, or some in slots."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from sharpi.dataclass import dataclass
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
+from sharpi.ops.cuda.expert_slots.host_misses import HostMisses
+from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.slot_memory import banks_of, offset_of
+from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.gpu_weights import CardWeights
+from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.unsupported import check_type
+from sharpi.ops.cuda.values import Extent
+from sharpi.ops.interface import Activation, Bank, ExpertBanks, ExpertSource
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """How the CPU computes experts that the card has not.
+
+    `source` brings those that are not in memory; None stands for the mapped file.
+    """
+
+    num_threads: int
+    instruction_set: str | None = None
+    source: ExpertSource | None = None
+
+
+class CardBanks:
+    """Banks of experts; without `slots` all of them are on the card as a whole.
+
+    `host`: how misses are computed where a step says so.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        weights: CardWeights,
+        slots: SlotSettings | None = None,
+        host: HostSettings | None = None,
+    ) -> None:
+        self._device, self._weights, self._host_settings = device, weights, host
+        self.partial = None if slots is None else PartialLayers(device, weights, slots)
+        self._on_host: dict[int, tuple[ExpertBanks, Activation]] = {}
+        self._limits: ProgramLimits | None = None
+        self._parts: dict[int, BankPart] = {}
+
+    def is_partial(self, banks: ExpertBanks) -> bool:
+        """Whether a layer's experts have slots, or are not on the card at all."""
+        return self.partial is not None and self.partial.has(banks)
+
+    def fetches_early(self, layer: int) -> bool:
+        """Whether there is room for experts that a layer will want."""
+        return self.partial is not None and self.partial.fetches_early(layer)
+
+    def want_partial(
+        self, banks: ExpertBanks, activation: Activation, rows: Rows, limits: ProgramLimits
+    ) -> int:
+        """Remembers a layer with slots; returns its number."""
+        assert self.partial is not None
+        check_types(banks)
+        number = self.partial.want(banks, rows)
+        self._on_host.setdefault(number, (banks, activation))
+        if self._limits is None or limits.max_tokens > self._limits.max_tokens:
+            self._limits = limits
+        return number
+
+    @property
+    def streams(self) -> bool:
+        """Whether batches may pass by experts that come through buffers."""
+        return self.partial is not None and self.partial.passage.streams
+
+    def num_groups(self, layer: int) -> int:
+        """Chunks in which the experts of a layer with slots pass; see `PartialLayers`."""
+        return 1 if self.partial is None else self.partial.passage.num_groups(layer)
+
+    def begin(self, extent: Extent) -> None:
+        """Announces a batch, before its calls are made."""
+        if self.partial is not None:
+            self.partial.begin(extent)
+
+    @cached_property
+    def host(self) -> HostMisses:
+        """Who computes what the card has not; made when a step first needs it."""
+        s, limits = self._host_settings, self._limits
+        assert s is not None
+        assert limits is not None
+        used = self._used
+        most = max(limits.max_tokens, limits.max_outputs) * used
+        all_banks = [banks for banks, _ in self._on_host.values()]
+        columns = max(banks.up.columns for banks in all_banks)
+        rows = max(banks.down.rows for banks in all_banks)
+        mailbox = Mailbox(self._device, most, columns, rows)
+        of_items = ProgramLimits(most, 1, 1, limits.precision, s.instruction_set)
+        experts = HostExperts(mailbox.host, of_items, s.num_threads, s.source)
+        for banks, activation in self._on_host.values():
+            experts.add(banks, activation)
+        return HostMisses(mailbox, experts)
+
+    @property
+    def _used(self) -> int:
+        assert self.partial is not None
+        return self.partial.rules.experts_per_token
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if "host" in self.__dict__:
+            self.host.experts.close()
+
+    def want(self, bank: Bank) -> Callable[[], BankPart]:
+        """Remembers a bank that is on the card as a whole; the function gives the loaded one."""
+        check_type(bank.quant_type)
+        for array in (bank.bias, bank.scales):
+            if array is not None:
+                self._weights.want(array)
+        self._weights.want(bank.data)
+        return lambda: self._part(bank)
+
+    def _part(self, bank: Bank) -> BankPart:
+        key = id(bank)
+        if key not in self._parts:
+            data = self._weights.span(bank.data)
+            stride = bank.data.nbytes // bank.num_experts
+            steps = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
+            table = np.uint64(data.address + offset_of(bank)) + steps
+            addresses = Span(self._device.allocate(table.nbytes), 0, table.nbytes)
+            self._device.upload(addresses, table)
+            bias, factors = map(self._weights.optional, (bank.bias, bank.scales))
+            self._parts[key] = BankPart(addresses, bias, (data,), factors)
+        return self._parts[key]
+
+
+def check_types(banks: ExpertBanks) -> None:
+    """Raises UnsupportedModelError for weights that no kernel reads."""
+    for bank in banks_of(banks):
+        check_type(bank.quant_type)

@@ -1,0 +1,58 @@
+"""HostMisses: the calls by which the card asks the host for experts and takes its values back."""
+
+from collections.abc import Iterator
+
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
+from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.launchers.late_items import late_items, merge
+from sharpi.ops.cuda.values import AwaitWord, Call, WriteWord
+
+
+class HostMisses:
+    """A mailbox, and who looks into it."""
+
+    def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
+        self._mailbox, self.experts = mailbox, experts
+
+    def ask(
+        self,
+        ids: Span,
+        addresses: Span,
+        x: Span,
+        input_weights: Span | None,
+        places: Span,
+        *,
+        tokens: int,
+        used: int,
+        columns: int,
+    ) -> Iterator[Call]:
+        """Hands over the items whose experts have no address; see `late_items`."""
+        yield late_items(
+            ids, addresses, x, input_weights, places, self._mailbox.late,
+            tokens=tokens, used=used, columns=columns,
+        )  # fmt: skip
+        yield WriteWord(self._mailbox.request, 1)
+
+    def merge(
+        self,
+        values: Span,
+        places: Span,
+        ids: Span,
+        weights: Span | None,
+        out: Span,
+        *,
+        layer: int,
+        tokens: int,
+        used: int,
+        rows: int,
+        residual: Span | None,
+        scale: float,
+    ) -> Iterator[Call]:
+        """Waits for the host's values of a layer and sums them with the card's."""
+        yield AwaitWord(self._mailbox.answer, 1, self.experts.serve_next, layer)
+        yield WriteWord(self._mailbox.answer, 0)
+        yield merge(
+            values, self._mailbox.values, places, ids, weights, out,
+            tokens=tokens, used=used, rows=rows, residual=residual, scale=scale,
+        )  # fmt: skip

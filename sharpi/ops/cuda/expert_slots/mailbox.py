@@ -1,0 +1,65 @@
+"""Mailbox: page-locked memory in which the card asks the host for what it has no expert of."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.launchers.late_items import LateItems
+
+_LINE = 64  # bytes that two sides do not share
+_WORD = 4
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class HostView(NamedTuple):
+    """The same memory as the host has it.
+
+    `request`, `answer` and `num_items` (1,); `experts` and `weights` (items,), `rows` (items,
+    columns); `values` (items, rows) are the answer.
+    """
+
+    request: Ints
+    answer: Ints
+    num_items: Ints
+    experts: Ints
+    rows: Floats
+    weights: Floats
+    values: Floats
+
+
+class Mailbox:
+    """Room for `max_items` items of `columns` values each, and answers of `rows` values.
+
+    The card sets `request` to 1 once the items are there, the host `answer` once the values are;
+    whoever reads a word sets it back.
+    """
+
+    def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:
+        counts = (1, 1, 1, max_items, max_items * columns, max_items, max_items * rows)
+        ends = np.cumsum([_in_lines(count * _WORD) for count in counts]).tolist()
+        memory, host = device.mapped(ends[-1])
+        starts = [0, *ends[:-1]]
+        self.request, self.answer, *late, self.values = (
+            Span(memory, start, count * _WORD) for start, count in zip(starts, counts, strict=True)
+        )
+        self.late = LateItems(*late)
+        parts = [
+            host[start : start + count * _WORD] for start, count in zip(starts, counts, strict=True)
+        ]
+        ints, floats = [part.view(np.int32) for part in parts[:4]], parts[4:]
+        rows_of, weights, values = (part.view(np.float32) for part in floats)
+        self.host = HostView(
+            ints[0], ints[1], ints[2], ints[3],
+            rows_of.reshape(max_items, columns), weights, values.reshape(max_items, rows),
+        )  # fmt: skip
+        for word in ints[:3]:
+            word[:] = 0
+
+
+def _in_lines(num_bytes: int) -> int:
+    return -(-num_bytes // _LINE) * _LINE

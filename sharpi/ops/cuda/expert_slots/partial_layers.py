@@ -1,0 +1,118 @@
+"""PartialLayers: layers of which some experts have slots on the card and all have homes elsewhere.
+
+A token finds its experts by tables that the slots' kernels keep; a batch by tables of its own,
+which say where everything is while it passes, and slots are filled after it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.batch_passage import BatchPassage
+from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
+from sharpi.ops.cuda.expert_slots.slot_memory import banks_of
+from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
+from sharpi.ops.cuda.gpu_weights import CardWeights
+from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
+from sharpi.ops.cuda.values import Extent
+from sharpi.ops.cuda.values import MissMode as Misses
+from sharpi.ops.interface import ExpertBanks
+
+_MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMPUTE}
+
+
+class PartialLayers:
+    """Layers are wanted while a step is recorded; memory is taken when one is first asked for."""
+
+    def __init__(self, device: Device, weights: CardWeights, settings: SlotSettings) -> None:
+        self._weights, self._settings = weights, settings
+        self._layers: dict[int, ExpertBanks] = {}
+        self._rows: dict[int, Rows] = {}
+        self._memories = SlotMemories(device, settings, self._layers)
+        self.passage = BatchPassage(device, settings, self._layers, self._rows, self._memories)
+
+    @property
+    def rules(self) -> PolicyRules:
+        """How all layers decide."""
+        return self._settings.rules
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The layers that have slots, in order."""
+        return tuple(self._settings.first)
+
+    def has(self, banks: ExpertBanks) -> bool:
+        """Whether these are the experts of such a layer."""
+        return banks.layer in self._settings.first
+
+    def fetches_early(self, number: int) -> bool:
+        """Whether experts that were guessed for a layer can be brought before it wants them."""
+        s = self._settings
+        return s.num_early > 0 and s.reaches(number) and number in s.first
+
+    def extent(self, number: int, extent: Extent) -> Extent:
+        """As a layer takes part in a step."""
+        if number in self._settings.computed:
+            return extent._replace(misses="cpu")
+        return extent
+
+    def want(self, banks: ExpertBanks, rows: Rows) -> int:
+        """Remembers a layer; returns its number."""
+        assert banks.layer is not None
+        for bank in banks_of(banks):
+            for array in (bank.bias, bank.scales):
+                if array is not None:
+                    self._weights.want(array)
+        self._layers.setdefault(banks.layer, banks)
+        self._rows.setdefault(banks.layer, rows)
+        return banks.layer
+
+    @property
+    def tables(self) -> SlotTables:
+        """The slots of all layers, filled with what they begin with."""
+        return self._memories.tables
+
+    def num_slots(self, number: int) -> int:
+        """Slots that a layer has memory for."""
+        return self._memories.num_slots(number)
+
+    def shrink(self, slots: Mapping[int, int]) -> None:
+        """Between tokens: layers have so many slots at most, and the memory of others is free."""
+        self._memories.shrink(slots)
+
+    def parts(self, number: int) -> tuple[BankPart, ...]:
+        """The banks by the tables that the slots' kernels keep."""
+        return self._bank_parts(number, self._memories.addresses(number))
+
+    def passing_parts(self, number: int) -> tuple[BankPart, ...]:
+        """The banks by the tables of the batch that was announced last."""
+        return self._bank_parts(number, self.passage.tables(number))
+
+    def _bank_parts(self, number: int, tables: Mapping[int, Span]) -> tuple[BankPart, ...]:
+        reach = tuple(self._memories.reach(number))
+        if self.passage.streams:
+            reach += self.passage.stream.reach
+        optional = self._weights.optional
+        return tuple(
+            BankPart(tables[place], optional(bank.bias), reach, optional(bank.scales))
+            for place, bank in enumerate(banks_of(self._layers[number]))
+        )
+
+    def use(self, number: int, ids: Span, misses: Misses) -> Iterable[Launch]:
+        """A token's experts are looked up, and some of the missed ones brought."""
+        return self.tables.use(number, ids, _MODES[misses])
+
+    def prefetch(self, number: int, guesses: Span, after: int) -> Iterable[Launch]:
+        """A token's guessed experts are brought early, if layer `after` leaves the link idle."""
+        return self.tables.prefetch(number, guesses, after, self._settings.num_early)
+
+    def use_batch(self, number: int, ids: Span, tokens: int) -> Iterable[Launch]:
+        """A batch has passed through the layer: free slots are filled with its experts."""
+        return self.tables.use_batch(number, ids, tokens)
+
+    def begin(self, extent: Extent) -> None:
+        """Announces a batch, or several that take turns: decides how they pass."""
+        self.passage.begin({number: self.extent(number, extent) for number in self._layers})

@@ -1,0 +1,151 @@
+"""What one layer's slots are made from: the memory of its experts' tensors, and what it becomes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.dataclass import dataclass
+from sharpi.device.device import Device, HostArray
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.launchers.gather_experts import MAX_PIECES, GatherPiece
+from sharpi.ops.cuda.launchers.slot_policy import LayerState
+
+Upload = Callable[[HostArray], Span]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTable:
+    """A table of addresses (experts,) uint64, of rows that begin `offset` bytes into a piece."""
+
+    addresses: Span
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPiece:
+    """One tensor's part of each of a layer's experts, `num_bytes` long.
+
+    `homes` (experts,) uint64: where it is for good, in memory of `reach`. `slots`, `early`,
+    `staging`: memory for copies, `stride` bytes apart, as many as fit; None where there are none.
+    Copies are quickest where homes and slots are aligned alike, to 16 bytes.
+    """
+
+    homes: NDArray[np.uint64]
+    reach: tuple[Span, ...]
+    num_bytes: int
+    stride: int
+    slots: Span
+    tables: tuple[SlotTable, ...]
+    early: Span | None = None
+    staging: Span | None = None
+
+    def room(self, memory: Span | None) -> int:
+        """How many experts' parts a memory holds."""
+        if memory is None:
+            return 0
+        return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
+
+    def where(self, rooms: tuple[int, int, int]) -> NDArray[np.uint64]:
+        """The address of every home, and of so many slots, early slots and staging slots."""
+        memories = zip((self.slots, self.early, self.staging), rooms, strict=True)
+        places = [self._places(memory, room) for memory, room in memories if memory is not None]
+        return np.concatenate([self.homes, *places])
+
+    def _places(self, memory: Span, room: int) -> NDArray[np.uint64]:
+        steps = np.arange(room, dtype=np.uint64) * np.uint64(self.stride)
+        return np.uint64(memory.address) + steps
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLayer:
+    """A layer's pieces, up to three with up to three tables, and what its slots begin with."""
+
+    pieces: tuple[SlotPiece, ...]
+    first: FirstSlots
+
+    def __post_init__(self) -> None:
+        assert len(self.pieces) <= MAX_PIECES, "too many pieces"
+        assert sum(len(piece.tables) for piece in self.pieces) <= MAX_PIECES, "too many tables"
+        experts = len(self.pieces[0].homes)
+        assert self.first.num_slots <= min(self.num_slots, experts), "more slots than memory"
+
+    @property
+    def num_slots(self) -> int:
+        """Slots that there is memory for."""
+        return min(piece.room(piece.slots) for piece in self.pieces)
+
+    @property
+    def num_early(self) -> int:
+        """Early slots, which the next use's experts are fetched to."""
+        return min(32, *(piece.room(piece.early) for piece in self.pieces))
+
+    @property
+    def num_staging(self) -> int:
+        """Experts without a slot that can be copied for one use."""
+        return min(piece.room(piece.staging) for piece in self.pieces)
+
+    def state(self, words: Span, learned: Span | None, upload: Upload) -> LayerState:
+        """The layer as kernels are told of it."""
+        rooms = (self.num_slots, self.num_early, self.num_staging)
+        tables = [
+            (table.addresses, upload(piece.where(rooms) + np.uint64(table.offset)))
+            for piece in self.pieces
+            for table in piece.tables
+        ]
+        return LayerState(words, tuple(tables), *rooms, learned)
+
+    def gather_pieces(self, upload: Upload) -> tuple[GatherPiece, ...]:
+        """The pieces as they are copied."""
+        return tuple(
+            GatherPiece(
+                upload(piece.homes),
+                piece.slots,
+                piece.early,
+                piece.staging,
+                piece.stride,
+                piece.num_bytes,
+                piece.reach,
+            )
+            for piece in self.pieces
+        )
+
+    def with_slots(self, memories: Sequence[Span]) -> "SlotLayer":
+        """The same with other memory for the slots, one for each piece."""
+        pieces = tuple(
+            replace(piece, slots=slots) for piece, slots in zip(self.pieces, memories, strict=True)
+        )
+        num_slots = min(piece.room(piece.slots) for piece in pieces)
+        return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
+
+    def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
+        """The tables say that these experts are in slots, from the first one on."""
+        for piece in self.pieces:
+            experts = len(piece.homes)
+            addresses = piece.where((len(residents), 0, 0))
+            addresses[list(residents)] = addresses[experts:]
+            for table in piece.tables:
+                device.upload(table.addresses, addresses[:experts] + np.uint64(table.offset))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMemory:
+    """What a layer has on the device: its state, what is copied, and the lists of loads.
+
+    `outcomes` (experts per token,): where each expert of the last token was read.
+    """
+
+    state: LayerState
+    pieces: tuple[GatherPiece, ...]
+    loads: Span
+    early_loads: Span
+    outcomes: Span
+
+
+def table_of(device: Device, array: HostArray) -> Span:
+    """The array in a memory of its own."""
+    span = Span(device.allocate(array.nbytes), 0, array.nbytes)
+    device.upload(span, array)
+    return span

@@ -1,0 +1,70 @@
+"""What learned-keep has on the device beside the slots: maps, and the newest routes."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.launchers.slot_policy import (
+    BATCH_MEMORY,
+    Learning,
+    PolicyRules,
+    slot_learn_batch,
+)
+
+_FIRST_BIAS = np.float32(0.1)
+_RANKS, _INPUT_WORDS = 4, 32
+
+
+class SlotLearning:
+    """Maps of all layers of the model, with and without experts, side by side."""
+
+    def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
+        self._device, self._rules = device, rules
+        self._layers = tuple(layers)
+        self._map_bytes = 4 * rules.map_floats
+        self._route_bytes = 4 * BATCH_MEMORY * rules.experts_per_token
+        self._learning = Learning(
+            maps=self._span(rules.num_layers * self._map_bytes),
+            routes=self._span(4 * _RANKS * rules.num_layers),
+            remembered=self._span(rules.num_layers * self._route_bytes),
+            has_experts=self._span(4 * rules.num_layers),
+        )
+        has_experts = np.zeros(rules.num_layers, np.int32)
+        has_experts[list(self._layers)] = 1
+        device.upload(self._learning.has_experts, has_experts)
+        first = np.zeros(rules.map_floats, np.float32)
+        first[: rules.num_experts] = _FIRST_BIAS
+        for layer in self._layers:
+            device.upload(self.map_of(layer), first)
+        self.forget_routes()
+
+    def _span(self, num_bytes: int) -> Span:
+        return Span(self._device.allocate(num_bytes), 0, num_bytes)
+
+    @property
+    def routes(self) -> Span:
+        """(layers, 4) int32: the best experts of each layer's newest route, -1 where unknown."""
+        return self._learning.routes
+
+    def map_of(self, layer: int) -> Span:
+        """A layer's map."""
+        return self._learning.maps.part(layer * self._map_bytes, self._map_bytes)
+
+    def remembered_of(self, layer: int) -> Span:
+        """Where a batch leaves a layer's last routes, (64, experts per token) int32."""
+        return self._learning.remembered.part(layer * self._route_bytes, self._route_bytes)
+
+    def end_batch(self, tokens: int) -> tuple[Launch, ...]:
+        """All maps learn from the batch that every layer has used."""
+        return slot_learn_batch(self._rules, self._learning, tokens=tokens)
+
+    def forget_routes(self) -> None:
+        """A new text: nothing is known of the token before; what was learned stays."""
+        unknown = np.full(_RANKS * self._rules.num_layers, -1, np.int32)
+        self._device.upload(self._learning.routes, unknown)
+        inputs = 8 * self._rules.num_experts
+        for layer in self._layers:
+            span = self.map_of(layer).part(inputs, 4 * _INPUT_WORDS)
+            self._device.upload(span, np.zeros(_INPUT_WORDS, np.int32))

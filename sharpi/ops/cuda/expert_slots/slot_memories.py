@@ -1,0 +1,113 @@
+"""SlotMemories: what layers with slots have on the card, taken when it is first asked for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece
+from sharpi.ops.cuda.expert_slots.slot_memory import SharedRoom, Tensor, slot_layer, tensors_of
+from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
+from sharpi.ops.interface import ExpertBanks
+
+
+class SlotMemories:
+    """Homes, slots and tables of `layers`, all of which are known by the time of the first use."""
+
+    def __init__(
+        self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertBanks]
+    ) -> None:
+        self._device, self._settings, self._layers = device, settings, layers
+
+    @cached_property
+    def tensors(self) -> dict[int, tuple[Tensor, ...]]:
+        """Each layer's tensors, with their homes."""
+        reaches = self._settings.reaches
+        return {
+            number: tensors_of(self._device, banks, is_reached=reaches(number))
+            for number, banks in self._layers.items()
+        }
+
+    @cached_property
+    def _slot_layers(self) -> dict[int, SlotLayer]:
+        device, s = self._device, self._settings
+        largest = max(sum(t.slot_bytes for t in tensors) for tensors in self.tensors.values())
+        staging = SharedRoom(device, s.num_staging, largest)
+        early = [SharedRoom(device, s.num_early, largest) for _ in range(2)]
+        made = {}
+        for place, (number, tensors) in enumerate(self.tensors.items()):
+            banks, first = self._layers[number], s.first[number]
+            made[number] = slot_layer(device, banks, tensors, first, staging, early[place % 2])
+        return made
+
+    @cached_property
+    def tables(self) -> SlotTables:
+        """The slots of all layers, filled with what they begin with."""
+        tables = SlotTables(self._device, self._settings.rules, self._slot_layers)
+        for number, layer in self._slot_layers.items():
+            loads = tables.first_loads(number)
+            self._fill(number, layer, [expert for expert, _ in loads])
+        return tables
+
+    def _fill(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
+        """Copies these experts to the slots, from the first one on."""
+        for slot, expert in enumerate(residents):
+            for tensor, piece in zip(self.tensors[number], layer.pieces, strict=True):
+                target = piece.slots.part(slot * piece.stride, piece.num_bytes)
+                tensor.homes.bring(self._device, expert, target)
+
+    def shrink(self, slots: Mapping[int, int]) -> None:
+        """Between tokens: layers have so many slots at most, and the memory of others is free.
+
+        What stays is copied from its homes anew: there is no moment at which it is there twice.
+        """
+        fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
+        for number, count in fewer.items():
+            self.tables.resize(number, count)
+        states = self.tables.read_states()
+        for number, count in fewer.items():
+            slot_of = states[number].slot_of
+            residents = np.argsort(slot_of, kind="stable")[np.count_nonzero(slot_of < 0) :]
+            self._move(number, count, residents.tolist())
+
+    def _move(self, number: int, num_slots: int, residents: Sequence[int]) -> None:
+        nothing, pieces = self._device.allocate(0), self._slot_layers[number].pieces
+        sizes = [num_slots * piece.stride for piece in pieces]
+        self._set_memory(number, [Span(nothing, 0, 0) for _ in sizes], ())
+        del pieces
+        memories = [Span(self._device.allocate(size), 0, size) for size in sizes]
+        self._fill(number, self._set_memory(number, memories, residents), residents)
+
+    def _set_memory(
+        self, number: int, memories: Sequence[Span], residents: Sequence[int]
+    ) -> SlotLayer:
+        layer = self._slot_layers[number].with_slots(memories)
+        self._slot_layers[number] = layer
+        self.tables.set_memory(number, layer, residents)
+        return layer
+
+    def num_slots(self, number: int) -> int:
+        """Slots that a layer has memory for."""
+        return self._slot_layers[number].num_slots
+
+    def pieces(self, number: int) -> tuple[SlotPiece, ...]:
+        """A layer's memory, tensor by tensor."""
+        return self._slot_layers[number].pieces
+
+    def addresses(self, number: int) -> dict[int, Span]:
+        """The tables that the slots' kernels keep, by the place of the bank in the layer."""
+        pairs = zip(self.tensors[number], self.pieces(number), strict=True)
+        return {
+            place: table.addresses
+            for tensor, piece in pairs
+            for place, table in zip(tensor.banks, piece.tables, strict=True)
+        }
+
+    def reach(self, number: int) -> Iterator[Span]:
+        """All memory that a layer's addresses may be in, but for what batches pass through."""
+        for piece in self.pieces(number):
+            yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
+            yield from piece.reach

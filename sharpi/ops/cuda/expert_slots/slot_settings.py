@@ -1,0 +1,29 @@
+"""SlotSettings: how layers use a card that has not room for all their experts."""
+
+from collections.abc import Mapping
+
+from sharpi.dataclass import dataclass
+from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSettings:
+    """`first`: what the slots of each layer begin with; a layer without is on the card as a whole.
+
+    `num_staging`, `num_early`: experts that are on the card for one use, or early, without a slot.
+    `num_streamed`: experts of each of two buffers. `is_reached`: whether the card can read homes;
+    not those of the layers `computed`, whose missed experts the host computes in any case.
+    """
+
+    rules: PolicyRules
+    first: Mapping[int, FirstSlots]
+    num_staging: int
+    num_early: int
+    num_streamed: int
+    is_reached: bool = True
+    computed: frozenset[int] = frozenset()
+
+    def reaches(self, number: int) -> bool:
+        """Whether the card can read the homes of a layer's experts."""
+        return self.is_reached and number not in self.computed

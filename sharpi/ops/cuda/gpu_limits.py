@@ -1,0 +1,119 @@
+"""How fast a card reads, measured: its own memory, and the host's over the bus.
+
+Benchmarks hold the kernels against these, as the CPU's against `sharpi.ops.cpu.machine_limits`.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from sharpi.device.device import Device, Work
+from sharpi.device.launch import Kernel, Launch, Memory, Span
+
+BYTES_A_TRY = 1 << 30  # well beyond any card's cache
+BUS_BYTES_A_TRY = 128 << 20
+READS_OF_A_TRY = 16  # in one graph, beside which the host's part is nothing
+TRIES = 5
+_CHUNK_BYTES = 32 << 20  # of random bytes, made once: zeros may be read faster than weights
+_THREADS, _BLOCK_BYTES, _WORD_BYTES = 256, 128 << 10, 16
+_SUMS_OF_BLOCK, _SUM_BYTES = 8, 4
+
+
+class CardLimits:
+    """The best rates seen so far; nothing stays allocated between two measurements."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._read, self._bus = 0.0, 0.0
+
+    def measure(self) -> None:
+        """Another try at the card's memory: as much as BYTES_A_TRY, or half of what is free."""
+        size = _whole_words(min(BYTES_A_TRY, self._device.free_bytes // 2))
+        memory = filled_memory(self._device, size)
+        self._read = max(self._read, read_bytes_per_second(self._device, memory))
+
+    def measure_bus(self) -> None:
+        """Another try at page-locked memory of the host."""
+        memory, host = self._device.mapped(_whole_words(BUS_BYTES_A_TRY))
+        host[:] = np.resize(random_bytes(len(host)), len(host))
+        self._bus = max(self._bus, read_bytes_per_second(self._device, memory))
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Of reading the card's memory; `measure` comes first."""
+        return self._read
+
+    @property
+    def bus_bytes_per_second(self) -> float:
+        """Of reading the host's memory in place; `measure_bus` comes first."""
+        return self._bus
+
+
+def read_bytes_per_second(device: Device, memory: Memory) -> float:
+    """The rate of reading a memory, best of a few tries."""
+    sums = device.allocate(sums_bytes(memory.num_bytes))
+    whole = Span(memory, 0, memory.num_bytes)
+    launch = read_rate(whole, Span(sums, 0, sums.num_bytes))
+    seconds = min(replay_seconds(device, [launch] * READS_OF_A_TRY, TRIES))
+    return READS_OF_A_TRY * memory.num_bytes / seconds
+
+
+def read_rate(data: Span, sums: Span) -> Launch:
+    """Reads `data`, whole 16 bytes; `sums` (blocks, 8) uint32 are exclusive ors of all words."""
+    return Launch(
+        Kernel("read_rate", "read_rate"),
+        grid=(_num_blocks(data.num_bytes), 1, 1),
+        block=_THREADS,
+        arguments=(data, sums, np.int64(data.num_bytes // _WORD_BYTES)),
+        writes=frozenset({1}),
+    )
+
+
+def sums_bytes(num_bytes: int) -> int:
+    """Size of `sums` for so many bytes of data."""
+    return _num_blocks(num_bytes) * _SUMS_OF_BLOCK * _SUM_BYTES
+
+
+def _num_blocks(num_bytes: int) -> int:
+    return -(-num_bytes // _BLOCK_BYTES)
+
+
+def replay_seconds(device: Device, launches: Sequence[Launch], tries: int) -> list[float]:
+    """Seconds that these launches take as one graph, after a warm-up; one for each try.
+
+    The host starts them all with one call and waits once, so that neither costs much of the time.
+    """
+    work: list[Work] = [partial(device.launch, launch) for launch in launches]
+    for each in work:
+        each()
+    graph = device.record(work)
+    return [_seconds(device, graph) for _ in range(tries + 1)][1:]
+
+
+def _seconds(device: Device, graph: Work) -> float:
+    device.synchronise()
+    start = time.perf_counter()
+    graph()
+    device.synchronise()
+    return time.perf_counter() - start
+
+
+def filled_memory(device: Device, num_bytes: int) -> Memory:
+    """Memory of the card, full of random bytes; raises DeviceError where there is no room."""
+    memory, chunk = device.allocate(num_bytes), random_bytes(num_bytes)
+    for start in range(0, num_bytes, len(chunk)):
+        part = chunk[: num_bytes - start]
+        device.upload(Span(memory, start, len(part)), part)
+    return memory
+
+
+def random_bytes(most: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Random bytes, of a size to repeat: no more than `most`."""
+    size = min(most, _CHUNK_BYTES)
+    return np.frombuffer(np.random.default_rng(0).bytes(size), np.uint8)
+
+
+def _whole_words(num_bytes: int) -> int:
+    return max(_WORD_BYTES, num_bytes // _WORD_BYTES * _WORD_BYTES)

@@ -1,0 +1,12 @@
+"""Activations rounded to 8 bits, as the CUDA kernels take them (kernels/cuda/activations.cuh)."""
+
+from typing import Final
+
+from sharpi.ops.cpu.program import Rounding
+
+PLANES: Final[dict[Rounding, int]] = {"int8": 1, "int16": 2, "f32": 0}
+
+
+def activation_bytes(columns: int, planes: int) -> int:
+    """Bytes of a token's row of `columns`, a multiple of 32; none without planes."""
+    return planes * ((columns * 5 // 4 + 15) // 16 * 16)

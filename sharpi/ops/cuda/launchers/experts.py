@@ -1,0 +1,207 @@
+"""Starts of a feed-forward's halves for few tokens: each item by its own blocks.
+
+Item t * used + r is what token t has of its r-th expert. `ids` (T, used) int32; without, expert 0
+computes everything and used is 1. Activation rows have `planes` > 0 and quantised weights; else
+activations are floats.
+"""
+
+import numpy as np
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers.lanes import (
+    BLOCK,
+    bits,
+    block_threads,
+    entry,
+    lanes_of_row,
+    rows_at_once,
+)
+from sharpi.ops.interface import Activation
+
+TILE_ROWS = 32  # that a block rounds together
+_MAX_PARTIALS = 2048  # kMaxPartials
+_MOSTLY_BUSY = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class BankPart:
+    """Equal matrices wherever they are.
+
+    `addresses` (experts,) uint64, on the device; `bias` (experts, rows) float32; `reach`: all
+    memory that the addresses are in. `factors` (experts,): what the blocks of each say is to be
+    multiplied by.
+    """
+
+    addresses: Span
+    bias: Span | None
+    reach: tuple[Span, ...]
+    factors: Span | None = None
+
+    def some(self, first: int, count: int, num_experts: int) -> "BankPart":
+        """`count` of the matrices, from the first on."""
+        if count == num_experts:
+            return self
+        spans = (self.addresses, self.bias, self.factors)
+        addresses, bias, factors = (_share(span, first, count, num_experts) for span in spans)
+        assert addresses is not None
+        return BankPart(addresses, bias, self.reach, factors)
+
+
+def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
+    """What belongs to some of the experts of an array with an equal share for each."""
+    if span is None:
+        return None
+    share = span.num_bytes // whole
+    return span.part(first * share, count * share)
+
+
+def gate_up(
+    x: Span,
+    ids: Span | None,
+    gate: BankPart,
+    up: BankPart,
+    hidden: Span,
+    *,
+    quant_type: QuantType,
+    activation: Activation,
+    tokens: int,
+    used: int,
+    columns: int,
+    rows: int,
+    planes: int,
+    hidden_planes: int,
+    input_weights: Span | None = None,
+) -> Launch:
+    """hidden (T * used, rows) = act(gate x + bias) * (up x + bias); gate and up of one quant type.
+
+    Into activation rows, of rows a multiple of 32, when `hidden_planes` > 0; else floats.
+    `input_weights` (T, used): x is times these.
+    """
+    lanes = lanes_of_row(quant_type, columns)
+    return Launch(
+        kernel("experts_gate_up", quant_type, planes),
+        grid=(-(-rows // TILE_ROWS), tokens * used, 1),
+        block=gate_up_threads(lanes),
+        arguments=(
+            *(x, ids, gate.addresses, gate.bias, gate.factors, up.addresses, up.bias, up.factors),
+            *(input_weights, hidden),
+            *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
+            *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
+        ),
+        writes=frozenset({9}),
+        reaches=gate.reach + up.reach,
+    )
+
+
+def product(
+    x: Span,
+    ids: Span | None,
+    bank: BankPart,
+    out: Span,
+    *,
+    quant_type: QuantType,
+    tokens: int,
+    used: int,
+    columns: int,
+    rows: int,
+    planes: int,
+    input_weights: Span | None = None,
+) -> Launch:
+    """out (T * used, rows) = W x + bias by each item's expert: gate or up alone."""
+    lanes = lanes_of_row(quant_type, columns)
+    rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
+    threads = block_threads(rows * tokens * used, rows_of_block)
+    return Launch(
+        kernel("experts_product", quant_type, planes),
+        grid=(-(-rows // (rows_of_block * threads // BLOCK)), tokens * used, 1),
+        block=threads,
+        arguments=(
+            *(x, ids, bank.addresses, bank.bias, bank.factors, input_weights, out, np.int32(used)),
+            *(np.int32(columns), np.int32(rows), np.int32(planes), np.int32(bits(lanes))),
+        ),
+        writes=frozenset({6}),
+        reaches=bank.reach,
+    )
+
+
+def activate(
+    gate: Span,
+    up: Span | None,
+    hidden: Span,
+    *,
+    activation: Activation,
+    items: int,
+    rows: int,
+    hidden_planes: int,
+) -> Launch:
+    """hidden = act(gate) * up of products (items, rows), as `gate_up` has it; up None is 1."""
+    return Launch(
+        Kernel("experts_activate", "experts_activate"),
+        grid=(items, -(-rows // BLOCK), 1),
+        block=BLOCK,
+        arguments=(
+            *(gate, up, hidden),
+            *(np.int32(rows), np.int32(hidden_planes), np.int32(activation)),
+        ),
+        writes=frozenset({2}),
+    )
+
+
+def down(
+    hidden: Span,
+    ids: Span | None,
+    weights: Span | None,
+    bank: BankPart,
+    out: Span,
+    *,
+    quant_type: QuantType,
+    tokens: int,
+    used: int,
+    columns: int,
+    rows: int,
+    planes: int,
+    residual: Span | None = None,
+    scale: float = 1.0,
+) -> Launch:
+    """out (T, rows) = residual + scale * sum of weight * (down h + bias).
+
+    In ascending order of expert id. `weights` (T, used); None is 1. At most 32 used.
+    """
+    lanes = lanes_of_row(quant_type, columns)
+    tile = _down_rows(BLOCK // lanes, used, rows_at_once(quant_type))
+    return Launch(
+        kernel("experts_down", quant_type, planes),
+        grid=(-(-rows // tile), tokens, 1),
+        block=BLOCK,
+        arguments=(
+            *(hidden, ids, weights, bank.addresses, bank.bias, bank.factors, residual, out),
+            *(np.float32(scale), np.int32(used), np.int32(columns), np.int32(rows)),
+            *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
+        ),
+        writes=frozenset({7}),
+        reaches=bank.reach,
+    )
+
+
+def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:
+    """The operation's entry point for a type of weights and of activations."""
+    return Kernel(operation, entry(operation, quant_type, planes), quant_type.name.lower())
+
+
+def gate_up_threads(lanes: int) -> int:
+    """Threads of a block of which every group of lanes has a row of the tile."""
+    return min(BLOCK, TILE_ROWS * lanes)
+
+
+def _down_rows(groups: int, used: int, rows_of_group: int) -> int:
+    """Rows of a block: the fewest with which nearly all its groups have work in every turn."""
+    busy: dict[int, float] = {}
+    tile = rows_of_group
+    while tile <= BLOCK and tile * used <= _MAX_PARTIALS:
+        steps = tile // rows_of_group * used
+        busy[tile] = steps / (-(-steps // groups) * groups)
+        tile *= 2
+    enough = min(_MOSTLY_BUSY, max(busy.values()))
+    return next(rows for rows, share in busy.items() if share >= enough)

@@ -1,0 +1,68 @@
+"""Starts of what experts need that compute group by group: sums that grow, and packed items."""
+
+import numpy as np
+
+from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.lanes import BLOCK
+
+
+def merge_group(
+    values: Span,
+    ids: Span,
+    places: Span | None,
+    weights: Span | None,
+    sums: Span,
+    *,
+    tokens: int,
+    used: int,
+    rows: int,
+    experts: range,
+    num_experts: int,
+    residual: Span | None = None,
+    scale: float = 1.0,
+) -> Launch:
+    """sums (T, rows) with what these of `num_experts` experts give; groups come in ascending order.
+
+    After the last group it is what `experts_grouped.merge` gives. `places` (T * used,): the row of
+    `values` that an item has, -1 without one; None: items have rows of their own.
+    """
+    stages = experts.start == 0, experts.stop == num_experts
+    return Launch(
+        Kernel("experts_group_merge", "experts_group_merge"),
+        grid=(tokens, -(-rows // BLOCK), 1),
+        block=BLOCK,
+        arguments=(
+            *(values, ids, places, weights, residual, sums, np.float32(scale)),
+            *map(np.int32, (used, rows, experts.start, experts.stop, *stages)),
+        ),
+        writes=frozenset({5}),
+    )
+
+
+def pack_routes(
+    offsets: Span,
+    items: Span,
+    packed_offsets: Span,
+    packed_items: Span,
+    places: Span,
+    is_over: Span,
+    *,
+    experts: int,
+    num_items: int,
+    capacity: int,
+) -> Launch:
+    """Lists the items of `experts` neighbouring experts for a buffer of `capacity` rows.
+
+    `offsets`, `items`: of `group_routes`, from the first of them on. `is_over` becomes 1 where
+    there are more items than rows.
+    """
+    return Launch(
+        Kernel("pack_routes", "pack_routes"),
+        grid=(-(-max(num_items, experts + 1) // BLOCK), 1, 1),
+        block=BLOCK,
+        arguments=(
+            *(offsets, items, packed_offsets, packed_items, places, is_over),
+            *map(np.int32, (experts, capacity)),
+        ),
+        writes=frozenset({2, 3, 4, 5}),
+    )

@@ -1,0 +1,107 @@
+"""Starts of what is done to every head before attention: norm, rotation, KV cache."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.ops.cpu.kv_cache import KvType
+
+_HEADS_EACH: Final = 4
+_MAX_GROUPS: Final = 3
+_ARGUMENTS: Final = 9  # of a group, of which the fourth is its pages
+_PAGES: Final = 3
+_NO_GROUP: Final[tuple[Argument, ...]] = (
+    *(None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0), np.float32(0)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """RMS norm of each head; weight (head_dim,), or `per_head` (num_heads, head_dim)."""
+
+    weight: Span
+    epsilon: float
+    per_head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRope:
+    """Rotation of each head's first 2 * half values by angles (T, 2, half).
+
+    Pairs are (i, i + half), or (2i, 2i + 1) where `interleaved`.
+    """
+
+    angles: Span
+    half: int
+    interleaved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeadGroup:
+    """Heads x (T, num_heads, head_dim), which are normed and then rotated in place.
+
+    With `pages`, one layer's keys or values in the KV cache, the result goes there instead.
+    """
+
+    x: Span
+    num_heads: int
+    head_dim: int
+    norm: HeadNorm | None = None
+    rope: HeadRope | None = None
+    pages: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlace:
+    """Where in the KV cache the tokens go (kernels/cuda/kv_cache.cuh).
+
+    page_tables int32 (sequences, table_stride): the pages of positions 0..63, 64..127, ...;
+    positions int32 (T,); sequences int32 (T,): whose token each is, None where there is one alone.
+    """
+
+    page_tables: Span
+    positions: Span
+    kv_type: KvType = "f16"
+    sequences: Span | None = None
+    table_stride: int = 0
+
+
+def heads(groups: Sequence[HeadGroup], *, tokens: int, place: CachePlace | None = None) -> Launch:
+    """Prepares one to three groups for attention; RoPE pairs are the same kind in all.
+
+    head_dim is even for what goes into the cache, and a multiple of 32 for q8_0.
+    """
+    row = max(group.head_dim for group in groups)
+    count = tokens * sum(group.num_heads for group in groups)
+    is_interleaved = any(group.rope is not None and group.rope.interleaved for group in groups)
+    return Launch(
+        Kernel("heads", "heads"),
+        grid=(-(-count // _HEADS_EACH), 1, 1),
+        block=32 * _HEADS_EACH,
+        arguments=(
+            *(value for group in groups for value in _group(group)),
+            *(_NO_GROUP * (_MAX_GROUPS - len(groups))),
+            *((place.page_tables, place.sequences, place.positions) if place else (None,) * 3),
+            *(np.int32(place.table_stride if place else 0), np.int32(tokens)),
+            np.int32(is_interleaved),
+            *(np.int32(place is not None and place.kv_type == "q8_0"), np.int32(row)),
+        ),
+        writes=frozenset(
+            _ARGUMENTS * i + (0 if group.pages is None else _PAGES)
+            for i, group in enumerate(groups)
+        ),
+        shared_bytes=_HEADS_EACH * row * 4,
+    )
+
+
+def _group(group: HeadGroup) -> tuple[Argument, ...]:
+    norm, rope = group.norm, group.rope
+    stride = group.head_dim if norm is not None and norm.per_head else 0
+    return (
+        *(group.x, norm.weight if norm else None, rope.angles if rope else None, group.pages),
+        *(np.int32(group.num_heads), np.int32(group.head_dim), np.int32(stride)),
+        *(np.int32(rope.half if rope else 0), np.float32(norm.epsilon if norm else 0)),
+    )

@@ -1,0 +1,77 @@
+"""Starts of matrix-vector products on quant blocks."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers.lanes import (
+    BLOCK,
+    MAX_TOKENS,
+    bits,
+    block_threads,
+    entry,
+    lanes_of_row,
+    rows_at_once,
+)
+
+MAX_PARTS = 3
+_FIRST_OUT, _ARGUMENTS_OF_PART = 3, 5
+_NO_PART = (None, None, None, np.int32(0), np.float32(0))
+
+
+@dataclass(frozen=True, slots=True)
+class MatvecPart:
+    """A matrix (rows, columns) in quant blocks, its bias (rows,) and its result (T, rows).
+
+    `factor`: what the blocks say is to be multiplied by.
+    """
+
+    weights: Span
+    bias: Span | None
+    out: Span
+    rows: int
+    factor: float = 1.0
+
+
+def matvec(
+    x: Span,
+    parts: Sequence[MatvecPart],
+    *,
+    quant_type: QuantType,
+    tokens: int,
+    columns: int,
+    planes: int,
+    residual: Span | None = None,
+    scale: float = 1.0,
+) -> Launch:
+    """out (T, rows) = residual + scale * (factor * W x + bias), up to three matrices of a type.
+
+    `x`: activation rows, or floats (T, columns) when `planes` is 0 or the weights are floats.
+    Columns: a multiple of the type's block; of float types any even number.
+    """
+    lanes = lanes_of_row(quant_type, columns)
+    rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
+    threads = block_threads(sum(part.rows for part in parts), rows_of_block)
+    tile = rows_of_block * threads // BLOCK
+    operation = "matvec_one" if tokens == 1 else "matvec"
+    return Launch(
+        Kernel("matvec", entry(operation, quant_type, planes), quant_type.name.lower()),
+        grid=(sum(-(-part.rows // tile) for part in parts), -(-tokens // MAX_TOKENS), 1),
+        block=threads,
+        arguments=(
+            x,
+            *(value for part in parts for value in _part(part)),
+            *(_NO_PART * (MAX_PARTS - len(parts))),
+            *(residual, np.float32(scale), np.int32(tokens)),
+            *(np.int32(columns), np.int32(planes)),
+            *(np.int32(bits(lanes)), np.int32(bits(tile))),
+        ),
+        writes=frozenset(_FIRST_OUT + i * _ARGUMENTS_OF_PART for i in range(len(parts))),
+    )
+
+
+def _part(part: MatvecPart) -> tuple[Argument, ...]:
+    return part.weights, part.bias, part.out, np.int32(part.rows), np.float32(part.factor)

@@ -1,0 +1,162 @@
+"""Attention of a recording: heads normed and rotated on their way into the KV cache."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sharpi.dataclass import dataclass
+from sharpi.device.device import AttendShape
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.launchers import attention, heads
+from sharpi.ops.cuda.launchers.heads import CachePlace
+from sharpi.ops.cuda.recorder.half_products import is_product
+from sharpi.ops.cuda.recording import Recording, head_group
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
+from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
+from sharpi.ops.interface import AttentionShape, FloatArray
+
+FUSED_BYTES = 256 << 20  # of keys and values that the library's attention may gather
+_FUSED_DIM = 256
+_SCRATCH_BYTES = 32 << 20  # of partial results: more tokens go in turns
+_INT_BYTES = 4
+
+
+def attend(
+    recording: Recording,
+    cache: CardKvCache,
+    inputs: StepInputs,
+    qkv: tuple[Value, Value | None, Value | None],
+    shape: AttentionShape,
+    sinks: FloatArray | None = None,
+) -> Value:
+    """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,).
+
+    Without k and v the layer reads what an earlier one stored; without v alone the values are in
+    the keys.
+    """
+    if sinks is not None:
+        recording.weights.want(sinks)
+    pending = [None if each is None else recording.take_pending(each) for each in qkv]
+    rounds = recording.planes > 0
+    out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, rounds=rounds)
+    at_once = _tokens_at_once(shape, recording)
+    scratch = recording.buffer(_scratch_bytes(shape, at_once, recording.limits.max_positions))
+    operation = _Attention(
+        recording, cache, inputs, qkv, (pending[0], pending[1], pending[2]),
+        shape, out, scratch, at_once, sinks,
+    )  # fmt: skip
+    recording.append(operation.calls)
+    return out
+
+
+def _scratch_bytes(shape: AttentionShape, tokens: int, positions: int) -> int:
+    return attention.scratch_bytes(
+        tokens=tokens,
+        num_heads=shape.num_heads,
+        value_dim=shape.value_dim,
+        max_positions=positions,
+    )
+
+
+def _tokens_at_once(shape: AttentionShape, recording: Recording) -> int:
+    one = _scratch_bytes(shape, 1, recording.limits.max_positions)
+    return max(1, min(recording.limits.max_tokens, _SCRATCH_BYTES // one))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    recording: Recording
+    cache: CardKvCache
+    inputs: StepInputs
+    qkv: tuple[Value, Value | None, Value | None]
+    pending: tuple[PendingHeads | None, PendingHeads | None, PendingHeads | None]
+    shape: AttentionShape
+    out: Value
+    scratch: Buffer
+    at_once: int
+    sinks: FloatArray | None
+
+    def calls(self, extent: Extent) -> Iterator[Call]:
+        s, layer = self.shape, self.cache.layers[self.shape.layer]
+        q, k, v = self.qkv
+        groups = []
+        if self.pending[0] is not None:
+            groups.append(head_group(self.recording, q, self.pending[0], s.num_heads))
+        stored = ((k, self.pending[1], layer.keys), (v, self.pending[2], layer.values))
+        for value, pending, pages in stored:
+            if value is not None and pages is not None:
+                group = head_group(self.recording, value, pending, s.num_kv_heads)
+                groups.append(replace(group, pages=pages))
+        if groups:
+            yield heads.heads(groups, tokens=extent.tokens, place=self._place(extent))
+        if layer.values is not None and self._is_fused(extent):
+            yield self._fused(extent, layer.keys, layer.values)
+            yield from self.recording.round(self.out, extent)
+            return
+        for first in range(0, extent.tokens, self.at_once):
+            count = min(self.at_once, extent.tokens - first)
+            yield from self._attend(first, count, extent)
+
+    def _is_fused(self, extent: Extent) -> bool:
+        """Whether the device's library knows this kind of attention, and there is enough of it."""
+        s = self.shape
+        is_plain = self.sinks is None and not s.soft_cap
+        sees_all = not s.window or extent.end <= s.window
+        fits = extent.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
+        is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
+        return is_product(extent.tokens, extent) and is_plain and sees_all and fits and is_known
+
+    def _fused(self, extent: Extent, keys: Span, values: Span) -> Call:
+        s = self.shape
+        shape = AttendShape(
+            tokens=extent.tokens,
+            positions=extent.end,
+            num_heads=s.num_heads,
+            num_kv_heads=s.num_kv_heads,
+            key_dim=s.key_dim,
+            value_dim=s.value_dim,
+            scale=s.scale,
+            page_positions=PAGE_POSITIONS,
+        )
+        q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
+        return Attend(q, keys, values, self.inputs.page_table(0), out, shape)
+
+    def _place(self, extent: Extent, first: int = 0) -> CachePlace:
+        """Of the tokens from the first on."""
+        inputs, rows = self.inputs, (first * _INT_BYTES, (extent.tokens - first) * _INT_BYTES)
+        return CachePlace(
+            inputs.page_tables,
+            inputs.positions.part(*rows),
+            self.cache.kv_type,
+            inputs.sequences.part(*rows) if extent.sequences > 1 else None,
+            inputs.num_pages,
+        )
+
+    def _attend(self, first: int, count: int, extent: Extent) -> tuple[Call, Call]:
+        s, at, out = self.shape, self.recording, self.out
+        scratch = at.at(self.scratch)
+        assert scratch is not None
+        layer = self.cache.layers[s.layer]
+        return attention.attention(
+            at.rows_of(self.qkv[0], first, count),
+            layer.keys,
+            layer.values,
+            at.rows_of(out, first, count) if out.is_read else None,
+            at.rounded_rows_of(out, first, count) if out.rounded else None,
+            scratch,
+            place=self._place(extent, first),
+            sinks=at.weights.optional(self.sinks),
+            tokens=count,
+            num_heads=s.num_heads,
+            num_kv_heads=s.num_kv_heads,
+            key_dim=s.key_dim,
+            value_dim=s.value_dim,
+            scale=s.scale,
+            window=s.window,
+            is_chunked=s.is_chunked,
+            soft_cap=s.soft_cap,
+            planes=at.planes,
+            max_positions=extent.positions,
+        )

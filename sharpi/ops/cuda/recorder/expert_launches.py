@@ -1,0 +1,259 @@
+"""The launches of a feed-forward's halves: item by item, or grouped by the experts that compute."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.launchers import experts, experts_grouped, experts_packed, group_routes
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.recorder.feed_forward import FeedForward, Scratch, hidden_planes
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.values import Extent, Value
+from sharpi.ops.interface import Bank
+
+Parts = Sequence[BankPart]  # of the banks of the first half, then that of the second
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLaunches:
+    """One feed-forward of a recording, whose buffers have places by the time of the calls.
+
+    `extent`: of the step, as far as it says where the routes are. `first`: the first of the tokens.
+    """
+
+    recording: Recording
+    x: Value
+    what: FeedForward
+    out: Value
+    scratch: Scratch
+    extent: Extent | None = None
+    first: int = 0
+
+    def since(self, first: int) -> "ExpertLaunches":
+        """The same of the tokens from one on."""
+        return replace(self, first=first)
+
+    def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
+        """Everything, each item by its own blocks."""
+        what, down = self.what, self.what.banks.down
+        yield from self._item_hidden(parts, tokens)
+        yield experts.down(
+            self.at(self.scratch.hidden), self.ids, self.weights, parts[-1],
+            self.sums,
+            quant_type=down.quant_type, tokens=tokens, used=what.used, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes, residual=self.residual, scale=what.scale,
+        )  # fmt: skip
+
+    def item_values(self, parts: Parts, tokens: int) -> Iterator[Launch]:
+        """The same up to the values of the items, which are not summed."""
+        down, items = self.what.banks.down, tokens * self.what.used
+        yield from self._item_hidden(parts, tokens)
+        yield experts.product(
+            self.at(self.scratch.hidden), self.ids, parts[-1], self.values,
+            quant_type=down.quant_type, tokens=items, used=1, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes,
+        )  # fmt: skip
+
+    def group(self, tokens: int) -> Launch:
+        """Lists the items of each expert."""
+        assert self.ids is not None
+        return group_routes.group_routes(
+            self.ids, self.at(self.scratch.offsets), self.at(self.scratch.items),
+            tokens=tokens, experts=self.what.banks.down.num_experts, used=self.what.used,
+        )  # fmt: skip
+
+    def grouped(self, parts: Parts, tokens: int) -> Iterator[Launch]:
+        """The values of all items, expert by expert."""
+        yield self.group(tokens)
+        yield from self.grouped_values(parts, tokens, 0, self.what.banks.down.num_experts)
+
+    def grouped_values(self, parts: Parts, tokens: int, first: int, count: int) -> Iterator[Launch]:
+        """The values of the items of `count` experts from the first on, once they are listed."""
+        down = self.what.banks.down
+        some = [part.some(first, count, down.num_experts) for part in parts]
+        offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
+        lists = offsets, self.at(self.scratch.items)
+        halves = experts_grouped.gate_up, experts_grouped.product
+        sizes = {"experts": count, "used": self.what.used}
+        yield from self._hidden(some, tokens, *halves, lists, sizes)
+        yield experts_grouped.down(
+            self.at(self.scratch.hidden), *lists, some[-1], self.values,
+            quant_type=down.quant_type, experts=count, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes,
+        )  # fmt: skip
+
+    def packed_values(
+        self, parts: Parts, tokens: int, group: range, num_rows: int
+    ) -> Iterator[Launch]:
+        """Adds what a group of experts gives to the sums, once items are listed, in a few rows."""
+        what, down, packed = self.what, self.what.banks.down, self.scratch.packed
+        routed = self.recording.routed
+        assert packed is not None
+        assert routed is not None
+        experts, items = len(group), tokens * what.used
+        listed = self.at(self.scratch.offsets).part(4 * group.start, 4 * (experts + 1))
+        offsets, rows, places = map(self.at, (packed.offsets, packed.items, packed.places))
+        yield experts_packed.pack_routes(
+            listed, self.at(self.scratch.items), offsets, rows, places, routed.is_over,
+            experts=experts, num_items=items, capacity=num_rows,
+        )  # fmt: skip
+        some = [part.some(group.start, experts, down.num_experts) for part in parts]
+        sizes = {"experts": experts, "used": what.used, "is_packed": True}
+        halves = experts_grouped.gate_up, experts_grouped.product
+        yield from self._hidden(some, num_rows // what.used, *halves, (offsets, rows), sizes)
+        yield experts_grouped.down(
+            self.at(self.scratch.hidden), offsets, None, some[-1], self.values,
+            quant_type=down.quant_type, experts=experts, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes,
+        )  # fmt: skip
+        yield self.merge_group(tokens, group, places)
+
+    def merge(self, tokens: int) -> Launch:
+        """Sums the values of the items."""
+        return experts_grouped.merge(
+            self.values, self.ids, self.weights, self.sums,
+            tokens=tokens, used=self.what.used, rows=self.what.banks.down.rows,
+            residual=self.residual, scale=self.what.scale,
+        )  # fmt: skip
+
+    def merge_group(self, tokens: int, experts: range, places: Span | None = None) -> Launch:
+        """Adds the values of some experts' items to the sums; `places`: their rows."""
+        down = self.what.banks.down
+        assert self.ids is not None
+        return experts_packed.merge_group(
+            self.values, self.ids, places, self.weights, self.sums,
+            tokens=tokens, used=self.what.used, rows=down.rows, experts=experts,
+            num_experts=down.num_experts, residual=self.residual, scale=self.what.scale,
+        )  # fmt: skip
+
+    def activate(self, tokens: int, planes: int) -> Launch:
+        """What becomes of gate and up, or of up alone."""
+        pair = [self.at(buffer) for buffer in self.scratch.pair]
+        return experts.activate(
+            pair[0], pair[1] if len(pair) > 1 else None, self.at(self.scratch.hidden),
+            activation=self.what.activation, items=tokens * self.what.used,
+            rows=self.what.banks.up.rows, hidden_planes=planes,
+        )  # fmt: skip
+
+    def first_half(self, parts: Parts) -> Iterator[tuple[Bank, BankPart, Span]]:
+        """Gate and up, or up alone, each with where its products go."""
+        for bank, part, out in zip(
+            self.what.first_half, parts[:-1], self.scratch.pair, strict=True
+        ):
+            yield bank, part, self.at(out)
+
+    def _item_hidden(self, parts: Parts, tokens: int) -> Iterator[Launch]:
+        lists, sizes = (self.ids,), {"tokens": tokens, "used": self.what.used}
+        yield from self._hidden(parts, tokens, experts.gate_up, experts.product, lists, sizes)
+
+    def _hidden(
+        self,
+        parts: Parts,
+        tokens: int,
+        gate_up: Callable[..., Launch],
+        product: Callable[..., Launch],
+        lists: tuple[Span | None, ...],
+        sizes: dict[str, int],
+    ) -> Iterator[Launch]:
+        """The first half, by launchers that find an item's expert in these lists."""
+        what, up = self.what, self.what.banks.up
+        weights = self.input_weights
+        if what.is_fused:
+            yield gate_up(
+                self._source(up), *lists, *parts[:-1], self.at(self.scratch.hidden),
+                quant_type=up.quant_type, activation=what.activation,
+                hidden_planes=self._hidden_planes, input_weights=weights,
+                **sizes, **self._sizes(up),
+            )  # fmt: skip
+            return
+        for bank, part, out in self.first_half(parts):
+            yield product(
+                self._source(bank), *lists, part, out,
+                quant_type=bank.quant_type, input_weights=weights, **sizes, **self._sizes(bank),
+            )  # fmt: skip
+        yield self.activate(tokens, self._hidden_planes)
+
+    def _sizes(self, bank: Bank) -> dict[str, Any]:
+        planes = (
+            0 if takes_floats(bank.quant_type, self.recording.planes) else self.recording.planes
+        )
+        return {"columns": bank.columns, "rows": bank.rows, "planes": planes}
+
+    def _source(self, bank: Bank) -> Span:
+        """x in the form that a bank takes."""
+        at = self.recording
+        is_float = takes_floats(bank.quant_type, at.planes)
+        if is_float:
+            return self.input
+        return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))
+
+    def _since(self, span: Span, row_bytes: int) -> Span:
+        """From the first token on."""
+        before = self.first * row_bytes
+        return span.part(before, span.num_bytes - before)
+
+    @property
+    def input(self) -> Span:
+        """The floats of x."""
+        return self._since(self.recording.of(self.x), self.x.width * FLOAT_BYTES)
+
+    @property
+    def sums(self) -> Span:
+        """What comes out, (T, rows)."""
+        return self._since(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
+
+    @property
+    def _hidden_planes(self) -> int:
+        return hidden_planes(self.recording, self.what)
+
+    @property
+    def ids(self) -> Span | None:
+        """The routes, (T, used)."""
+        ids = self.what.ids
+        if ids is None:
+            return None
+        if ids.routes is None or self.extent is None:
+            return self._since(self.recording.of(ids), ids.width * FLOAT_BYTES)
+        span = ids.routes.span(self.extent)
+        return self._since(span, ids.width * FLOAT_BYTES)
+
+    @property
+    def values(self) -> Span:
+        """What the items give, (T * used, rows)."""
+        return self.at(self.scratch.parts)
+
+    @property
+    def input_weights(self) -> Span | None:
+        """What x is times for each item, where it is."""
+        return self._route_weights if self.what.banks.weighs_input else None
+
+    @property
+    def weights(self) -> Span | None:
+        """What the value of each item is times, where it is."""
+        return None if self.what.banks.weighs_input else self._route_weights
+
+    @property
+    def _route_weights(self) -> Span | None:
+        weights = self.what.weights
+        if weights is None:
+            return None
+        return self._since(self.recording.of(weights), weights.width * FLOAT_BYTES)
+
+    @property
+    def residual(self) -> Span | None:
+        """What the sum is added to."""
+        residual = self.what.residual
+        if residual is None:
+            return None
+        return self._since(self.recording.of(residual), residual.width * FLOAT_BYTES)
+
+    def at(self, buffer: Buffer) -> Span:
+        """Where a buffer is that certainly is somewhere."""
+        span = self.recording.at(buffer)
+        assert span is not None
+        return span

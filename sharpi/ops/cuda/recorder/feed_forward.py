@@ -1,0 +1,113 @@
+"""A feed-forward of a recording: what is computed, and the buffers between its halves."""
+
+from sharpi.dataclass import dataclass
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.recorder.half_products import HalfProducts, half_products
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.values import Value
+from sharpi.ops.interface import Activation, Bank, ExpertBanks
+
+GROUPED_TOKENS = 9  # from here on tokens that share an expert read it together
+_INT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """What is computed: without `ids` expert 0 for every token, without `weights` they are 1."""
+
+    banks: ExpertBanks
+    activation: Activation
+    ids: Value | None
+    weights: Value | None
+    residual: Value | None
+    scale: float
+
+    @property
+    def used(self) -> int:
+        """Experts of a token."""
+        return 1 if self.ids is None else self.ids.width
+
+    @property
+    def first_half(self) -> tuple[Bank, ...]:
+        """The banks that read x: gate and up, or up alone."""
+        b = self.banks
+        return (b.up,) if b.gate is None else (b.gate, b.up)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one launch computes gate, up and what becomes of them."""
+        gate = self.banks.gate
+        return gate is not None and gate.quant_type is self.banks.up.quant_type
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """`pair`: products of the first half apart. `parts`: what items give, before their sum.
+
+    `places`: which of the host's values is an item's. `packed`: lists of items for `num_rows` rows,
+    where these are fewer than items.
+    """
+
+    hidden: Buffer
+    pair: tuple[Buffer, ...]
+    offsets: Buffer
+    items: Buffer
+    parts: Buffer
+    places: Buffer
+    halves: HalfProducts | None
+    packed: "Packed | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Lists of what is in the rows that routed tokens have, and where an item is."""
+
+    num_rows: int
+    offsets: Buffer
+    items: Buffer
+    places: Buffer
+
+
+def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partial: bool) -> Scratch:
+    """Room for the most rows that x may have; `is_partial`: not all experts are on the card."""
+    up, down, most = what.banks.up, what.banks.down, recording.capacity(x.rows)
+    items, is_routed = most * what.used, what.ids is not None
+    halves = None
+    banks = (*what.first_half, down)
+    if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in banks)):
+        halves = half_products(recording, most, banks)
+    packed = _packed(recording, most, what) if is_routed else None
+    rows = items if packed is None else packed.num_rows
+    floats = rows * up.rows * FLOAT_BYTES
+    in_pairs = halves is not None or not what.is_fused
+    rounded = rows * activation_bytes(down.columns, hidden_planes(recording, what))
+    has_parts = most >= GROUPED_TOKENS or is_partial
+    return Scratch(
+        hidden=recording.buffer(max(floats, rounded)),
+        pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
+        offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
+        items=recording.buffer(items * _INT_BYTES if is_routed else 0),
+        parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
+        places=recording.buffer(items * _INT_BYTES if is_partial else 0),
+        halves=halves,
+        packed=packed,
+    )
+
+
+def _packed(recording: Recording, tokens: int, what: FeedForward) -> Packed | None:
+    """None where all items have rows. Tokens that are too few to be grouped always have some."""
+    if recording.routed is None:
+        return None
+    rows, items = recording.routed.rows(tokens, what.used, GROUPED_TOKENS), tokens * what.used
+    if rows == items:
+        return None
+    sizes = what.banks.up.num_experts + 1, rows, items
+    return Packed(rows, *(recording.buffer(size * _INT_BYTES) for size in sizes))
+
+
+def hidden_planes(recording: Recording, what: FeedForward) -> int:
+    """Planes of what the second half takes."""
+    is_float = takes_floats(what.banks.down.quant_type, recording.planes)
+    return 0 if is_float else recording.planes

@@ -1,0 +1,93 @@
+"""A feed-forward of a recording: which launches it becomes, by the number of tokens and experts."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from sharpi.dataclass import dataclass
+from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
+from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
+from sharpi.ops.cuda.recorder.foresight import Foresight
+from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnCard, is_product
+from sharpi.ops.cuda.recorder.linear_calls import want_source
+from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
+from sharpi.ops.cuda.recorder.partial_calls import PartialCalls
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.interface import Bank
+
+
+def feed_forward(
+    recording: Recording,
+    banks: CardBanks,
+    x: Value,
+    what: FeedForward,
+    own: Foresight | None = None,
+    following: Foresight | None = None,
+) -> Value:
+    """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,).
+
+    `own`: guesses of what this layer is to use, `following`: those of the next one.
+    """
+    want_source(recording, x, what.first_half)
+    others = (what.ids, what.weights, what.residual)
+    recording.floats(*(value for value in others if value is not None))
+    out = recording.value(what.banks.down.rows, x.rows)
+    is_partial = what.ids is not None and banks.is_partial(what.banks)
+    scratch = make_scratch(recording, x, what, is_partial=is_partial)
+    if scratch.halves is not None or is_partial:
+        recording.floats(x)
+    launches = ExpertLaunches(recording, x, what, out, scratch)
+    if is_partial:
+        layer = banks.want_partial(what.banks, what.activation, x.rows, recording.limits)
+        if own is not None:
+            recording.hold(own.ids)
+        if following is not None:
+            recording.hold(*following.values)
+        calls = PartialCalls(launches, banks, layer, own, following).calls
+        recording.append_experts(layer, calls)
+    else:
+        wanted = tuple(banks.want(bank) for bank in (*what.first_half, what.banks.down))
+        recording.append(_Calls(launches, wanted).calls)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Of experts that are on the card as a whole."""
+
+    launches: ExpertLaunches
+    wanted: tuple[Callable[[], BankPart], ...]
+
+    def calls(self, extent: Extent) -> Iterator[Call]:
+        it = replace(self.launches, extent=extent)
+        tokens = extent.rows(it.x.rows)
+        if not tokens:
+            return
+        halves, parts = it.scratch.halves, [want() for want in self.wanted]
+        if halves is not None and is_product(tokens, extent):
+            yield from self._dense(parts, tokens, halves)
+        elif it.ids is not None and tokens >= GROUPED_TOKENS:
+            yield from grouped_sum(it, parts, extent)
+        else:
+            yield from it.by_item(parts, tokens)
+
+    def _dense(self, parts: Parts, tokens: int, halves: HalfProducts) -> Iterator[Call]:
+        it = self.launches
+        yield from halves.source(it.recording.of(it.x), tokens, it.x.width)
+        for bank, part, out in it.first_half(parts):
+            yield from halves.product(_on_card(bank, part), out, tokens)
+        yield it.activate(tokens, 0)
+        down = it.what.banks.down
+        yield from halves.source(it.at(it.scratch.hidden), tokens, down.columns)
+        yield from halves.product(_on_card(down, parts[-1]), it.values, tokens)
+        yield it.merge(tokens)
+
+
+def _on_card(bank: Bank, part: BankPart) -> OnCard:
+    """Expert 0 of a bank that is on the card as a whole."""
+    data = part.reach[0].part(offset_of(bank), bank.expert_bytes)
+    factor = 1.0 if bank.scales is None else float(bank.scales[0])
+    return OnCard(data, part.bias, bank.quant_type, bank.rows, bank.columns, factor)

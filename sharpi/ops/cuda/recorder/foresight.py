@@ -1,0 +1,70 @@
+"""Foresight: which experts the next layer will want, guessed beside the work of this one."""
+
+from collections.abc import Iterator
+
+from sharpi.dataclass import dataclass
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.values import After, Aside, Call, Calls, Extent, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foresight:
+    """`operations` find `ids`, the guesses for `layer`, by `values`."""
+
+    layer: int
+    ids: Value
+    operations: tuple[Calls, ...]
+    values: tuple[Value, ...]
+
+    def guess(self, extent: Extent) -> Iterator[Call]:
+        """Beside what the layer before does next; `guessed` comes before its end."""
+        if extent.guesses:
+            calls = [call for operation in self.operations for call in operation(extent)]
+            yield Aside((self, "guess"), tuple(calls))
+
+    def guessed(self, extent: Extent) -> Iterator[Call]:
+        """The memory of `values` is free for others from now on."""
+        if extent.guesses:
+            yield After((self, "guess"))
+
+    def fetch(
+        self, recording: Recording, layers: PartialLayers, after: int, extent: Extent
+    ) -> Iterator[Call]:
+        """Once layer `after` has said what it loads: guessed experts come if the link is idle."""
+        if extent.guesses:
+            ids = recording.of(self.ids)
+            yield Aside((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
+
+    def fetched(self, extent: Extent) -> Iterator[Call]:
+        """Before the layer itself looks its experts up."""
+        if extent.guesses:
+            yield After((self, "fetch"))
+
+
+class Foresights:
+    """Those of a recording, in the order of the layers: each is made in the layer before."""
+
+    def __init__(self) -> None:
+        self._next: Foresight | None = None
+        self._now: Foresight | None = None
+
+    def add(self, foresight: Foresight) -> None:
+        """The layer being recorded guesses for the next one."""
+        self._next = foresight
+
+    def take(self, *, is_partial: bool) -> tuple[Foresight | None, Foresight | None]:
+        """For the layer being recorded, and by it for the next one.
+
+        Nobody guesses beside a layer that has all its experts: whether it leaves the link idle, it
+        does not say.
+        """
+        following, self._next = self._next if is_partial else None, None
+        own, self._now = self._now, following
+        return own, following
+
+
+def of_guesses(value: Value) -> Value:
+    """The same memory as the one row that guesses are made from."""
+    return Value(value.width, Rows.GUESSED, value.floats, value.source)

@@ -1,0 +1,103 @@
+"""Products of many tokens: a matrix is dequantised to f16 and handed to the device's library."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Span
+from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.launchers import dequantise, half_rows
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.values import Call, Extent, Product
+from sharpi.ops.interface import Bank, Matrix
+
+PRODUCT_TOKENS = 32  # from here on it is quicker than reading the quant blocks 8 tokens at a time
+_HALF_BYTES = 2
+
+
+def is_product(rows: int, extent: Extent) -> bool:
+    """Whether so many rows of a step are worth it.
+
+    Not where sequences share the step: each has few tokens then, whose bits are to be those that
+    they have alone.
+    """
+    return rows >= PRODUCT_TOKENS and extent.sequences == 1
+
+
+class OnCard(NamedTuple):
+    """A matrix (rows, columns) in quant blocks and its bias (rows,), where the card has them.
+
+    `factor`: what the blocks say is to be multiplied by.
+    """
+
+    data: Span
+    bias: Span | None
+    quant_type: QuantType
+    rows: int
+    columns: int
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HalfProducts:
+    """Buffers of one operation: rows with their scales, the largest matrix, its result."""
+
+    recording: Recording
+    rows: Buffer
+    scales: Buffer
+    matrix: Buffer
+    out: Buffer
+
+    def source(self, x: Span, tokens: int, width: int) -> Iterator[Call]:
+        """Takes x (tokens, width), floats, as what is multiplied from now on."""
+        rows, scales, _, _ = self._spans()
+        yield half_rows.to_half(x, rows, scales, tokens=tokens, width=width)
+
+    def product(
+        self,
+        matrix: OnCard,
+        out: Span,
+        tokens: int,
+        residual: Span | None = None,
+        scale: float = 1.0,
+    ) -> Iterator[Call]:
+        """out (tokens, rows) = residual + scale * (factor * W x + bias)."""
+        rows, scales, halves, result = self._spans()
+        yield dequantise.dequantise(
+            matrix.data,
+            halves,
+            quant_type=matrix.quant_type,
+            rows=matrix.rows,
+            columns=matrix.columns,
+        )
+        yield Product(rows, halves, result, (tokens, matrix.rows, matrix.columns))
+        yield half_rows.from_half(
+            result,
+            scales,
+            matrix.bias,
+            residual,
+            out,
+            tokens=tokens,
+            width=matrix.rows,
+            scale=scale,
+            factor=matrix.factor,
+        )
+
+    def _spans(self) -> list[Span]:
+        return self.recording.all_spans((self.rows, self.scales, self.matrix, self.out))
+
+
+def half_products(
+    recording: Recording, tokens: int, matrices: Sequence[Matrix | Bank]
+) -> HalfProducts | None:
+    """Room for products of so many tokens at most; None where there are too few, or no matrix."""
+    if tokens < PRODUCT_TOKENS or not matrices:
+        return None
+    return HalfProducts(
+        recording,
+        recording.buffer(tokens * max(m.columns for m in matrices) * _HALF_BYTES),
+        recording.buffer(tokens * FLOAT_BYTES),
+        recording.buffer(max(m.rows * m.columns for m in matrices) * _HALF_BYTES),
+        recording.buffer(tokens * max(m.rows for m in matrices) * _HALF_BYTES),
+    )

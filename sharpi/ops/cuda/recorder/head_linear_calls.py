@@ -1,0 +1,122 @@
+"""Products of each head's values with a matrix of its own: head h is an item of expert h."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.launchers import experts, experts_grouped, group_routes, quantise
+from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.interface import Bank
+
+_INT_BYTES = 4
+
+
+def head_linear(recording: Recording, banks: CardBanks, x: Value, bank: Bank) -> Value:
+    """Appends the products of x (heads * columns,) with bank[h]: (heads * rows,)."""
+    recording.floats(x)
+    items = recording.capacity(x.rows) * bank.num_experts
+    planes = 0 if takes_floats(bank.quant_type, recording.planes) else recording.planes
+    operation = _HeadLinear(
+        recording,
+        x,
+        bank,
+        banks.want(bank),
+        recording.value(bank.num_experts * bank.rows, x.rows),
+        recording.weights.constant("heads", items, bank.num_experts, make=_heads),
+        recording.buffer(items * activation_bytes(bank.columns, planes)),
+        recording.buffer((bank.num_experts + 1) * _INT_BYTES),
+        recording.buffer(items * _INT_BYTES),
+        planes,
+    )
+    recording.append(operation.calls)
+    return operation.out
+
+
+def _heads(items: int, heads: int) -> IntArray:
+    """The expert of each item, (items,)."""
+    return np.arange(items, dtype=np.int32) % heads
+
+
+@dataclass(frozen=True, slots=True)
+class _HeadLinear:
+    """`ids`: each item's head; `offsets` and `items`: the same by head, for many tokens."""
+
+    recording: Recording
+    x: Value
+    bank: Bank
+    part: Callable[[], BankPart]
+    out: Value
+    ids: IntArray
+    rounded: Buffer
+    offsets: Buffer
+    items: Buffer
+    planes: int
+
+    def calls(self, extent: Extent) -> Iterator[Call]:
+        at, bank = self.recording, self.bank
+        tokens, heads = extent.rows(self.x.rows), bank.num_experts
+        if self.planes:
+            yield quantise.quantise(
+                at.of(self.x),
+                self._source,
+                tokens=tokens * heads,
+                columns=bank.columns,
+                planes=self.planes,
+            )
+        yield from self._grouped(tokens) if tokens >= GROUPED_TOKENS else self._by_item(tokens)
+
+    @property
+    def _source(self) -> Span:
+        """The heads' values (items, columns) in the form that the bank takes."""
+        (rounded,) = self.recording.all_spans((self.rounded,))
+        return rounded if self.planes else self.recording.of(self.x)
+
+    def _by_item(self, tokens: int) -> Iterator[Call]:
+        at, bank = self.recording, self.bank
+        yield experts.product(
+            self._source,
+            at.weights.span(self.ids),
+            self.part(),
+            at.of(self.out),
+            quant_type=bank.quant_type,
+            tokens=tokens * bank.num_experts,
+            used=1,
+            columns=bank.columns,
+            rows=bank.rows,
+            planes=self.planes,
+        )
+
+    def _grouped(self, tokens: int) -> Iterator[Call]:
+        at, bank = self.recording, self.bank
+        offsets, items = at.all_spans((self.offsets, self.items))
+        yield group_routes.group_routes(
+            at.weights.span(self.ids),
+            offsets,
+            items,
+            tokens=tokens,
+            used=bank.num_experts,
+            experts=bank.num_experts,
+        )
+        yield experts_grouped.product(
+            self._source,
+            offsets,
+            items,
+            self.part(),
+            at.of(self.out),
+            quant_type=bank.quant_type,
+            experts=bank.num_experts,
+            used=1,
+            columns=bank.columns,
+            rows=bank.rows,
+            planes=self.planes,
+        )

@@ -1,0 +1,122 @@
+"""Matrix products of a recording: few tokens on the quant blocks, many through f16 matrices."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from sharpi.dataclass import dataclass
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
+from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnCard, half_products, is_product
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.unsupported import check_type
+from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.interface import Bank, Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One matrix of a product, and where its rows go."""
+
+    matrix: Matrix
+    out: Value
+
+
+def linear(
+    recording: Recording,
+    x: Value,
+    parts: Sequence[Part],
+    residual: Value | None = None,
+    scale: float = 1.0,
+) -> None:
+    """Appends out = residual + scale * (W x + bias) for each part; a residual has one part."""
+    for part in parts:
+        want_matrix(recording, part.matrix)
+    want_source(recording, x, [part.matrix for part in parts])
+    if residual is not None:
+        recording.floats(residual)
+    halves = None
+    if x.rows is Rows.TOKENS:
+        quantised = [
+            p.matrix for p in parts if not takes_floats(p.matrix.quant_type, recording.planes)
+        ]
+        halves = half_products(recording, recording.capacity(x.rows), quantised)
+    if halves is not None:
+        recording.floats(x)
+    recording.append(_Linear(recording, x, tuple(parts), residual, scale, halves).calls)
+
+
+def want_matrix(recording: Recording, matrix: Matrix) -> None:
+    """Remembers what a product with this matrix needs on the card."""
+    check_type(matrix.quant_type)
+    recording.weights.want(matrix.data)
+    if matrix.bias is not None:
+        recording.weights.want(matrix.bias)
+
+
+def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix | Bank]) -> None:
+    """Says in which forms x is read: rounding it may take an operation, so that comes first."""
+    forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
+    if False in forms:
+        recording.rounded(x)
+    if True in forms:
+        recording.floats(x)
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    recording: Recording
+    x: Value
+    parts: tuple[Part, ...]
+    residual: Value | None
+    scale: float
+    halves: HalfProducts | None
+
+    def calls(self, extent: Extent) -> Iterator[Call]:
+        rows = extent.rows(self.x.rows)
+        rest: Sequence[Part] = self.parts
+        if self.halves is not None and is_product(rows, extent):
+            quick = [part for part in self.parts if not self._takes_floats(part)]
+            rest = [part for part in self.parts if self._takes_floats(part)]
+            yield from self._products(quick, rows, self.halves)
+        if rows:
+            yield from (self._matvec(group, rows) for group in _groups(rest))
+
+    def _takes_floats(self, part: Part) -> bool:
+        return takes_floats(part.matrix.quant_type, self.recording.planes)
+
+    def _products(self, parts: Sequence[Part], rows: int, halves: HalfProducts) -> Iterator[Call]:
+        at = self.recording
+        residual = None if self.residual is None else at.of(self.residual)
+        yield from halves.source(at.of(self.x), rows, self.x.width)
+        for part in parts:
+            m = part.matrix
+            data, bias = at.weights.span(m.data), at.weights.optional(m.bias)
+            on_card = OnCard(data, bias, m.quant_type, m.rows, m.columns, m.scale)
+            yield from halves.product(on_card, at.of(part.out), rows, residual, self.scale)
+
+    def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
+        matrix, at = parts[0].matrix, self.recording
+        return matvec(
+            at.of(self.x) if self._takes_floats(parts[0]) else at.rounded_of(self.x),
+            [self._matvec_part(part) for part in parts],
+            quant_type=matrix.quant_type,
+            tokens=rows,
+            columns=matrix.columns,
+            planes=at.planes,
+            residual=None if self.residual is None else at.of(self.residual),
+            scale=self.scale,
+        )
+
+    def _matvec_part(self, part: Part) -> MatvecPart:
+        weights, m = self.recording.weights, part.matrix
+        data, bias = weights.span(m.data), weights.optional(m.bias)
+        return MatvecPart(data, bias, self.recording.of(part.out), m.rows, m.scale)
+
+
+def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Parts that one launch computes: of one quant type, few, next to each other."""
+    for _, same in groupby(parts, key=lambda part: part.matrix.quant_type):
+        group = list(same)
+        for start in range(0, len(group), MAX_PARTS):
+            yield group[start : start + MAX_PARTS]

@@ -1,0 +1,53 @@
+"""PackedExperts: routed experts of a batch that compute group by group in a few rows of memory."""
+
+from collections.abc import Iterator
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Launch
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.values import Call, Extent
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExperts:
+    """`num_rows` of the scratch; a token's sum grows from group to group, in ascending order."""
+
+    launches: ExpertLaunches
+    num_rows: int
+    at_once: int
+
+    def values(
+        self, parts: Parts, tokens: int, experts: range, *, is_exact: bool
+    ) -> Iterator[Launch]:
+        """What these experts add to the sums; nothing is too much where it `is_exact`."""
+        step = self.num_rows // self.launches.what.used if is_exact else tokens
+        firsts = range(0, tokens, step)
+        if len(firsts) == 1:
+            yield self.launches.group(tokens)
+        for begin in range(experts.start, experts.stop, self.at_once):
+            group = range(begin, min(begin + self.at_once, experts.stop))
+            for first in firsts:
+                some, count = self.launches.since(first), min(step, tokens - first)
+                if len(firsts) > 1:
+                    yield some.group(count)
+                yield from some.packed_values(parts, count, group, self.num_rows)
+
+
+def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
+    """Where routed tokens have fewer rows than they may need."""
+    packed, routed = it.scratch.packed, it.recording.routed
+    if packed is None or routed is None:
+        return None
+    at_once = routed.experts_at_once(it.what.banks.down.num_experts)
+    return PackedExperts(it, packed.num_rows, at_once)
+
+
+def grouped_sum(it: ExpertLaunches, parts: Parts, extent: Extent) -> Iterator[Call]:
+    """All experts, which can be reached; what they give, and its sum."""
+    tokens, packed = extent.rows(it.x.rows), packed_experts(it)
+    if packed is None:
+        yield from it.grouped(parts, tokens)
+        yield it.merge(tokens)
+    else:
+        experts = range(it.what.banks.down.num_experts)
+        yield from packed.values(parts, tokens, experts, is_exact=extent.is_exact)

@@ -1,0 +1,156 @@
+"""PartialCalls: a feed-forward of experts of which some have slots, which are looked at first."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
+from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
+from sharpi.ops.cuda.recorder.foresight import Foresight
+from sharpi.ops.cuda.recorder.packed_experts import grouped_sum, packed_experts
+from sharpi.ops.cuda.values import Call, Extent
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCalls:
+    """`own`: guesses of what layer `layer` is to use, `following`: those of the next one."""
+
+    launches: ExpertLaunches
+    banks: CardBanks
+    layer: int
+    own: Foresight | None = None
+    following: Foresight | None = None
+
+    def calls(self, extent: Extent) -> Iterator[Call]:
+        """What a step of these sizes starts."""
+        here = replace(self, launches=replace(self.launches, extent=extent))
+        tokens, ids = extent.rows(self.launches.x.rows), here.launches.ids
+        partial = self.banks.partial
+        assert partial is not None
+        assert ids is not None
+        extent = partial.extent(self.layer, extent)
+        if extent.sequences > 1:
+            yield from here._company(partial, tokens, extent)
+        elif tokens == 1:
+            yield from here._token(partial, ids, extent)
+        elif tokens:
+            yield from here._batch(partial, ids, extent)
+            if extent.group in (None, partial.passage.num_groups(self.layer) - 1):
+                yield from partial.use_batch(self.layer, ids, tokens)
+
+    def _token(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+        """What was guessed for this layer is there; guesses for the next one go on beside it."""
+        own, following, at = self.own, self.following, self.launches.recording
+        if following is not None:
+            yield from following.guess(extent)
+        if own is not None:
+            yield from own.fetched(extent)
+        yield from partial.use(self.layer, ids, extent.misses)
+        if following is not None:
+            yield from following.fetch(at, partial, self.layer, extent)
+        parts = partial.parts(self.layer)
+        if extent.misses == "cpu":
+            yield from self._with_host(parts, ids, 1)
+        else:
+            yield from self.launches.by_item(parts, 1)
+        if following is not None:
+            yield from following.guessed(extent)
+
+    def _company(self, partial: PartialLayers, tokens: int, extent: Extent) -> Iterator[Call]:
+        """Tokens of several sequences: each one's experts are looked up in turn.
+
+        An expert that a later token evicts is found at home by the earlier one; but what is in
+        staging stays for one look-up only, so with that each computes before the next.
+        """
+        step = 1 if extent.misses == "load" else max(1, tokens)
+        for first in range(0, tokens, step):
+            for row in range(first, first + step):
+                ids = self.launches.since(row).ids
+                assert ids is not None
+                yield from partial.use(self.layer, ids, extent.misses)
+            some = replace(self, launches=self.launches.since(first))
+            yield from some._looked_up(partial.parts(self.layer), step, extent)
+
+    def _looked_up(self, parts: Parts, tokens: int, extent: Extent) -> Iterator[Call]:
+        it = self.launches
+        if extent.misses == "cpu":
+            yield from self._batch_with_host(parts, tokens)
+        elif tokens >= GROUPED_TOKENS:
+            yield from grouped_sum(it, parts, extent)
+        else:
+            yield from it.by_item(parts, tokens)
+
+    def _batch(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+        it, parts = self.launches, partial.passing_parts(self.layer)
+        tokens = extent.rows(it.x.rows)
+        way = partial.passage.way(self.layer)
+        if way == "host":
+            yield from self._batch_with_host(parts, tokens)
+        elif way == "streamed":
+            yield from self._streamed(partial.passage.stream, parts, extent)
+        elif tokens >= GROUPED_TOKENS:
+            yield from grouped_sum(it, parts, extent)
+        else:
+            yield from it.by_item(parts, tokens)
+
+    def _streamed(self, stream: ExpertStream, parts: Parts, extent: Extent) -> Iterator[Call]:
+        """Experts pass in groups, through buffers that are filled meanwhile."""
+        it, turns = self.launches, self._turns(extent)
+        tokens, all_chunks = extent.rows(it.x.rows), stream.chunks(self.layer)
+        chunks = all_chunks if extent.group is None else [all_chunks[extent.group]]
+        packed = packed_experts(it)
+        if packed is None:
+            yield it.group(tokens)
+        for chunk in chunks:
+            some = range(chunk.first, chunk.first + chunk.count)
+            if extent.turn == turns[0]:
+                yield from stream.bring(chunk)
+            if packed is not None:
+                yield from packed.values(parts, tokens, some, is_exact=extent.is_exact)
+            else:
+                yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
+            if extent.turn == turns[-1]:
+                yield from stream.done(chunk)
+        if packed is None and len(chunks) == len(all_chunks):
+            yield it.merge(tokens)
+        elif packed is None:
+            yield it.merge_group(tokens, some)
+
+    def _turns(self, extent: Extent) -> range:
+        """Those of the batches that pass by this layer's experts; outputs are of one alone."""
+        if self.launches.x.rows is Rows.OUTPUTS:
+            return range(extent.turn, extent.turn + 1)
+        return range(extent.turns)
+
+    def _batch_with_host(self, parts: Parts, tokens: int) -> Iterator[Call]:
+        """As many tokens at a time as certainly have rows."""
+        packed, used = self.launches.scratch.packed, self.launches.what.used
+        step = tokens if packed is None else packed.num_rows // used
+        for first in range(0, tokens, step):
+            some = replace(self, launches=self.launches.since(first))
+            assert some.launches.ids is not None
+            yield from some._with_host(parts, some.launches.ids, min(step, tokens - first))
+
+    def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
+        """The host computes what the card has not, while the card computes the rest."""
+        it, host = self.launches, self.banks.host
+        what, places = it.what, it.at(it.scratch.places)
+        sizes = {"tokens": tokens, "used": what.used}
+        yield from host.ask(
+            ids, parts[0].addresses, it.input, it.input_weights, places,
+            columns=it.x.width, **sizes,
+        )  # fmt: skip
+        if tokens >= GROUPED_TOKENS:
+            yield from it.grouped(parts, tokens)
+        else:
+            yield from it.item_values(parts, tokens)
+        yield from host.merge(
+            it.values, places, ids, it.weights, it.sums,
+            layer=self.layer, rows=what.banks.down.rows, residual=it.residual, scale=what.scale,
+            **sizes,
+        )  # fmt: skip

@@ -1,0 +1,228 @@
+"""Records a model's step for the card: the model runs once over this object.
+
+What comes out is a `CardProgram`: launches that are made anew for each batch of a prefill, and
+replayed as one CUDA graph for each token of a decode.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.gpu_states import CardStates
+from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
+from sharpi.ops.cuda.recorder.attention_calls import attend
+from sharpi.ops.cuda.recorder.feed_forward import FeedForward
+from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
+from sharpi.ops.cuda.recorder.foresight import Foresight, Foresights, of_guesses
+from sharpi.ops.cuda.recorder.head_linear_calls import head_linear
+from sharpi.ops.cuda.recorder.linear_calls import Part, linear
+from sharpi.ops.cuda.recorder.recorder_recurrent import RecurrentOnCard
+from sharpi.ops.cuda.recorder.recorder_rows import RowsOnCard
+from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
+from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
+from sharpi.ops.cuda.replay.step_outputs import StepOutputs
+from sharpi.ops.cuda.unsupported import check_type
+from sharpi.ops.cuda.values import Call, Copy, Extent, Value
+from sharpi.ops.interface import (
+    Activation,
+    AttentionShape,
+    Bank,
+    ExpertBanks,
+    FloatArray,
+    Matrix,
+    Router,
+)
+
+
+class CardRecorder(RowsOnCard, RecurrentOnCard):
+    """Implements `Ops[Value]`; call `finish` with the logits to get the program."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        banks: CardBanks,
+        cache: CardKvCache,
+        states: CardStates,
+        inputs: StepInputs,
+        outputs: StepOutputs,
+        *,
+        keeps_router_logits: bool = False,
+    ) -> None:
+        self._recording, self._banks, self._cache = recording, banks, cache
+        self._states = states
+        self._inputs, self._outputs = inputs, outputs
+        self._keeps_router_logits = keeps_router_logits
+        self._router_logits: list[Value] = []
+        self._foresights = Foresights()
+
+    def incoming(self, width: int) -> Value:
+        """What another processor computed before this part of the model, (width,)."""
+        rec, source = self._recording, self._inputs.incoming
+        if self._banks.partial is None:
+            return Value(width, Rows.TOKENS, None, source=source)
+        out = rec.value(width)  # its own, as other tokens may come in before it was read
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            size = extent.tokens * width * FLOAT_BYTES
+            yield Copy(rec.of(out).part(0, size), source.part(0, size))
+
+        rec.append(calls)
+        return out
+
+    def embed(self, table: Matrix, scale: float) -> Value:
+        rec, inputs = self._recording, self._inputs
+        check_type(table.quant_type)
+        rec.weights.want(table.data)
+        out = rec.value(table.columns)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield embed.embed(
+                rec.weights.span(table.data),
+                inputs.ids,
+                rec.of(out),
+                quant_type=table.quant_type,
+                tokens=extent.tokens,
+                columns=table.columns,
+                scale=scale * table.scale,
+            )
+
+        rec.append(calls)
+        return out
+
+    def linear(self, x: Value, matrices: Sequence[Matrix]) -> list[Value]:
+        outs = [self._recording.value(m.rows, x.rows) for m in matrices]
+        linear(self._recording, x, [Part(m, out) for m, out in zip(matrices, outs, strict=True)])
+        return outs
+
+    def linear_add(self, x: Value, matrix: Matrix, residual: Value, scale: float) -> Value:
+        out = self._recording.value(matrix.rows, x.rows)
+        linear(self._recording, x, [Part(matrix, out)], residual, scale)
+        return out
+
+    def attention(
+        self,
+        q: Value,
+        k: Value | None,
+        v: Value | None,
+        shape: AttentionShape,
+        sinks: FloatArray | None = None,
+    ) -> Value:
+        return attend(self._recording, self._cache, self._inputs, (q, k, v), shape, sinks)
+
+    def route(self, logits: Value, router: Router) -> tuple[Value, Value]:
+        rec = self._recording
+        if self._keeps_router_logits:
+            rec.keep(logits)
+            self._router_logits.append(logits)
+        room = self._outputs.add_routes(logits.rows, rec.capacity(logits.rows), router.num_used)
+        ids = Value(router.num_used, logits.rows, None, source=room.room, routes=room)
+        weights = rec.value(router.num_used, logits.rows)
+        self._choose(logits, router, ids, weights)
+        return ids, weights
+
+    def _choose(self, logits: Value, router: Router, ids: Value, weights: Value) -> None:
+        rec = self._recording
+        rec.floats(logits)
+        if router.bias is not None:
+            rec.weights.want(router.bias)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield route.route(
+                rec.of(logits),
+                rec.weights.optional(router.bias),
+                rec.of(ids) if ids.routes is None else ids.routes.span(extent),
+                rec.of(weights),
+                tokens=extent.rows(logits.rows),
+                experts=router.num_experts,
+                used=router.num_used,
+                scoring=router.scoring,
+                normalise=router.normalise,
+                scale=router.scale,
+                num_groups=router.num_groups,
+                groups_used=router.groups_used,
+            )
+
+        rec.append(calls)
+
+    def foresee(
+        self, x: Value, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        if not self._banks.fetches_early(router.layer):
+            return
+        rec = self._recording
+        rec.floats(x)
+        with rec.apart() as operations:
+            h = self.rms_norm(of_guesses(x), norm, epsilon)
+            (logits,) = self.linear(h, [matrix])
+            ids, weights = (rec.value(router.num_used, Rows.GUESSED) for _ in range(2))
+            self._choose(logits, router, ids, weights)
+        made = Foresight(router.layer, ids, tuple(operations), (x, h, logits, ids, weights))
+        self._foresights.add(made)
+
+    def experts(
+        self,
+        x: Value,
+        banks: ExpertBanks,
+        activation: Activation,
+        route: tuple[Value, Value] | None,
+        residual: Value | None,
+        scale: float = 1.0,
+    ) -> Value:
+        ids, weights = route or (None, None)
+        what = FeedForward(banks, activation, ids, weights, residual, scale)
+        if route is None:
+            return feed_forward(self._recording, self._banks, x, what)
+        seen = self._foresights.take(is_partial=self._banks.is_partial(banks))
+        return feed_forward(self._recording, self._banks, x, what, *seen)
+
+    def head_linear(self, x: Value, bank: Bank) -> Value:
+        return head_linear(self._recording, self._banks, x, bank)
+
+    def gated_expert(
+        self, x: Value, banks: ExpertBanks, activation: Activation, weight: Value, residual: Value
+    ) -> Value:
+        what = FeedForward(banks, activation, None, weight, residual, 1.0)
+        return feed_forward(self._recording, self._banks, x, what)
+
+    def select_outputs(self, x: Value) -> Value:
+        rec = self._recording
+        rec.floats(x)
+        out = rec.value(x.width, Rows.OUTPUTS)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            if extent.outputs:
+                yield elementwise.gather(
+                    rec.of(x),
+                    self._inputs.output_rows,
+                    rec.of(out),
+                    outputs=extent.outputs,
+                    width=x.width,
+                )
+
+        rec.append(calls)
+        return out
+
+    def finish(self, logits: Value) -> CardProgram:
+        """Places the buffers, copies the weights and makes the program."""
+        rec = self._recording
+        rec.keep(logits)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            if extent.largest:
+                yield argmax.argmax(
+                    rec.of(logits), self._outputs.largest, rows=1, width=logits.width
+                )
+
+        rec.append(calls)
+        operations = self._recording.finish()
+        return CardProgram(
+            self._recording,
+            operations,
+            self._inputs,
+            self._outputs,
+            logits,
+            self._router_logits,
+            self._banks,
+        )

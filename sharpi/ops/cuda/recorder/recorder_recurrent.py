@@ -1,0 +1,124 @@
+"""Records the operations of recurrent layers for the card, whose states the step names."""
+
+from collections.abc import Iterable
+
+from sharpi.ops.cuda.gpu_states import CardStates
+from sharpi.ops.cuda.launchers import recurrent
+from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StatePlace
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
+from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.interface import FloatArray
+from sharpi.ops.recurrent import (
+    ConvolutionShape,
+    DecayRates,
+    DeltaNetShape,
+    Mamba2Shape,
+    RecurrentShape,
+)
+
+
+class RecurrentOnCard:
+    """The recurrent operations of `Ops[Value]`."""
+
+    _recording: Recording
+    _inputs: StepInputs
+    _states: CardStates
+
+    def convolve(
+        self,
+        x: Value,
+        weight: FloatArray,
+        bias: FloatArray | None,
+        shape: ConvolutionShape,
+        *,
+        silu: bool,
+    ) -> Value:
+        rec = self._recording
+        rec.weights.want(weight)
+        if bias is not None:
+            rec.weights.want(bias)
+        rec.floats(x)
+        out = rec.value(shape.channels)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield recurrent.convolve(
+                rec.of(x),
+                rec.weights.span(weight),
+                rec.weights.optional(bias),
+                rec.of(out),
+                self._place(shape, extent),
+                shape=shape,
+                tokens=extent.tokens,
+                silu=silu,
+            )
+
+        rec.append(calls)
+        return out
+
+    def delta_net(
+        self, qkv: Value, beta: Value, alpha: Value, rates: DecayRates, shape: DeltaNetShape
+    ) -> Value:
+        if shape.key_dim > MAX_KEYS:
+            refuse(f"delta nets with keys of {shape.key_dim} values")
+        rec = self._recording
+        for array in (rates.a, rates.dt_bias):
+            rec.weights.want(array)
+        rec.floats(qkv, beta, alpha)
+        out = rec.value(shape.num_value_heads * shape.value_dim)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield recurrent.delta_net(
+                rec.of(qkv),
+                rec.of(beta),
+                rec.of(alpha),
+                rec.weights.span(rates.a),
+                rec.weights.span(rates.dt_bias),
+                rec.of(out),
+                self._place(shape, extent),
+                shape=shape,
+                tokens=extent.tokens,
+            )
+
+        rec.append(calls)
+        return out
+
+    def mamba2(
+        self, xbc: Value, dt: Value, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
+    ) -> Value:
+        if shape.state_size > MAX_KEYS:
+            refuse(f"Mamba-2 states of {shape.state_size} keys")
+        rec = self._recording
+        for array in (rates.a, skip, rates.dt_bias):
+            rec.weights.want(array)
+        rec.floats(xbc, dt)
+        out = rec.value(shape.num_heads * shape.head_dim)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield recurrent.mamba2(
+                rec.of(xbc),
+                rec.of(dt),
+                rec.weights.span(rates.a),
+                rec.weights.span(skip),
+                rec.weights.span(rates.dt_bias),
+                rec.of(out),
+                self._place(shape, extent),
+                shape=shape,
+                tokens=extent.tokens,
+            )
+
+        rec.append(calls)
+        return out
+
+    def _place(self, shape: RecurrentShape, extent: Extent) -> StatePlace:
+        states, inputs = self._states, self._inputs
+        return StatePlace(
+            states.memory,
+            inputs.states,
+            inputs.positions,
+            states.num_floats,
+            states.offsets[shape],
+            inputs.starts if extent.sequences > 1 else None,
+            extent.sequences,
+        )

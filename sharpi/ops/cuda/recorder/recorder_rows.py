@@ -1,0 +1,223 @@
+"""Records norms, rotations and sums for the card, and how rows are cut and put together."""
+
+from collections.abc import Iterable, Sequence
+
+from sharpi.ops.cuda.launchers import (
+    cuts,
+    elementwise,
+    experts,
+    layer_norm,
+    rms_norm,
+    rope_angles,
+    scale_by_position,
+)
+from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
+from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
+from sharpi.ops.interface import Activation, FloatArray, RopeTable
+
+
+class RowsOnCard:
+    """The operations of `Ops[Value]` that treat rows by themselves."""
+
+    _recording: Recording
+    _inputs: StepInputs
+
+    def rms_norm(self, x: Value, weight: FloatArray, epsilon: float, groups: int = 1) -> Value:
+        rec = self._recording
+        rec.weights.want(weight)
+        per_group = groups > 1 and weight.size == x.width
+        if groups > 1 and x.pending is None:
+            normed = x.changed()
+            normed.pending = PendingHeads(
+                norm=lambda: HeadNorm(rec.weights.span(weight), epsilon, per_group),
+                num_heads=groups,
+            )
+            return normed
+        rec.floats(x)
+        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield rms_norm.rms_norm(
+                rec.of(x),
+                rec.weights.span(weight),
+                rec.wanted(out),
+                rec.at(out.rounded),
+                tokens=extent.rows(x.rows),
+                width=x.width // groups,
+                groups=groups,
+                weight_per_group=per_group,
+                epsilon=epsilon,
+                planes=rec.planes,
+            )
+
+        rec.append(calls)
+        return out
+
+    def layer_norm(self, x: Value, weight: FloatArray, bias: FloatArray, epsilon: float) -> Value:
+        rec = self._recording
+        for array in (weight, bias):
+            rec.weights.want(array)
+        rec.floats(x)
+        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield layer_norm.layer_norm(
+                rec.of(x),
+                rec.weights.span(weight),
+                rec.weights.span(bias),
+                rec.wanted(out),
+                rec.at(out.rounded),
+                tokens=extent.rows(x.rows),
+                width=x.width,
+                epsilon=epsilon,
+                planes=rec.planes,
+            )
+
+        rec.append(calls)
+        return out
+
+    def rope_angles(self, table: RopeTable) -> Value:
+        rec, half = self._recording, len(table.frequencies)
+        rec.weights.want(table.frequencies)
+        out = rec.value(2 * half)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield rope_angles.rope_angles(
+                rec.weights.span(table.frequencies),
+                self._inputs.positions,
+                rec.of(out),
+                tokens=extent.tokens,
+                half=half,
+                scale=table.scale,
+            )
+
+        rec.append(calls)
+        return out
+
+    def rope(self, x: Value, num_heads: int, angles: Value, interleaved: bool) -> Value:
+        rec, pending = self._recording, x.pending
+        if pending is not None and (pending.rope is not None or pending.num_heads != num_heads):
+            rec.floats(x)
+        rotated = x.changed()
+        pending = rotated.pending or PendingHeads(num_heads=num_heads)
+        pending.rope = lambda: HeadRope(rec.of(angles), angles.width // 2, interleaved)
+        pending.angles = angles
+        rotated.pending = pending
+        return rotated
+
+    def add(self, a: Value, b: Value, scale: float) -> Value:
+        return self._add_scaled(a, b, scale)
+
+    def scale(self, x: Value, factor: float) -> Value:
+        return self._add_scaled(None, x, factor)
+
+    def _add_scaled(self, a: Value | None, b: Value, scale: float) -> Value:
+        rec = self._recording
+        rec.floats(*([b] if a is None else [a, b]))
+        out = rec.value(b.width, b.rows)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            yield elementwise.add_scaled(
+                None if a is None else rec.of(a),
+                rec.of(b),
+                rec.of(out),
+                count=extent.rows(b.rows) * b.width,
+                scale=scale,
+            )
+
+        rec.append(calls)
+        return out
+
+    def sigmoid(self, x: Value) -> Value:
+        rec = self._recording
+        rec.floats(x)
+        rec.append(
+            lambda extent: [elementwise.sigmoid(rec.of(x), count=extent.rows(x.rows) * x.width)]
+        )
+        return x.changed()
+
+    def soft_cap(self, x: Value, cap: float) -> Value:
+        rec = self._recording
+        rec.floats(x)
+        rec.append(
+            lambda extent: [
+                elementwise.soft_cap(rec.of(x), count=extent.rows(x.rows) * x.width, cap=cap)
+            ]
+        )
+        return x.changed()
+
+    def scale_by_position(self, x: Value, interval: int, rate: float) -> Value:
+        rec = self._recording
+        rec.floats(x)
+        rec.append(
+            lambda extent: [
+                scale_by_position.scale_by_position(
+                    rec.of(x),
+                    self._inputs.positions,
+                    tokens=extent.tokens,
+                    width=x.width,
+                    interval=interval,
+                    rate=rate,
+                )
+            ]
+        )
+        return x.changed()
+
+    def split(self, x: Value, widths: Sequence[int], groups: int = 1) -> list[Value]:
+        outs = [self._recording.value(groups * width, x.rows) for width in widths]
+        self._cut(x, outs, widths, groups)
+        return outs
+
+    def part(self, x: Value, begin: int, width: int) -> Value:
+        out = self._recording.value(width, x.rows)
+        self._cut(x, (None, out, None), (begin, width, x.width - begin - width), 1)
+        return out
+
+    def _cut(
+        self, x: Value, outs: Sequence[Value | None], widths: Sequence[int], groups: int
+    ) -> None:
+        rec = self._recording
+        rec.floats(x)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            spans = [None if out is None else rec.of(out) for out in outs]
+            yield cuts.split(rec.of(x), spans, widths, runs=groups * extent.rows(x.rows))
+
+        rec.append(calls)
+
+    def join(self, first: Value, second: Value, groups: int = 1) -> Value:
+        rec = self._recording
+        rec.floats(first, second)
+        out = rec.value(first.width + second.width, first.rows)
+        widths = first.width // groups, second.width // groups
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            spans = rec.of(first), rec.of(second), rec.of(out)
+            yield cuts.join(*spans, widths=widths, runs=groups * extent.rows(first.rows))
+
+        rec.append(calls)
+        return out
+
+    def gated(self, gate: Value, x: Value, activation: Activation) -> Value:
+        rec = self._recording
+        rec.floats(gate, x)
+        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
+
+        def calls(extent: Extent) -> Iterable[Call]:
+            targets = ((rec.wanted(out), 0), (rec.at(out.rounded), rec.planes))
+            for target, planes in targets:
+                if target is not None:
+                    yield experts.activate(
+                        rec.of(gate),
+                        rec.of(x),
+                        target,
+                        activation=activation,
+                        items=extent.rows(x.rows),
+                        rows=x.width,
+                        hidden_planes=planes,
+                    )
+
+        rec.append(calls)
+        return out

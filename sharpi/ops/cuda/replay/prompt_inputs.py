@@ -1,0 +1,35 @@
+"""PromptInputs: what every batch of a prompt reads, on the card before the first of them runs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sharpi.device.device import Device
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.replay.step_inputs import StepInputs
+
+
+class PromptInputs:
+    """Ids, positions and output rows of up to `max_turns` batches; the rest is the step's."""
+
+    def __init__(self, device: Device, inputs: StepInputs, max_turns: int) -> None:
+        self._device, self._target = device, inputs.of_tokens
+        self._counts = inputs.counts_of_tokens
+        self._host: IntArray = np.zeros((max_turns, sum(self._counts)), np.int32)
+        self._all = Span(device.allocate(self._host.nbytes), 0, self._host.nbytes)
+
+    def write(self, turns: Sequence[tuple[IntArray, int, IntArray]]) -> None:
+        """(ids, position, output rows) of each batch, all in one copy."""
+        tokens, _, _ = self._counts
+        for row, (ids, position, outputs) in zip(self._host, turns, strict=False):
+            row[: len(ids)] = ids
+            row[tokens : tokens + len(ids)] = range(position, position + len(ids))
+            row[2 * tokens : 2 * tokens + len(outputs)] = outputs
+        used = self._host[: len(turns)]
+        self._device.upload(self._all.part(0, used.nbytes), used)
+
+    def select(self, turn: int) -> None:
+        """Makes a batch's inputs those of the next step."""
+        size = self._target.num_bytes
+        self._device.copy(self._target, self._all.part(turn * size, size))

@@ -1,0 +1,196 @@
+"""PromptProgram: the batches of a prompt take turns at every layer of which experts are elsewhere.
+
+Every batch passes through such a layer before any goes on to the next, so an expert crosses the bus
+once a layer and prompt: a buffer's experts wait for all batches. Where a layer's missing experts do
+not fit one buffer, they come in chunks and the batches take turns at each chunk; a token's sum over
+its experts grows from chunk to chunk. What a batch carries on lies in a stash meanwhile. Keys,
+values and recurrent states see the batches in order, and no bit differs from batch after batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.dataclass import dataclass
+from sharpi.device.launch import Span
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.recording import Stage
+from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
+from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
+from sharpi.ops.cuda.values import Calls, Extent, MissMode
+
+Lanes = tuple[tuple[int, Buffer], ...]  # which lane of the stash a buffer's rows are in
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Operations that batches take turns at; what each brings along and takes away.
+
+    `group`: the chunk of experts that computes, None for all; `is_last` of a layer's.
+    """
+
+    operations: Sequence[Calls]
+    enters: Lanes
+    leaves: Lanes
+    group: int | None = None
+    is_last: bool = True
+
+
+class _Turn(NamedTuple):
+    """A batch: its first token's index in the prompt."""
+
+    first: int
+    extent: Extent
+    inputs: tuple[IntArray, int, IntArray]
+
+
+class PromptProgram:
+    """Runs what a `CardProgram` recorded; `room.max_tokens` at once."""
+
+    def __init__(self, program: CardProgram, room: StashRoom) -> None:
+        self._program = program
+        self._device = program.recording.device
+        self._stages = program.recording.stages
+        self._batch = program.recording.limits.max_tokens
+        self._stash = PromptStash(self._device, _lane_bytes(self._stages), room)
+        max_turns = -(-room.max_tokens // self._batch)
+        self._inputs = PromptInputs(self._device, program.inputs, max_turns)
+        program.outputs.make_room(room.max_tokens)
+        self._num_tokens = 0
+
+    @property
+    def room(self) -> StashRoom:
+        """What the stash has."""
+        return self._stash.room
+
+    def run(
+        self,
+        prompt: SequenceInputs,
+        incoming: npt.NDArray[np.float32] | None = None,
+        *,
+        misses: MissMode = "stream",
+    ) -> npt.NDArray[np.float32]:
+        """As `CardProgram.run`; wanted outputs are of the last batch."""
+        turns = self._turns(prompt, misses)
+        assert all(row >= turns[-1].first for row in prompt.outputs), "outputs of an earlier batch"
+        self._num_tokens = len(prompt.ids)
+        first = prompt._replace(ids=prompt.ids[: self._batch], outputs=prompt.outputs[:0])
+        self._program.inputs.write([first])
+        self._inputs.write([turn.inputs for turn in turns])
+        routed = self._program.recording.routed
+        if routed is None:
+            self._run(turns, incoming)
+        else:
+            routed.guard(lambda exactly: self._run(turns, incoming, is_exact=exactly), prompt.state)
+        return self._program.read_logits(len(prompt.outputs))
+
+    def _run(
+        self,
+        turns: Sequence[_Turn],
+        incoming: npt.NDArray[np.float32] | None,
+        *,
+        is_exact: bool = False,
+    ) -> None:
+        turns = [t._replace(extent=t.extent._replace(is_exact=is_exact)) for t in turns]
+        self._program.banks.begin(turns[-1].extent._replace(tokens=self._num_tokens))
+        for number, each in enumerate(self._passes()):
+            for index, turn in enumerate(turns):
+                if incoming is not None and number == 0:
+                    end = turn.first + turn.extent.tokens
+                    self._program.inputs.write_incoming(incoming[turn.first : end])
+                self._take_turn(each, index, turn)
+
+    def _turns(self, prompt: SequenceInputs, misses: MissMode) -> list[_Turn]:
+        ids, position, outputs, _, _ = prompt
+        starts = range(0, len(ids), self._batch)
+        num_batches = sum(len(ids) - first > 1 for first in starts)
+        turns = []
+        for turn, first in enumerate(starts):
+            own = ids[first : first + self._batch]
+            rows = outputs[outputs >= first] - first if first == starts[-1] else outputs[:0]
+            extent = self._program.extent(len(own), len(rows), position + first)
+            extent = extent._replace(misses=misses, turn=turn, turns=num_batches, first=first)
+            turns.append(_Turn(first, extent, (own, position + first, rows)))
+        return turns
+
+    def _passes(self) -> list[_Pass]:
+        """What batches take turns at, as the experts pass that were announced."""
+        passes: list[_Pass] = []
+        for stage in self._stages:
+            enters, leaves = _lanes(stage.enters), _lanes(stage.leaves)
+            groups = 1 if stage.layer is None else self._program.banks.num_groups(stage.layer)
+            if stage.layer is None:
+                passes.append(_Pass(stage.operations, enters, leaves))
+            elif groups == 1:
+                before = passes.pop()
+                operations = [*before.operations, *stage.operations]
+                passes.append(_Pass(operations, before.enters, leaves))
+            else:
+                passes += _grouped(stage, groups)
+        return passes
+
+    def _take_turn(self, each: _Pass, index: int, turn: _Turn) -> None:
+        group = each.group
+        if turn.extent.tokens == 1 and group is not None:
+            if not each.is_last:
+                return
+            group = None
+        self._inputs.select(index)
+        for rows, place in self._places(each.enters, turn):
+            self._device.copy(rows, place)
+        self._program.start(each.operations, turn.extent._replace(group=group))
+        for rows, place in self._places(each.leaves, turn):
+            self._device.copy(place, rows)
+
+    def _places(self, lanes: Lanes, turn: _Turn) -> Iterator[tuple[Span, Span]]:
+        """The rows of a batch, and where the stash has them."""
+        for lane, buffer in lanes:
+            span = self._program.recording.at(buffer)
+            assert span is not None
+            rows = span.part(0, turn.extent.rows(buffer.rows) * buffer.row_bytes)
+            yield from self._stash.places(lane, turn.first, rows, buffer.row_bytes)
+
+    @property
+    def routes(self) -> list[IntArray]:
+        """The last prompt's expert ids, (rows, used) for each MoE layer."""
+        return self._program.outputs.read_prompt_routes(self._num_tokens)
+
+    @property
+    def router_logits(self) -> list[npt.NDArray[np.float32]]:
+        """Where they are kept, prompts pass batch after batch."""
+        return []
+
+
+def token_bytes(stages: Sequence[Stage]) -> int:
+    """Bytes of the stash that a token takes."""
+    return sum(_lane_bytes(stages))
+
+
+def _grouped(stage: Stage, groups: int) -> Iterator[_Pass]:
+    enters, last = _lanes(stage.enters), groups - 1
+    sums = _lanes(stage.sums, len(enters))
+    for group in range(groups):
+        leaves = _lanes(stage.leaves) if group == last else sums
+        entering = (*enters, *sums) if group else enters
+        yield _Pass(stage.operations, entering, leaves, group, group == last)
+
+
+def _lanes(buffers: Sequence[Buffer], first: int = 0) -> Lanes:
+    return tuple(enumerate(buffers, first))
+
+
+def _lane_bytes(stages: Sequence[Stage]) -> list[int]:
+    """Each lane has the widest rows that are ever in it."""
+    sizes: list[int] = []
+    for stage in stages:
+        for lane, buffer in _lanes([*stage.enters, *stage.sums]):
+            sizes += [0] * (lane + 1 - len(sizes))
+            assert buffer.row_bytes or buffer.rows is Rows.OUTPUTS, "no rows to keep"
+            sizes[lane] = max(sizes[lane], buffer.row_bytes)
+    return sizes

@@ -1,0 +1,65 @@
+"""Attention in plain NumPy, with float32 keys and values of one sequence."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.reference.numbers import softmax
+
+Array = npt.NDArray[Any]
+
+
+class ReferenceAttention:
+    """The attention of `Ops[Array]`; `kv` holds keys and values (positions, heads, dim) a layer."""
+
+    positions: npt.NDArray[np.int32]
+    kv: dict[int, tuple[FloatArray, FloatArray]]
+
+    def attention(
+        self,
+        q: Array,
+        k: Array | None,
+        v: Array | None,
+        shape: AttentionShape,
+        sinks: FloatArray | None = None,
+    ) -> Array:
+        if k is not None:
+            self._remember(k, self._leading_values(k, shape) if v is None else v, shape)
+        keys, values = self.kv[shape.layer]
+        group = shape.num_heads // shape.num_kv_heads
+        queries = q.reshape(len(q), shape.num_heads, shape.key_dim)
+        scores = np.einsum("thd,phd->htp", queries, np.repeat(keys, group, axis=1)) * shape.scale
+        if shape.soft_cap:
+            scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
+        scores = np.where(self._visible(len(keys), shape), scores, -np.inf)
+        if sinks is not None:
+            sink = np.broadcast_to(sinks[:, None, None], (*scores.shape[:2], 1))
+            scores = np.concatenate([scores, sink], axis=-1)
+        weights = softmax(scores)[..., : len(keys)]
+        mixed = np.einsum("htp,phd->thd", weights, np.repeat(values, group, axis=1))
+        return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
+
+    def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
+        """The part of the keys that is their value."""
+        return k.reshape(len(k), shape.num_kv_heads, shape.key_dim)[..., : shape.value_dim]
+
+    def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:
+        """Which positions each token sees, (tokens, positions)."""
+        own, all_positions = self.positions[:, None], np.arange(num_positions)
+        first = np.zeros_like(own)
+        if shape.window:
+            first = (
+                own // shape.window * shape.window if shape.is_chunked else own - shape.window + 1
+            )
+        return np.asarray((all_positions <= own) & (all_positions >= first))
+
+    def _remember(self, k: Array, v: Array, shape: AttentionShape) -> None:
+        start = int(self.positions[0])
+        keys = k.reshape(len(k), shape.num_kv_heads, shape.key_dim)
+        values = v.reshape(len(v), shape.num_kv_heads, shape.value_dim)
+        if shape.layer in self.kv:
+            keys = np.concatenate([self.kv[shape.layer][0][:start], keys])
+            values = np.concatenate([self.kv[shape.layer][1][:start], values])
+        self.kv[shape.layer] = (keys, values)

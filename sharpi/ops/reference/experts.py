@@ -1,0 +1,116 @@
+"""Routing and experts in plain NumPy."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.interface import (
+    Activation,
+    Bank,
+    ExpertBanks,
+    FloatArray,
+    Matrix,
+    Router,
+    Scoring,
+)
+from sharpi.ops.reference.numbers import dequantise, gated, sigmoid, softmax
+
+Array = npt.NDArray[Any]
+SPARSE_MIXER_NEAR = 0.01
+
+
+def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """Expert ids (tokens, used), best first with ties to the lower id, and their weights."""
+    if router.scoring is Scoring.SPARSE_MIXER:
+        chosen, shares = _mix_sparsely(logits, router.num_used)
+        return chosen, (shares * router.scale).astype(np.float32)
+    scores = logits
+    if router.scoring is Scoring.SOFTMAX:
+        scores = softmax(logits)
+    elif router.scoring is Scoring.SIGMOID:
+        scores = sigmoid(logits)
+    choice = scores if router.bias is None else scores + router.bias
+    if router.num_groups > 1:
+        grouped = choice.reshape(len(choice), router.num_groups, -1)
+        counted = 1 if router.scoring is Scoring.SOFTMAX else 2
+        strength = np.sort(grouped, axis=-1)[..., -counted:].sum(axis=-1)
+        order = np.argsort(-strength, axis=-1, kind="stable")[:, router.groups_used :]
+        grouped = grouped.copy()
+        np.put_along_axis(grouped, order[..., None], -np.inf, axis=1)
+        choice = grouped.reshape(choice.shape)
+    ids = np.argsort(-choice, axis=-1, kind="stable")[:, : router.num_used]
+    weights = np.take_along_axis(scores, ids, axis=-1)
+    if router.scoring is Scoring.SOFTMAX_OF_CHOSEN:
+        weights = softmax(weights)
+    if router.normalise:
+        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 2**-14)
+    return ids.astype(np.int32), (weights * router.scale).astype(np.float32)
+
+
+def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """One expert after the other, weighed against those that come near it."""
+    rows, left = np.arange(len(logits)), logits.copy()
+    ids, weights = [], []
+    for _ in range(num_used):
+        best = left.argmax(axis=-1)
+        peak = left[rows, best][:, None]
+        distance = (peak - logits) / np.maximum(np.abs(logits), peak)
+        near = np.where(distance > 2 * SPARSE_MIXER_NEAR, -np.inf, left)
+        weights.append(softmax(near)[rows, best])
+        ids.append(best)
+        left[rows, best] = -np.inf
+    return np.stack(ids, axis=1).astype(np.int32), np.stack(weights, axis=1)
+
+
+class ReferenceExperts:
+    """The routes and experts of `Ops[Array]`; `routes` are those of the step so far."""
+
+    routes: list[npt.NDArray[np.int32]]
+
+    def route(self, logits: Array, router: Router) -> tuple[Array, Array]:
+        ids, weights = choose_experts(np.asarray(logits, np.float32), router)
+        self.routes.append(ids)
+        return ids, weights
+
+    def foresee(
+        self, x: Array, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+    ) -> None:
+        """Everything is in memory: there is nothing to prefetch."""
+
+    def experts(
+        self,
+        x: Array,
+        banks: ExpertBanks,
+        activation: Activation,
+        route: tuple[Array, Array] | None,
+        residual: Array | None,
+        scale: float = 1.0,
+    ) -> Array:
+        ids, weights = route or (np.zeros((len(x), 1), np.int32), np.ones((len(x), 1), np.float32))
+        out = np.zeros((len(x), banks.down.rows), np.float32)
+        for expert in np.unique(ids):
+            tokens, ranks = np.nonzero(ids == expert)
+            weight = weights[tokens, ranks][:, None]
+            inputs, factor = x[tokens], weight
+            if banks.weighs_input:
+                inputs, factor = weight * inputs, np.ones_like(weight)
+            out[tokens] += factor * self._expert(inputs, banks, activation, int(expert))
+        base = 0 if residual is None else residual
+        return np.asarray(base + np.float32(scale) * out, dtype=np.float32)
+
+    def _expert(self, x: Array, banks: ExpertBanks, activation: Activation, e: int) -> FloatArray:
+        def product(bank: Bank, values: Array) -> FloatArray:
+            bias = 0 if bank.bias is None else bank.bias[e]
+            return np.asarray(values @ dequantise(bank)[e].T + bias, dtype=np.float32)
+
+        up = product(banks.up, x)
+        if banks.gate is None:
+            return product(banks.down, gated(activation, up, np.ones_like(up)))
+        return product(banks.down, gated(activation, product(banks.gate, x), up))
+
+    def gated_expert(
+        self, x: Array, banks: ExpertBanks, activation: Activation, weight: Array, residual: Array
+    ) -> Array:
+        ids = np.zeros((len(x), 1), np.int32)
+        return self.experts(x, banks, activation, (ids, weight), residual)

@@ -1,0 +1,106 @@
+"""The operations in plain NumPy: slow, obvious, and what every kernel is compared with.
+
+Weights are dequantised by the gguf package, arithmetic is float32 with float32 KV. Attention and
+experts are in files of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.interface import Bank, FloatArray, Matrix, RopeTable
+from sharpi.ops.recurrent import RecurrentShape
+from sharpi.ops.reference.attention import ReferenceAttention
+from sharpi.ops.reference.experts import ReferenceExperts
+from sharpi.ops.reference.numbers import dequantise, sigmoid
+from sharpi.ops.reference.recurrent import ReferenceRecurrent
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
+    """One sequence, evaluated eagerly; `begin` a step, then run the model over this object."""
+
+    ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    positions: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    output_rows: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    kv: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    routes: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    states: dict[RecurrentShape, FloatArray] = field(default_factory=dict)
+
+    def begin(self, ids: Sequence[int], position: int, outputs: Sequence[int]) -> None:
+        """The next step: `ids` at positions from `position` on, logits for rows `outputs`."""
+        self.ids = np.asarray(ids, np.int32)
+        self.positions = np.arange(position, position + len(ids), dtype=np.int32)
+        self.output_rows = np.asarray(outputs, np.int32)
+        self.routes = []
+
+    def embed(self, table: Matrix, scale: float) -> Array:
+        return dequantise(table)[self.ids] * np.float32(scale)
+
+    def rms_norm(self, x: Array, weight: FloatArray, epsilon: float, groups: int = 1) -> Array:
+        parts = x.reshape(len(x), groups, -1)
+        rms = np.sqrt(np.mean(parts**2, axis=-1, keepdims=True) + np.float32(epsilon))
+        scaled = parts / rms * weight.reshape(-1, parts.shape[-1])
+        return np.asarray(scaled.reshape(x.shape), dtype=np.float32)
+
+    def linear(self, x: Array, matrices: Sequence[Matrix]) -> list[Array]:
+        return [x @ dequantise(m).T + (0 if m.bias is None else m.bias) for m in matrices]
+
+    def linear_add(self, x: Array, matrix: Matrix, residual: Array, scale: float) -> Array:
+        return self.add(residual, self.linear(x, [matrix])[0], scale)
+
+    def rope_angles(self, table: RopeTable) -> Array:
+        angles = self.positions[:, None].astype(np.float32) * table.frequencies
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.float32(table.scale)
+
+    def rope(self, x: Array, num_heads: int, angles: Array, interleaved: bool) -> Array:
+        heads = x.reshape(len(x), num_heads, -1).copy()
+        cos, sin = angles[:, None, 0], angles[:, None, 1]
+        half = cos.shape[-1]
+        first, second = slice(0, half), slice(half, 2 * half)
+        if interleaved:
+            first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+        a, b = heads[..., first].copy(), heads[..., second].copy()
+        heads[..., first], heads[..., second] = a * cos - b * sin, b * cos + a * sin
+        return heads.reshape(x.shape)
+
+    def add(self, a: Array, b: Array, scale: float) -> Array:
+        return np.asarray(a + np.float32(scale) * b, dtype=np.float32)
+
+    def scale(self, x: Array, factor: float) -> Array:
+        return np.asarray(x * np.float32(factor), dtype=np.float32)
+
+    def sigmoid(self, x: Array) -> Array:
+        return sigmoid(np.asarray(x, np.float32))
+
+    def soft_cap(self, x: Array, cap: float) -> Array:
+        return np.asarray(cap * np.tanh(x / cap), dtype=np.float32)
+
+    def select_outputs(self, x: Array) -> Array:
+        return x[self.output_rows]
+
+    def layer_norm(self, x: Array, weight: FloatArray, bias: FloatArray, epsilon: float) -> Array:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        deviation = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + np.float32(epsilon))
+        return np.asarray(centred / deviation * weight + bias, dtype=np.float32)
+
+    def scale_by_position(self, x: Array, interval: int, rate: float) -> Array:
+        factor = 1 + rate * np.log1p((self.positions + 1) // interval)
+        return np.asarray(x * factor[:, None].astype(np.float32), dtype=np.float32)
+
+    def head_linear(self, x: Array, bank: Bank) -> Array:
+        heads = x.reshape(len(x), bank.num_experts, bank.columns)
+        out = np.einsum("thc,hrc->thr", heads, dequantise(bank))
+        return np.asarray(out.reshape(len(x), -1), dtype=np.float32)
+
+    def join(self, first: Array, second: Array, groups: int = 1) -> Array:
+        parts = [part.reshape(len(part), groups, -1) for part in (first, second)]
+        return np.concatenate(parts, axis=2).reshape(len(first), -1)
+
+    def part(self, x: Array, begin: int, width: int) -> Array:
+        return x[:, begin : begin + width]
