@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sharpi.device.card import open_card
+from sharpi.device.gpu import open_card
 from sharpi.device.device import Device
 from sharpi.ops.cuda import gpu_limits as card_limits
 

@@ -64,7 +64,7 @@ def look_at_card(findings: Findings) -> None:
     from sharpi.hardware.gpu import probe_gpus
 
     try:
-        from sharpi.device.card import open_card
+        from sharpi.device.gpu import open_card
 
         device = open_card()
     except SharpiError as error:

@@ -41,7 +41,7 @@ class CudaMemory:
 class CudaDevice:
     """One card, a stream, and another for what is aside.
 
-    Open it with `sharpi.device.card.open_card`.
+    Open it with `sharpi.device.gpu.open_card`.
     """
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
-from sharpi.dialogue.harmony import ANALYSIS, CHANNEL, START, Harmony
+from sharpi.dialogue.formats.harmony import ANALYSIS, CHANNEL, START, Harmony
 from sharpi.dialogue.source import Source
 from sharpi.tokenizer.reasoning import Piece
 

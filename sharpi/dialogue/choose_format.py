@@ -1,16 +1,16 @@
 """Which tool format a model was trained on, by its chat template and vocabulary."""
 
-from sharpi.dialogue.deepseek import CALLS_BEGIN, DeepSeek
-from sharpi.dialogue.gemma4 import CALL_BEGIN, Gemma4
-from sharpi.dialogue.glm import Glm
-from sharpi.dialogue.harmony import Harmony
-from sharpi.dialogue.hermes import Hermes
-from sharpi.dialogue.kimi import SECTION_BEGIN, Kimi
-from sharpi.dialogue.lfm2 import LIST_BEGIN, Lfm2
-from sharpi.dialogue.llama3 import Llama3
-from sharpi.dialogue.minimax import OPENING, MiniMax
-from sharpi.dialogue.mistral import Mistral
-from sharpi.dialogue.qwen_coder import QwenCoder
+from sharpi.dialogue.formats.deepseek import CALLS_BEGIN, DeepSeek
+from sharpi.dialogue.formats.gemma4 import CALL_BEGIN, Gemma4
+from sharpi.dialogue.formats.glm import Glm
+from sharpi.dialogue.formats.harmony import Harmony
+from sharpi.dialogue.formats.hermes import Hermes
+from sharpi.dialogue.formats.kimi import SECTION_BEGIN, Kimi
+from sharpi.dialogue.formats.lfm2 import LIST_BEGIN, Lfm2
+from sharpi.dialogue.formats.llama3 import Llama3
+from sharpi.dialogue.formats.minimax import OPENING, MiniMax
+from sharpi.dialogue.formats.mistral import Mistral
+from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.device.card import open_card
+from sharpi.device.gpu import open_card
 from sharpi.engine.backends.parts import card_tier_of, make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.placement.choice import CardChoice, OpenCard

@@ -11,11 +11,11 @@ from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import printable
 from sharpi.gguf.reader import GgufFile
-from sharpi.model.feed_forward_settings import FeedForwardSettings
+from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
+from sharpi.model.feed_forward.routing import read_router
 from sharpi.model.keys import Keys
-from sharpi.model.mixer import MixerSettings
-from sharpi.model.mixers import read_mixers
-from sharpi.model.routing import read_router
+from sharpi.model.mixers.mixer import MixerSettings
+from sharpi.model.mixers.mixers import read_mixers
 from sharpi.model.spec import ArchitectureSpec, load_spec
 from sharpi.ops.interface import AttentionShape, Scoring
 from sharpi.ops.recurrent import RecurrentShape

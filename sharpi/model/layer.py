@@ -2,10 +2,10 @@
 
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
-from sharpi.model.feed_forward import FeedForward
+from sharpi.model.feed_forward.feed_forward import FeedForward
 from sharpi.model.layer_input import LayerInputGate
-from sharpi.model.mixer import Mixer
-from sharpi.model.rope import Angles
+from sharpi.model.mixers.mixer import Mixer
+from sharpi.model.mixers.rope import Angles
 from sharpi.ops.interface import ExpertBanks, Ops, X
 
 

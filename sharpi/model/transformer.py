@@ -8,7 +8,7 @@ from typing import Generic
 
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer
-from sharpi.model.rope import Angles
+from sharpi.model.mixers.rope import Angles
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.interface import Ops, X
 

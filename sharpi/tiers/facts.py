@@ -8,9 +8,9 @@ from dataclasses import replace
 from sharpi.dataclass import dataclass
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
-from sharpi.model.attention import AttentionSettings
 from sharpi.model.config import ModelConfig
-from sharpi.model.mixer import MixerSettings
+from sharpi.model.mixers.attention import AttentionSettings
+from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvType, kv_bytes
 from sharpi.ops.state_layout import state_bytes
 from sharpi.system.direct_read import widest_range

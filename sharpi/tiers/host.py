@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.tiers.card import CardPlan
 from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.gpu import CardPlan
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.request import TierRequest

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from sharpi.hardware.info import HardwareInfo
-from sharpi.tiers.card import CardPlan, plan_card
 from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.gpu import CardPlan, plan_card
 from sharpi.tiers.host import HostPlan, plan_host
 from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan

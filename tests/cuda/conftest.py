@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cpu_device import CpuDevice
 
 from sharpi.config import RunConfig
-from sharpi.device.card import open_card
 from sharpi.device.device import Device
+from sharpi.device.gpu import open_card
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.errors import DeviceError

@@ -14,7 +14,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.placement.choice import CardChoice
 from sharpi.errors import DeviceError
-from sharpi.tiers.card import RESERVE_BYTES
+from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Tier
 
 pytestmark = pytest.mark.native

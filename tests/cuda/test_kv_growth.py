@@ -19,7 +19,7 @@ from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import CardKvCache
 from sharpi.tiers import kv_growth
-from sharpi.tiers.card import RESERVE_BYTES
+from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier
 
 pytestmark = pytest.mark.native

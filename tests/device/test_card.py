@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from stand_ins import OTHER_ERROR, OUT_OF_MEMORY, Card, Function, install
 
-from sharpi.device.card import open_card
 from sharpi.device.cuda import CudaDevice
+from sharpi.device.gpu import open_card
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.device.stream_words import StreamWordError
 from sharpi.errors import DeviceError

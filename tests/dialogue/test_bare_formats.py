@@ -3,7 +3,7 @@
 import pytest
 from answers import read
 
-from sharpi.dialogue.llama3 import Llama3
+from sharpi.dialogue.formats.llama3 import Llama3
 
 CALL = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
 EVENT = ("call", "get_weather", '{"city": "Oslo"}')

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from answers import CLOCK, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
 
-from sharpi.dialogue.deepseek import DeepSeek
 from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
-from sharpi.dialogue.gemma4 import Gemma4
-from sharpi.dialogue.glm import Glm
-from sharpi.dialogue.harmony import ANALYSIS, Harmony
-from sharpi.dialogue.hermes import Hermes
-from sharpi.dialogue.kimi import Kimi
-from sharpi.dialogue.lfm2 import Lfm2
-from sharpi.dialogue.llama3 import Llama3
-from sharpi.dialogue.minimax import MiniMax
-from sharpi.dialogue.mistral import Mistral
-from sharpi.dialogue.qwen_coder import QwenCoder
+from sharpi.dialogue.formats.deepseek import DeepSeek
+from sharpi.dialogue.formats.gemma4 import Gemma4
+from sharpi.dialogue.formats.glm import Glm
+from sharpi.dialogue.formats.harmony import ANALYSIS, Harmony
+from sharpi.dialogue.formats.hermes import Hermes
+from sharpi.dialogue.formats.kimi import Kimi
+from sharpi.dialogue.formats.lfm2 import Lfm2
+from sharpi.dialogue.formats.llama3 import Llama3
+from sharpi.dialogue.formats.minimax import MiniMax
+from sharpi.dialogue.formats.mistral import Mistral
+from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.tools import ToolChoice
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format

@@ -3,7 +3,7 @@
 import pytest
 from answers import read
 
-from sharpi.dialogue.harmony import ANALYSIS, Harmony
+from sharpi.dialogue.formats.harmony import ANALYSIS, Harmony
 
 ANALYSE = "<|channel|>analysis<|message|>Look it up.<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>It rains.\n"

@@ -5,7 +5,7 @@ import json
 import pytest
 from answers import read
 
-from sharpi.dialogue.hermes import Hermes
+from sharpi.dialogue.formats.hermes import Hermes
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 EVENT = ("call", "get_weather", '{"city": "Oslo"}')

@@ -6,9 +6,9 @@ import pytest
 from answers import TOOLS, is_accepted, read, small_tokenizer
 
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.glm import Glm
-from sharpi.dialogue.minimax import MiniMax
-from sharpi.dialogue.qwen_coder import QwenCoder
+from sharpi.dialogue.formats.glm import Glm
+from sharpi.dialogue.formats.minimax import MiniMax
+from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import json_text
 

@@ -3,11 +3,11 @@
 import pytest
 from answers import read
 
-from sharpi.dialogue.deepseek import DeepSeek
-from sharpi.dialogue.gemma4 import THOUGHT, Gemma4
-from sharpi.dialogue.kimi import Kimi
-from sharpi.dialogue.lfm2 import Lfm2
-from sharpi.dialogue.mistral import Mistral
+from sharpi.dialogue.formats.deepseek import DeepSeek
+from sharpi.dialogue.formats.gemma4 import THOUGHT, Gemma4
+from sharpi.dialogue.formats.kimi import Kimi
+from sharpi.dialogue.formats.lfm2 import Lfm2
+from sharpi.dialogue.formats.mistral import Mistral
 
 OSLO = ("call", "get_weather", '{"city": "Oslo"}')
 TIME = ("call", "get_time", "{}")

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.deepseek import DeepSeek
-from sharpi.dialogue.gemma4 import Gemma4
-from sharpi.dialogue.glm import Glm
-from sharpi.dialogue.harmony import ANALYSIS, Harmony
-from sharpi.dialogue.hermes import Hermes
-from sharpi.dialogue.kimi import Kimi
-from sharpi.dialogue.lfm2 import Lfm2
-from sharpi.dialogue.llama3 import Llama3
-from sharpi.dialogue.minimax import MiniMax
-from sharpi.dialogue.mistral import Mistral
-from sharpi.dialogue.qwen_coder import QwenCoder
+from sharpi.dialogue.formats.deepseek import DeepSeek
+from sharpi.dialogue.formats.gemma4 import Gemma4
+from sharpi.dialogue.formats.glm import Glm
+from sharpi.dialogue.formats.harmony import ANALYSIS, Harmony
+from sharpi.dialogue.formats.hermes import Hermes
+from sharpi.dialogue.formats.kimi import Kimi
+from sharpi.dialogue.formats.lfm2 import Lfm2
+from sharpi.dialogue.formats.llama3 import Llama3
+from sharpi.dialogue.formats.minimax import MiniMax
+from sharpi.dialogue.formats.mistral import Mistral
+from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import THINK

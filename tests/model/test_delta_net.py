@@ -13,10 +13,10 @@ from gguf.quants import quantize
 from sharpi.errors import ModelFileError
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import open_gguf
-from sharpi.model.attention import AttentionSettings
 from sharpi.model.config import ModelConfig, read_config
-from sharpi.model.delta_net import DeltaNet, DeltaNetSettings
-from sharpi.model.rope import Angles
+from sharpi.model.mixers.attention import AttentionSettings
+from sharpi.model.mixers.delta_net import DeltaNet, DeltaNetSettings
+from sharpi.model.mixers.rope import Angles
 from sharpi.model.weights import load_weights
 from sharpi.ops.interface import Matrix
 from sharpi.ops.reference.numbers import dequantise

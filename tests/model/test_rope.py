@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from sharpi.model.rope import RopeScaling, rope_table
+from sharpi.model.mixers.rope import RopeScaling, rope_table
 
 
 def test_plain_frequencies_are_powers_of_the_base() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tier_cases import GIB, MACHINE, MIB, MODELS, REQUEST, model, moe_layer
 
-from sharpi.tiers.card import RESERVE_BYTES
 from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.kv_growth import LEAST_PAGES, first_pages
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.planner import plan_tiers

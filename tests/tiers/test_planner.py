@@ -6,8 +6,8 @@ import pytest
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model, moe_layer
 
 from sharpi.errors import UsageError
-from sharpi.tiers.card import RESERVE_BYTES
 from sharpi.tiers.facts import LayerFacts
+from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.planner import plan_tiers
 

@@ -5,8 +5,8 @@ import math
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.fault import printable
 from sharpi.model.keys import Keys
-from sharpi.model.latent_attention import LatentAttentionSettings
-from sharpi.model.rope import Rope, read_scaling
+from sharpi.model.mixers.latent_attention import LatentAttentionSettings
+from sharpi.model.mixers.rope import Rope, read_scaling
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.ops.interface import AttentionShape
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
-from sharpi.model.latent import Latent
+from sharpi.model.mixers.latent import Latent
 from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
 
 

@@ -1,15 +1,15 @@
 """Gated delta net (Qwen3-Next, Qwen3.5): linear attention with a state that is corrected."""
 
 from sharpi.dataclass import dataclass
-from sharpi.model.convolution import (
+from sharpi.model.keys import Keys
+from sharpi.model.mixers.convolution import (
     Convolution,
     check_heads,
     load_convolution,
     read_convolution,
 )
-from sharpi.model.keys import Keys
+from sharpi.model.mixers.rope import Angles
 from sharpi.model.norm import Norm, load_norm
-from sharpi.model.rope import Angles
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X

@@ -6,7 +6,7 @@ load the weights, and the mixer itself, which holds them and takes the step.
 
 from typing import Protocol
 
-from sharpi.model.rope import Angles, Rope
+from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape

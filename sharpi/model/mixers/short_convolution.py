@@ -1,9 +1,9 @@
 """The short convolution of LFM2: a gated input, a few tokens convolved, a gated output."""
 
 from sharpi.dataclass import dataclass
-from sharpi.model.convolution import MAX_KERNEL, Convolution, load_convolution
 from sharpi.model.keys import Keys
-from sharpi.model.rope import Angles
+from sharpi.model.mixers.convolution import MAX_KERNEL, Convolution, load_convolution
+from sharpi.model.mixers.rope import Angles
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, RecurrentShape

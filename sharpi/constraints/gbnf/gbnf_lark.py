@@ -8,8 +8,16 @@ means exactly the same. Where two terminals meet at a recursive rule the first o
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from sharpi.constraints.gbnf import parse_gbnf
-from sharpi.constraints.gbnf_nodes import Characters, Choice, Node, Reference, Repeat, Run, Token
+from sharpi.constraints.gbnf.gbnf import parse_gbnf
+from sharpi.constraints.gbnf.gbnf_nodes import (
+    Characters,
+    Choice,
+    Node,
+    Reference,
+    Repeat,
+    Run,
+    Token,
+)
 from sharpi.errors import GrammarError
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
-from sharpi.dialogue.gemma_values import QUOTE, pass_object, written_object
+from sharpi.dialogue.formats.gemma_values import QUOTE, pass_object, written_object
 from sharpi.dialogue.keyed_grammar import Value, values_in_order
 from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.source import Source, Steps

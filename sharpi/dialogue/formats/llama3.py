@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
+from sharpi.dialogue.formats.python_calls import read_python_calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.python_calls import read_python_calls
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
-from sharpi.model.expert_banks import load_banks
-from sharpi.model.feed_forward import FeedForward
+from sharpi.model.feed_forward.expert_banks import load_banks
+from sharpi.model.feed_forward.feed_forward import FeedForward
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X

@@ -3,9 +3,9 @@
 import numpy as np
 
 from sharpi.dataclass import dataclass
+from sharpi.model.mixers.projections import KvSource, Projections, load_projections
+from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.norm import Norm, optional_norm
-from sharpi.model.projections import KvSource, Projections, load_projections
-from sharpi.model.rope import Angles, Rope
 from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, AttentionShape, FloatArray, Matrix, Ops, X

@@ -6,9 +6,9 @@ head: [latent, rotated part] as key, the latent as value (DeepSeek-V2, arXiv 240
 """
 
 from sharpi.dataclass import dataclass
-from sharpi.model.head_matrices import HeadMatrices, load_head_matrices
+from sharpi.model.mixers.head_matrices import HeadMatrices, load_head_matrices
+from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.norm import Norm, load_norm
-from sharpi.model.rope import Angles, Rope
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape

@@ -1,15 +1,15 @@
 """Mamba-2 (Granite 4, Nemotron 3): a state space layer behind a convolution, with a gated norm."""
 
 from sharpi.dataclass import dataclass
-from sharpi.model.convolution import (
+from sharpi.model.keys import Keys
+from sharpi.model.mixers.convolution import (
     Convolution,
     check_heads,
     load_convolution,
     read_convolution,
 )
-from sharpi.model.keys import Keys
+from sharpi.model.mixers.rope import Angles
 from sharpi.model.norm import Norm
-from sharpi.model.rope import Angles
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, FloatArray, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, Mamba2Shape, RecurrentShape

@@ -6,14 +6,14 @@ What is not softmax attention is imported for the models that have it: each take
 from typing import TYPE_CHECKING
 
 from sharpi.dataclass import dataclass
-from sharpi.model.attention_reader import AttentionReader
 from sharpi.model.keys import Keys
-from sharpi.model.mixer import MixerSettings
+from sharpi.model.mixers.attention_reader import AttentionReader
+from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
 
 if TYPE_CHECKING:
-    from sharpi.model.latent_attention_reader import LatentAttentionReader
+    from sharpi.model.mixers.latent_attention_reader import LatentAttentionReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _attention_reader(
 ) -> "AttentionReader | LatentAttentionReader":
     if spec.attention != "latent":
         return AttentionReader(keys, spec, norm_epsilon)
-    from sharpi.model.latent_attention_reader import LatentAttentionReader
+    from sharpi.model.mixers.latent_attention_reader import LatentAttentionReader
 
     return LatentAttentionReader(keys, spec, norm_epsilon)
 
@@ -66,14 +66,14 @@ def _recurrent(
     keys: Keys, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
     if spec.recurrent == "short_convolution":
-        from sharpi.model.short_convolution import read_short_convolution
+        from sharpi.model.mixers.short_convolution import read_short_convolution
 
         return read_short_convolution(keys, layer)
     if spec.recurrent == "mamba2":
-        from sharpi.model.mamba2 import read_mamba2
+        from sharpi.model.mixers.mamba2 import read_mamba2
 
         return read_mamba2(keys, norm_epsilon, layer)
-    from sharpi.model.delta_net import read_delta_net
+    from sharpi.model.mixers.delta_net import read_delta_net
 
     return read_delta_net(keys, spec, norm_epsilon, layer)
 

@@ -1,7 +1,7 @@
 """Reads how the layers of a model rotate queries and keys."""
 
 from sharpi.model.keys import Keys
-from sharpi.model.rope import Rope, RopeScaling, read_scaling
+from sharpi.model.mixers.rope import Rope, RopeScaling, read_scaling
 from sharpi.model.spec import ArchitectureSpec
 
 

@@ -7,8 +7,16 @@ stand for themselves, not be negated.
 import re
 from collections.abc import Callable
 
-from sharpi.constraints.gbnf_letters import ANY, character_set, literal
-from sharpi.constraints.gbnf_nodes import Characters, Choice, Node, Reference, Repeat, Run, Token
+from sharpi.constraints.gbnf.gbnf_letters import ANY, character_set, literal
+from sharpi.constraints.gbnf.gbnf_nodes import (
+    Characters,
+    Choice,
+    Node,
+    Reference,
+    Repeat,
+    Run,
+    Token,
+)
 from sharpi.errors import GrammarError
 
 _MAX_DEPTH = 50

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
-from sharpi.model.expert_banks import load_banks, optional_banks
-from sharpi.model.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward
-from sharpi.model.latent import load_latent
+from sharpi.model.feed_forward.expert_banks import load_banks, optional_banks
+from sharpi.model.feed_forward.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward
+from sharpi.model.feed_forward.parallel_feed_forward import load_parallel
+from sharpi.model.mixers.latent import load_latent
 from sharpi.model.norm import load_norm, optional_norm
-from sharpi.model.parallel_feed_forward import load_parallel
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Router
 

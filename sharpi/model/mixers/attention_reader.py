@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from sharpi.model.attention import AttentionSettings, Temperature
 from sharpi.model.keys import Keys
-from sharpi.model.projections import KvSource
-from sharpi.model.rope_reader import RopeReader
+from sharpi.model.mixers.attention import AttentionSettings, Temperature
+from sharpi.model.mixers.projections import KvSource
+from sharpi.model.mixers.rope_reader import RopeReader
 from sharpi.model.spec import ArchitectureSpec, HeadNorms
 from sharpi.ops.interface import AttentionShape
 

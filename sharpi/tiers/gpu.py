@@ -2,8 +2,8 @@
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.tiers.card_experts import CardExperts, card_experts, goes_whole, whole_experts_bytes
 from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.gpu_experts import CardExperts, card_experts, goes_whole, whole_experts_bytes
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
