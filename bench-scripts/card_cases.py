@@ -14,7 +14,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
 from sharpi.ops.cuda.launchers.heads import CachePlace, KvType
-from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.launchers.route import route

@@ -15,7 +15,7 @@ from quant_weights import (
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 
 

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.launchers.lanes import takes_floats
+from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnCard, half_products, is_product
 from sharpi.ops.cuda.recording import Recording
