@@ -3,8 +3,8 @@
 #include <cstring>
 #include <new>
 
-#include "ops.h"
-#include "program.h"
+#include "operations/ops.h"
+#include "runtime/program.h"
 
 #define SHARPI_API extern "C" __attribute__((visibility("default")))
 

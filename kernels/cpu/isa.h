@@ -8,8 +8,8 @@
 #pragma once
 #include "cpu_features.h"
 #include "int8_peak.h"
-#include "matmul.h"
-#include "vector_ops.h"
+#include "matmul/matmul.h"
+#include "vector/vector_ops.h"
 
 namespace sharpi {
 

@@ -40,7 +40,7 @@ class FollowCounts:
 
 
 class Predictor:
-    """The reference of kernels/cpu/experts/predictor.h."""
+    """The reference of kernels/cpu/experts/policy/predictor.h."""
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         self._num_experts = num_experts

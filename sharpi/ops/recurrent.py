@@ -1,7 +1,7 @@
 """Sizes of what recurrent layers carry from token to token, and what their operations need to know.
 
 Every state is float32. A head's values, rounded up to whole vectors of 16, lie in panels of 32 (the
-last may be of 16), each (keys, panel): kernels/cpu/vector_ops.h.
+last may be of 16), each (keys, panel): kernels/cpu/vector/vector_ops.h.
 """
 
 from typing import Literal, TypeAlias

@@ -3,7 +3,7 @@
 // The floats are added in the same order as a tile's, so the bits are the same. What is read next is fetched meanwhile,
 // line by line between the products.
 #pragma once
-#include "../fetch.h"
+#include "runtime/fetch.h"
 #include "token_block.h"
 #include "transpose.h"
 

@@ -1,6 +1,6 @@
 // Points of the IQ types' grids, looked up row by row.
 #pragma once
-#include "../iq_points.h"
+#include "quant/iq_points.h"
 #include "token_block.h"
 #include "transpose.h"
 

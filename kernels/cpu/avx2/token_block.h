@@ -1,6 +1,6 @@
 // What the kernels know of a type beside its blocks, and what a token brings beside its values.
 #pragma once
-#include "../matmul.h"
+#include "matmul/matmul.h"
 #include "registers.h"
 
 namespace sharpi::avx2 {

@@ -3,7 +3,7 @@
 // The sums are those of a tile (tile.h), in the same order, so the bits are the same; what falls away
 // is writing a tile and reading it back. What is read next is fetched meanwhile, line by line between the products.
 #pragma once
-#include "../fetch.h"
+#include "runtime/fetch.h"
 #include "token_block.h"
 #include "transpose.h"
 

@@ -5,8 +5,8 @@
 #pragma once
 #include <algorithm>
 
-#include "../float_rows.h"
-#include "../read_ahead.h"
+#include "matmul/float_rows.h"
+#include "runtime/read_ahead.h"
 #include "registers.h"
 
 namespace sharpi::avx512 {

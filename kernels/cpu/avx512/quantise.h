@@ -1,6 +1,6 @@
 // Floats to int8 with one scale for every 32: scale = max |x| / 127, to nearest, ties to even.
 #pragma once
-#include "../matmul.h"
+#include "matmul/matmul.h"
 #include "registers.h"
 
 namespace sharpi::avx512 {

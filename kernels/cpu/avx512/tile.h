@@ -1,6 +1,6 @@
 // A tile of unpacked weights, 32 rows x 256 columns, and its product with many tokens.
 #pragma once
-#include "../read_ahead.h"
+#include "runtime/read_ahead.h"
 #include "token_block.h"
 
 namespace sharpi::avx512 {

@@ -2,7 +2,7 @@
 //
 // Points of grids that no registers hold are looked up row by row and written turned (iq_points.h).
 #pragma once
-#include "../iq_points.h"
+#include "quant/iq_points.h"
 #include "grid_lookup.h"
 #include "iq_scales.h"
 

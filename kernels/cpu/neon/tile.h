@@ -7,8 +7,8 @@
 
 #include <type_traits>
 
-#include "../block_decode.h"
-#include "../read_ahead.h"
+#include "quant/block_decode.h"
+#include "runtime/read_ahead.h"
 
 namespace sharpi::neon {
 namespace {

@@ -15,7 +15,7 @@ from sharpi.ops.cpu.library import load_library
 
 
 class NativeSettings(Structure):
-    """`PolicyParams` of kernels/cpu/experts/policy_api.cpp."""
+    """`PolicyParams` of kernels/cpu/experts/policy/policy_api.cpp."""
 
     _fields_ = (
         ("kind", c_int32),
@@ -36,7 +36,7 @@ class NativeSettings(Structure):
 
 
 class NativeTrace(Structure):
-    """`Trace` of kernels/cpu/experts/policy_replay.h."""
+    """`Trace` of kernels/cpu/experts/policy/policy_replay.h."""
 
     _fields_ = (
         ("routes", c_void_p),

@@ -20,13 +20,13 @@ NUM_PIECES = 3  # gate, up, down
 
 
 class NativePiece(Structure):
-    """`PieceParams` of kernels/cpu/experts/store_api.cpp."""
+    """`PieceParams` of kernels/cpu/experts/store/store_api.cpp."""
 
     _fields_ = (("offset", c_uint64), ("bytes", c_uint64), ("file", c_int32), ("reserved", c_int32))
 
 
 class NativeLayer(Structure):
-    """`LayerParams` of kernels/cpu/experts/store_api.cpp."""
+    """`LayerParams` of kernels/cpu/experts/store/store_api.cpp."""
 
     _fields_ = (
         ("num_experts", c_int32),
@@ -36,7 +36,7 @@ class NativeLayer(Structure):
 
 
 class NativeStore(Structure):
-    """`StoreParams` of kernels/cpu/experts/store_api.cpp."""
+    """`StoreParams` of kernels/cpu/experts/store/store_api.cpp."""
 
     _fields_ = (
         ("files", POINTER(c_char_p)),

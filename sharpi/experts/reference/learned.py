@@ -35,7 +35,7 @@ class _Source(NamedTuple):
 
 
 class Learned(SlotPolicy):
-    """The reference of kernels/cpu/experts/learned.h."""
+    """The reference of kernels/cpu/experts/policy/learned.h."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -22,7 +22,7 @@ class MapInput(NamedTuple):
 
 
 class LearnedMap:
-    """The reference of kernels/cpu/experts/learned_map.h. `scores` are (experts) float32."""
+    """The reference of kernels/cpu/experts/policy/learned_map.h. `scores` are (experts) float32."""
 
     def __init__(self, num_sources: int, num_experts: int, rate: np.float32) -> None:
         self.scores: NDArray[np.float32] = np.zeros(num_experts, np.float32)

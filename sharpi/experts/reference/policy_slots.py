@@ -6,7 +6,7 @@ import numpy as np
 
 
 class LayerSlots:
-    """The reference of kernels/cpu/experts/policy_slots.h, over all experts of a layer."""
+    """The reference of kernels/cpu/experts/policy/policy_slots.h, over all experts of a layer."""
 
     def __init__(self, num_experts: int, num_slots: int) -> None:
         self.num_slots = min(num_slots, num_experts)

@@ -36,7 +36,7 @@ class DecayedFrequency:
 
 
 class Slru(SlotPolicy):
-    """The reference of kernels/cpu/experts/slru.h."""
+    """The reference of kernels/cpu/experts/policy/slru.h."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -8,7 +8,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape
 
-MAX_KERNEL = 16  # as kernels/cpu/op_convolution.cpp has it
+MAX_KERNEL = 16  # as kernels/cpu/operations/op_convolution.cpp has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, RecurrentShape
 
-MAX_KEY_DIM = 256  # as kernels/cpu/op_delta_net.cpp has it
+MAX_KEY_DIM = 256  # as kernels/cpu/operations/op_delta_net.cpp has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The C structs of kernels/cpu/ops.h and stage.h, field by field.
+"""The C structs of kernels/cpu/operations/ops.h and stage.h, field by field.
 
 The library checks the size of every struct it is handed, so a mismatch is an error at recording.
 """

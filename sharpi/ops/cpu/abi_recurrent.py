@@ -1,4 +1,4 @@
-"""The C structs of kernels/cpu/recurrent.h, field by field (see abi.py)."""
+"""The C structs of kernels/cpu/operations/recurrent.h, field by field (see abi.py)."""
 
 from ctypes import Structure, c_float, c_int32, c_int64, c_void_p
 

@@ -1,7 +1,7 @@
 """The KV cache of the CPU engine: pages of 64 positions; who uses which is decided elsewhere.
 
 Within a page each KV head has its keys, then its values unless they are in the keys, as f16 or as
-q8_0: blocks of 32 bytes with an f16 scale (kernels/cpu/kv_pages.h).
+q8_0: blocks of 32 bytes with an f16 scale (kernels/cpu/attention/kv_pages.h).
 """
 
 from collections.abc import Iterable

@@ -111,7 +111,7 @@ class HostExperts:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The native library with the functions of kernels/cpu/miss_server.cpp typed."""
+    """The native library with the functions of kernels/cpu/runtime/miss_server.cpp typed."""
     library = load_library()
     words = [c_void_p] * 4
     signatures = {

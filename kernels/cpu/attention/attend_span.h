@@ -1,0 +1,116 @@
+// Queries of one sequence and KV head against a span of positions, page by page.
+//
+// A span starts from an empty state and is merged in order, so a decode step that shares spans among threads and a
+// prefill that walks them alone give the same bits.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kv_ways.h"
+#include "operations/ops.h"
+#include "runtime/program.h"
+
+namespace sharpi {
+
+constexpr int kSpan = 8 * kPage;
+
+// A query's result so far: state, then sums (value_stride).
+inline size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_stride); }
+
+struct Partial {
+  SoftmaxState* state;
+  float* sums;
+  explicit Partial(float* at) : state(reinterpret_cast<SoftmaxState*>(at)), sums(at + 16) {}
+};
+
+// What is met together: queries of a sequence's neighbouring tokens, each with its result so far.
+struct Queries {
+  int count = 0;
+  int tokens[kQueries], heads[kQueries];
+  float* partials[kQueries];
+
+  void add(int token, int head, float* partial) {
+    tokens[count] = token, heads[count] = head, partials[count] = partial;
+    count++;
+  }
+};
+
+class SpanAttention {
+ public:
+  SpanAttention(const AttentionParams& params, const Isa& isa)
+      : p_(params), vectors_(*isa.vectors), kv_(kv_ops(params.cache, params.precision, vectors_)) {}
+
+  int first_visible(const Step& step, int token) const {
+    const int position = step.positions[token];
+    if (!p_.window) return 0;
+    return p_.is_chunked ? position / p_.window * p_.window : std::max(0, position - p_.window + 1);
+  }
+
+  // The first page of a span that a token sees; null where it sees none.
+  const uint8_t* first_page(const Step& step, int token, int head, int span) const {
+    const int begin = std::max(span * kSpan, first_visible(step, token));
+    return begin > step.positions[token] ? nullptr : page_of(p_.cache, step.page_at(token, begin), head).keys;
+  }
+
+  // The queries' partial results of a span. `after`: the page that is met after it, or null.
+  void attend(const Step& step, int head, const Queries& q, int span, const uint8_t* after) const {
+    SoftmaxState states[kQueries];
+    float* sums[kQueries];
+    for (int i = 0; i < q.count; i++) {
+      states[i] = {-INFINITY, 0};
+      sums[i] = Partial(q.partials[i]).sums;
+      memset(sums[i], 0, sizeof(float) * p_.cache.value_stride);
+    }
+    const int lowest = first_visible(step, q.tokens[0]), highest = step.positions[q.tokens[q.count - 1]];
+    const int begin = std::max(span * kSpan, lowest / kPage * kPage), end = std::min((span + 1) * kSpan, highest + 1);
+    const uint8_t* prepared = prepare(q);
+    for (int at = begin; at < end; at += kPage) {
+      int first[kQueries], last[kQueries];
+      for (int i = 0; i < q.count; i++) {
+        first[i] = first_visible(step, q.tokens[i]) - at;
+        last[i] = step.positions[q.tokens[i]] - at;
+      }
+      const PageView page = view(step, q, at, head);
+      const uint8_t* next = at + kPage < end ? view(step, q, at + kPage, head).keys : after;
+      kv_.attend_page({prepared, first, last, q.count, page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride,
+                       p_.soft_cap, states, sums, next});
+    }
+    for (int i = 0; i < q.count; i++) *Partial(q.partials[i]).state = states[i];
+  }
+
+  // Adds the result of a later span.
+  void merge(float* into, float* later) const {
+    const Partial total(into), part(later);
+    vectors_.merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_stride);
+  }
+
+  // What the next operation takes.
+  void write(int token, int head, float* partial) const {
+    const Partial total(partial);
+    float* out = p_.out + (size_t(token) * p_.num_heads + head) * p_.cache.value_dim;
+    const float sink = p_.sinks ? std::exp(p_.sinks[head] - total.state->peak) : 0.f;
+    vectors_.add_scaled(nullptr, total.sums, 1.f / (total.state->total + sink), out, p_.cache.value_dim);
+  }
+
+ private:
+  const uint8_t* prepare(const Queries& q) const {
+    thread_local std::vector<uint8_t> memory;
+    memory.resize(size_t(kQueries) * kQueryBytes * p_.cache.key_dim);
+    const float* from[kQueries];
+    for (int i = 0; i < q.count; i++)
+      from[i] = p_.queries + (size_t(q.tokens[i]) * p_.num_heads + q.heads[i]) * p_.cache.key_dim;
+    kv_.prepare_queries(from, q.count, p_.scale, p_.cache.key_dim, memory.data());
+    return memory.data();
+  }
+  PageView view(const Step& step, const Queries& q, int position, int head) const {
+    return page_of(p_.cache, step.page_at(q.tokens[0], position), head);
+  }
+
+  const AttentionParams p_;
+  const VectorOps& vectors_;
+  const KvOps& kv_;
+};
+
+}  // namespace sharpi

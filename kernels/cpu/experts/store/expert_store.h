@@ -1,0 +1,121 @@
+// Experts whose home is a file: which are in RAM, who waits for which, and what is read when.
+//
+// The slot policy decides what stays. An expert that it keeps is read straight into its slot, whose
+// former holder is never in use; one that it does not keep is read into a spare buffer and leaves
+// with its release. One thread acquires, releases and ends tokens; any may wait.
+#pragma once
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "expert_store_buffers.h"
+#include "experts/policy/policy.h"
+
+namespace sharpi {
+
+struct StoreSettings {
+  ReaderSettings reader;
+  std::vector<LayerLayout> layers;
+  int num_spares = 0;  // at least one
+};
+
+// One layer's accesses and what they cost.
+struct StoreCounts {
+  int64_t accesses = 0;
+  int64_t hits = 0;           // were there
+  int64_t late = 0;           // were on their way
+  int64_t loads = 0;          // reads that somebody waits for, in experts
+  int64_t bytes_read = 0;     // of the file, prefetches included
+  int64_t stall_ns = 0;       // of the clock, while at least one thread waited
+  int64_t prefetched = 0;     // experts asked for early
+  int64_t prefetch_used = 0;  // of them, used before they left
+  int64_t wasted_bytes = 0;   // read early and never used
+};
+
+class ExpertStore {
+ public:
+  // The policy has to outlive the store. Throws std::system_error naming a file, std::bad_alloc.
+  ExpertStore(const StoreSettings& settings, SlotPolicy& policy);
+
+  // Experts that can be held beside the slots: a caller that acquires more misses than these has to
+  // release some before it waits for the next; the store reads on as buffers come free.
+  int max_group() const { return int(buffers_.spares().size()); }
+  size_t memory_bytes() const { return buffers_.bytes(); }
+
+  // Reads the experts that the policy pins, before the first token.
+  void start();
+  // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the reads of
+  // what is missing in the order of the experts' ids. Every expert stays until its release. A batch
+  // is part of a prompt; what is none has a token of each of some sequences.
+  void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
+  bool is_ready(int layer, int expert) const;
+  // Whether an acquired expert lies in a spare buffer, or waits for one.
+  bool takes_spare(int layer, int expert) const;
+  // Blocks until an acquired expert is there. False where it cannot be read: see `last_fault`.
+  bool wait(int layer, int expert);
+  void release(int layer, int expert);
+  // All of the layer's that are still acquired, also those that were never waited for.
+  void release(int layer);
+  // Hints: read when nothing else is to be read and buffers are free, or not at all. Appends those
+  // that are to be read to `begun`.
+  void prefetch(int layer, const int32_t* experts, int count, std::vector<int32_t>& begun);
+  // After the last layer of a step.
+  void end_token();
+  void reset_sequence();
+
+  // Addresses of a layer's experts, (experts); those of experts that were waited for are valid.
+  const uint8_t* const* table(int layer, int piece) const { return layers_[layer]->table(piece); }
+  int num_layers() const { return int(layers_.size()); }
+  int num_experts(int layer) const { return layers_[layer]->num_experts(); }
+  int experts_per_token() const { return policy_.settings().experts_per_token; }
+  StoreCounts counts(int layer) const;
+  ReaderCounts reader_counts() const { return reader_.counts(); }
+  bool is_direct() const { return reader_.is_direct(); }
+  std::string last_fault() const { return reader_.last_fault(); }
+
+ private:
+  // How long at least one thread waited for a layer.
+  struct Stall {
+    int waiting = 0;
+    std::chrono::steady_clock::time_point since;
+    int64_t ns = 0;
+  };
+
+  Entry& entry(int layer, int expert) const { return layers_[layer]->entry(expert); }
+  void use_each(int layer, const int32_t* routes, int tokens, int k);
+  void apply(const std::vector<Swap>& swaps, int layer_in_use);
+  void give_slot(const Swap& swap);
+  void move_into(Entry& entry, Buffer* slot);
+  void lease(Entry& entry);
+  void demand(Entry& entry);
+  void start_waiting();
+  Buffer* take_spare();
+  Buffer* free_spare();
+  void abandon(Entry& entry);
+  void note_waste(Entry& entry);
+  bool may_guess() const;
+  void unlease(Entry& entry);
+  void vacate(Entry& entry);
+  void forget_bytes(Entry& entry);
+  std::vector<LoadOrder> orders(const std::vector<Entry*>& entries);
+  bool wait_slowly(Entry& entry);
+  void begin_stall(int layer);
+  void end_stall(int layer);
+
+  std::vector<std::unique_ptr<StoreLayer>> layers_;
+  StoreBuffers buffers_;
+  SlotPolicy& policy_;
+  mutable std::mutex lock_;
+  std::deque<Entry*> waiting_;  // leased, and no buffer free for them yet
+  std::vector<Swap> swaps_;
+  std::vector<int32_t> distinct_;
+  std::vector<StoreCounts> counts_;
+  mutable std::mutex stall_lock_;
+  std::vector<Stall> stalls_;
+  DirectReader reader_;  // the last member, so that its threads end first
+};
+
+}  // namespace sharpi

@@ -1,0 +1,98 @@
+#include "expert_jobs.h"
+
+#include "experts/store/expert_feed.h"
+
+namespace sharpi {
+namespace {
+
+constexpr int kHeaderInts = 16;  // two counts, and what keeps the jobs on a line of their own
+
+}  // namespace
+
+ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(params), isa(program.isa) {
+  const int max_rows = program.max_rows(Rows(p.rows));
+  slots = max_rows * p.k;
+  max_jobs = std::min(p.num_experts, slots);
+  batch_spares = p.feed ? p.feed->max_spares() : max_jobs;
+  max_batches = (max_jobs + batch_spares - 1) / batch_spares;
+  input = program.request(Scratch::Activations, activation_bytes(max_rows, p.up.columns, rounding()));
+  hidden = program.request(Scratch::Hidden, size_t(slots) * width() * sizeof(float));
+  hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
+  grouping = program.request(Scratch::Jobs, grouping_bytes());
+  sums = max_batches > 1 ? program.request(Scratch::Sums, size_t(max_rows) * p.down.rows * sizeof(float)) : nullptr;
+}
+
+size_t ExpertShape::grouping_bytes() const {
+  return kHeaderInts * sizeof(int32_t) + (sizeof(Job) + 4) * max_jobs + sizeof(JobBatch) * max_batches + 8 * size_t(slots) +
+         4 * size_t(max_jobs) * blocks();
+}
+
+Grouping ExpertShape::view() const {
+  uint8_t* at = *grouping;
+  const auto take = [&at](auto*& view, size_t count) {
+    view = reinterpret_cast<std::decay_t<decltype(view)>>(at);
+    at += sizeof(*view) * count;
+  };
+  Grouping g;
+  take(g.num_jobs, 1);
+  take(g.num_batches, kHeaderInts - 1);
+  take(g.jobs, max_jobs);
+  take(g.batches, max_batches);
+  take(g.order, max_jobs);
+  take(g.tokens, slots);
+  take(g.weights, slots);
+  take(g.tiles_done, size_t(max_jobs) * blocks());
+  return g;
+}
+
+void Group::run(const Step& step, int, int, Worker&) const {
+  Grouping g = s_.view();
+  make_jobs(step, g);
+  make_batches(g);
+  for (int i = 0; i < *g.num_jobs * s_.blocks(); i++) g.tiles_done[i].store(0, std::memory_order_relaxed);
+}
+
+void Group::make_jobs(const Step& step, Grouping& g) const {
+  const int routes = s_.p.feed && s_.p.feed->has_failed() ? 0 : s_.count_rows(step) * s_.p.k;
+  thread_local std::vector<int32_t> next;
+  next.assign(s_.p.num_experts + 1, 0);
+  for (int i = 0; i < routes; i++) next[expert(i) + 1]++;
+  *g.num_jobs = 0;
+  for (int e = 0; e < s_.p.num_experts; e++) {
+    if (next[e + 1]) g.jobs[(*g.num_jobs)++] = {e, next[e], next[e + 1]};
+    next[e + 1] += next[e];
+  }
+  for (int i = 0; i < routes; i++) {
+    const int slot = next[expert(i)]++;
+    g.tokens[slot] = i / s_.p.k;
+    g.weights[slot] = s_.p.weights ? s_.p.weights[i] : 1.f;
+  }
+}
+
+// As many jobs as find a spare buffer for their expert at one time make a batch, with those between them that need none.
+// An expert on its way counts as well: a batch of few is computed while the next ones are read.
+void Group::make_batches(Grouping& g) const {
+  *g.num_batches = 0;
+  int first = 0, awaited = 0;
+  for (int j = 0; j < *g.num_jobs; j++) {
+    const bool is_awaited = s_.p.feed && s_.p.feed->is_awaited(s_.p.layer, g.jobs[j].expert);
+    if (is_awaited && awaited == s_.batch_spares) order_batch(g, first, j), first = j, awaited = 0;
+    awaited += is_awaited;
+  }
+  if (*g.num_jobs) order_batch(g, first, *g.num_jobs);
+}
+
+void Group::order_batch(Grouping& g, int first, int end) const {
+  thread_local std::vector<int32_t> late;
+  late.clear();
+  int at = first;
+  for (int j = first; j < end; j++) {
+    const bool is_there = !s_.p.feed || s_.p.feed->is_ready(s_.p.layer, g.jobs[j].expert);
+    if (is_there) g.order[at++] = j;
+    else late.push_back(j);
+  }
+  g.batches[(*g.num_batches)++] = {first, at, end};
+  std::copy(late.begin(), late.end(), g.order + at);
+}
+
+}  // namespace sharpi

@@ -1,0 +1,87 @@
+// A step's routes sorted by expert: which tokens each expert works on, and which experts work together.
+#pragma once
+#include <atomic>
+#include <vector>
+
+#include "ops.h"
+#include "runtime/program.h"
+#include "matmul/tiles.h"
+
+namespace sharpi {
+
+// An expert with the tokens that chose it; its hidden rows are slots [first, first + count).
+struct Job {
+  int32_t expert, first, count;
+};
+
+// Consecutive jobs that are in memory together: [first, end) by id. In `order` they stand again, [first, late) being
+// there and [late, end) on their way.
+struct JobBatch {
+  int32_t first, late, end;
+};
+
+// Views into the scratch that the grouping writes and the other stages read.
+struct Grouping {
+  int32_t *num_jobs, *num_batches;
+  Job* jobs;                         // (max_jobs)
+  JobBatch* batches;                 // (max_batches)
+  int32_t* order;                    // (max_jobs)
+  int32_t* tokens;                   // (slots) token of each slot
+  float* weights;                    // (slots)
+  std::atomic<int32_t>* tiles_done;  // (max_jobs, blocks of the hidden width)
+};
+
+// What the stages of one feed-forward know of it.
+struct ExpertShape {
+  const ExpertsParams p;
+  const Isa& isa;
+  int max_jobs, slots, max_batches, batch_spares;
+  uint8_t *const *input, *const *hidden, *const *hidden_rounded, *const *grouping, *const *sums;
+
+  ExpertShape(Program& program, const ExpertsParams& params);
+
+  int width() const { return p.up.rows; }
+  bool has_gate() const { return p.gate.data; }
+  int blocks() const { return activation_blocks(width()); }
+  int count_rows(const Step& step) const { return sharpi::count_rows(Rows(p.rows), step); }
+  int jobs_of(const Step& step) const { return std::min(p.num_experts, count_rows(step) * p.k); }
+  // Whether a step can have a batch of this index.
+  bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_spares; }
+  Rounding rounding() const { return Rounding(p.precision); }
+  bool floats_in() const {
+    return (!has_gate() || takes_floats(QuantType(p.gate.type), rounding())) &&
+           takes_floats(QuantType(p.up.type), rounding());
+  }
+  bool floats_down() const { return takes_floats(QuantType(p.down.type), rounding()); }
+  float* hidden_row(int slot) const { return reinterpret_cast<float*>(*hidden) + size_t(slot) * width(); }
+  Grouping view() const;
+
+ private:
+  size_t grouping_bytes() const;
+};
+
+// Few tokens are a matter of memory, which is slower where it is read in short pieces: a task then takes up to four
+// neighbouring tiles of a matrix, as long as there are tasks for everybody.
+constexpr int kFewestTasks = 32;
+inline int tiles_together(int num_tokens, int num_tiles) {
+  int together = num_tokens <= kFewTokens ? kTilesTogether : 1;
+  while (together > 1 && num_tiles < kFewestTasks * together) together /= 2;
+  return together;
+}
+
+// Sorts the step's routes by expert: one job an expert in use, its tokens in order; and the jobs into batches.
+class Group : public Stage {
+ public:
+  explicit Group(const ExpertShape& shape) : s_(shape) {}
+  int num_tasks(const Step&) const override { return 1; }
+  void run(const Step& step, int, int, Worker&) const override;
+
+ private:
+  int expert(int route) const { return s_.p.ids ? s_.p.ids[route] : 0; }
+  void make_jobs(const Step& step, Grouping& g) const;
+  void make_batches(Grouping& g) const;
+  void order_batch(Grouping& g, int first, int end) const;
+  const ExpertShape s_;
+};
+
+}  // namespace sharpi

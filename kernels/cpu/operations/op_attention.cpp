@@ -1,0 +1,183 @@
+// Attention over the KV cache: which thread takes which queries and spans.
+#include <algorithm>
+#include <vector>
+
+#include "attention/attend_span.h"
+#include "ops.h"
+#include "runtime/program.h"
+#include "attention/token_blocks.h"
+
+namespace sharpi {
+namespace {
+
+constexpr int kSplitTokens = 4;    // up to so many tokens, spans are shared among threads
+constexpr int kSplitDecodes = 16;  // and up to so many, each of a sequence of its own, ...
+constexpr int kSplitSpans = 64;    // ... that together have no more partial results than so many spans each
+constexpr int kSharedSpans = 4;    // from so many on, merging them is shared as well
+
+// Partial results of a head that there is room for: one for each token and span.
+size_t partials_a_head(size_t max_spans) {
+  return std::max(kSplitTokens * max_spans, kSplitDecodes * std::min<size_t>(max_spans, kSplitSpans));
+}
+
+class Attention : public Stage {
+ public:
+  Attention(const AttentionParams& params, const Program& program, uint8_t* const* partials)
+      : p_(params),
+        span_(params, program.isa),
+        partials_(partials),
+        group_(params.num_heads / params.cache.heads),
+        max_spans_((program.max_positions + kSpan - 1) / kSpan) {}
+
+  // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all spans.
+  int num_tasks(const Step& step) const override {
+    if (splits(step)) return step.num_tokens * p_.cache.heads * max_spans(step);
+    return count_blocks(step) * p_.cache.heads;
+  }
+
+  // A span's first page; of tokens that are not split, several share it anyway.
+  Bytes reads_first(const Step& step, int task) const override {
+    const uint8_t* page = splits(step) ? first_page(step, task) : nullptr;
+    return page ? Bytes{page, kv_head_bytes(p_.cache)} : Bytes{};
+  }
+
+  void run(const Step& step, int task, int next, Worker&) const override {
+    if (splits(step)) return split(step, task, next < 0 ? nullptr : first_page(step, next));
+    const int head = task % p_.cache.heads;
+    thread_local std::vector<Queries> groups;
+    thread_local std::vector<float> results;
+    const TokenBlock block = find_block(step, task / p_.cache.heads);
+    gather(block, head, groups);
+    float* spare = place(groups, results);
+    const int end = step.positions[block.end - 1] / kSpan + 1;
+    for (int span = span_.first_visible(step, block.begin) / kSpan; span < end; span++)
+      for (const Queries& q : groups) add_span(step, head, q, span, spare);
+    for (const Queries& q : groups)
+      for (int i = 0; i < q.count; i++) span_.write(q.tokens[i], q.heads[i], q.partials[i]);
+  }
+
+  // Whether spans are shared among threads; what is not split reads pages once for several tokens of a sequence.
+  bool splits(const Step& step) const {
+    if (step.num_tokens <= kSplitTokens) return true;
+    if (step.num_tokens > kSplitDecodes) return false;
+    for (int t = 1; t < step.num_tokens; t++)
+      if (step.sequences[t] == step.sequences[t - 1]) return false;
+    return size_t(step.num_tokens) * max_spans(step) <= partials_a_head(max_spans_);
+  }
+
+  static int max_spans(const Step& step) {
+    int last = 0;
+    for (int t = 0; t < step.num_tokens; t++) last = std::max(last, step.positions[t]);
+    return last / kSpan + 1;
+  }
+
+  // Parts of a token's heads that are merged by different threads, where there is enough to merge.
+  int merged_apart(const Step& step) const { return max_spans(step) >= kSharedSpans ? p_.cache.heads : 1; }
+
+  // Merges the spans of one of these parts of a token, in order.
+  void finish(const Step& step, int token, int part) const {
+    const int spans = max_spans(step), heads = p_.num_heads / merged_apart(step);
+    for (int head = part * heads; head < (part + 1) * heads; head++) {
+      float* total = partial(token, head, 0, spans);
+      for (int s = 1; s < spans; s++) span_.merge(total, partial(token, head, s, spans));
+      span_.write(token, head, total);
+    }
+  }
+
+ private:
+  struct Task {
+    int token, head, span;
+  };
+  Task split_task(const Step& step, int task) const {
+    const int spans = max_spans(step);
+    return {task / spans / p_.cache.heads, task / spans % p_.cache.heads, task % spans};
+  }
+  const uint8_t* first_page(const Step& step, int task) const {
+    const Task t = split_task(step, task);
+    return span_.first_page(step, t.token, t.head, t.span);
+  }
+
+  // Where the queries' result for one of `spans` lies; those of a token and head are neighbours.
+  float* partial(int token, int head, int span, int spans) const {
+    const size_t index = (size_t(token) * p_.num_heads + head) * spans + span;
+    return reinterpret_cast<float*>(*partials_) + index * partial_floats(p_);
+  }
+
+  void split(const Step& step, int task, const uint8_t* after) const {
+    const Task t = split_task(step, task);
+    const int spans = max_spans(step);
+    for (int g = 0; g < group_; g += kQueries) {
+      Queries queries;
+      for (int h = t.head * group_ + g; queries.count < std::min(kQueries, group_ - g); h++)
+        queries.add(t.token, h, partial(t.token, h, t.span, spans));
+      span_.attend(step, t.head, queries, t.span, after);
+    }
+  }
+
+  // The queries of a block that share a KV head, as many together as a pass takes.
+  void gather(TokenBlock block, int head, std::vector<Queries>& groups) const {
+    groups.clear();
+    const int together = std::max(1, kQueries / group_);
+    for (int t = block.begin; t < block.end; t += together)
+      for (int g = 0; g < group_; g += kQueries) {
+        Queries& q = groups.emplace_back();
+        for (int token = t; token < std::min(t + together, block.end); token++)
+          for (int h = g; h < std::min(group_, g + kQueries); h++) q.add(token, head * group_ + h, nullptr);
+      }
+  }
+
+  // Gives each query's result its memory; returns that of kQueries more.
+  float* place(std::vector<Queries>& groups, std::vector<float>& memory) const {
+    const size_t floats = partial_floats(p_);
+    memory.resize((groups.size() + 1) * kQueries * floats + 16);
+    float* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
+    for (Queries& q : groups)
+      for (int i = 0; i < q.count; i++, at += floats) q.partials[i] = at;
+    return at;
+  }
+
+  // Spans are walked by all queries of a block together: their pages stay in L2 meanwhile.
+  void add_span(const Step& step, int head, const Queries& q, int span, float* spare) const {
+    const int first = span_.first_visible(step, q.tokens[0]) / kSpan;
+    if (span < first || span > step.positions[q.tokens[q.count - 1]] / kSpan) return;
+    if (span == first) return span_.attend(step, head, q, span, nullptr);
+    Queries later = q;
+    for (int i = 0; i < q.count; i++) later.partials[i] = spare + i * partial_floats(p_);
+    span_.attend(step, head, later, span, nullptr);
+    for (int i = 0; i < q.count; i++) span_.merge(q.partials[i], later.partials[i]);
+  }
+
+  const AttentionParams p_;
+  const SpanAttention span_;
+  uint8_t* const* partials_;
+  const int group_, max_spans_;
+};
+
+// Decode only: merges the spans of each head.
+class MergeSpans : public Stage {
+ public:
+  explicit MergeSpans(const Attention& attention) : attention_(attention) {}
+  int num_tasks(const Step& step) const override {
+    return attention_.splits(step) ? step.num_tokens * attention_.merged_apart(step) : 0;
+  }
+  void run(const Step& step, int task, int, Worker&) const override {
+    const int parts = attention_.merged_apart(step);
+    attention_.finish(step, task / parts, task % parts);
+  }
+
+ private:
+  const Attention attention_;
+};
+
+}  // namespace
+
+void add_attention(Program& program, const AttentionParams& p) {
+  const size_t spans = (program.max_positions + kSpan - 1) / kSpan;
+  uint8_t* const* partials = program.request(
+      Scratch::Partials, partials_a_head(spans) * p.num_heads * partial_floats(p) * sizeof(float));
+  const Attention attention(p, program, partials);
+  program.add<Attention>(attention);
+  program.add<MergeSpans>(attention);
+}
+
+}  // namespace sharpi

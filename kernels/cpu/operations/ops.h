@@ -1,0 +1,273 @@
+// The operations a program is made of: their parameters, as the caller records them.
+//
+// `precision` is 0 for int8 activations, 1 for float32, 2 for int8 twice (tiles.h). These structs are the ABI: sharpi/ops/cpu/abi.py mirrors them field by field, and sizes are compared at load.
+// Shapes are row-major; T is the number of rows of the step (tokens or outputs). All buffers belong to the caller and
+// live as long as the program. Pointers marked optional may be null.
+#pragma once
+#include <cstdint>
+
+#include "attention/kv_pages.h"
+#include "recurrent.h"
+#include "runtime/stage.h"
+#include "matmul/tiles.h"
+
+namespace sharpi {
+
+enum class OpKind : int32_t {
+  Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
+  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14, LayerNorm = 15, HeadLinear = 16,
+  ScaleByPosition = 17, Join = 18, Part = 19,
+  Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
+};
+
+// out (T, columns) = scale * table[id]
+struct EmbedParams {
+  const uint8_t* table;
+  int32_t type, rows, columns;
+  float scale;
+  float* out;
+};
+
+// out = x / rms(x) * weight, over each of `groups` runs of `width` per row, with the same weight; may be in place.
+struct RmsNormParams {
+  const float* x;
+  const float* weight;  // (width), or (groups, width) when weight_per_group
+  float* out;
+  int32_t width, groups, weight_per_group;
+  float epsilon;
+  int32_t rows;  // Rows
+};
+
+// out = (x - mean) / deviation * weight + bias (T, width)
+struct LayerNormParams {
+  const float* x;
+  const float* weight;
+  const float* bias;
+  float* out;
+  int32_t width;
+  float epsilon;
+  int32_t rows, reserved;
+};
+
+struct Matrix {
+  const uint8_t* data;
+  int32_t type, rows, columns, reserved;
+  const float* bias;      // optional (rows)
+  const float* residual;  // optional (T, rows)
+  float* out;             // (T, rows)
+  float scale;            // out = residual + scale * (weight_scale * W x + bias)
+  float weight_scale;
+};
+constexpr int kMaxMatrices = 4;
+
+// Up to four matrices that share one input.
+struct LinearParams {
+  const float* x;  // (T, columns)
+  int32_t num_matrices, precision, rows, reserved;
+  Matrix matrices[kMaxMatrices];
+};
+
+// cosines, sines (T, half) of position * frequency, times `scale`.
+struct RopeAnglesParams {
+  const float* frequencies;  // (half)
+  float* cosines;
+  float* sines;
+  int32_t half;
+  float scale;
+};
+
+// Rotates the first 2 * half values of each head of x (T, heads, head_dim), in place.
+struct RopeParams {
+  float* x;
+  const float* cosines;
+  const float* sines;
+  int32_t heads, head_dim, half, interleaved;
+};
+
+struct KvStoreParams {
+  const float* keys;    // (T, heads, key_dim)
+  const float* values;  // (T, heads, value_dim), null where they are in the keys
+  KvLayer cache;
+  int32_t precision, reserved;  // precision: as attention's
+};
+
+// out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own, at most `window` back,
+// or those of the token's own chunk of `window` positions.
+struct AttentionParams {
+  const float* queries;  // (T, num_heads, key_dim)
+  float* out;
+  KvLayer cache;
+  int32_t num_heads;
+  int32_t window;  // 0: all
+  float scale, soft_cap;
+  int32_t is_chunked, precision;  // precision: int8 lets attention round as well
+  const float* sinks;  // optional (num_heads): logits that take their share of the softmax and give nothing
+};
+
+enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2, SparseMixer = 3 };
+
+// The k experts of each token with their weights, best first; ties go to the lower id.
+struct RouteParams {
+  const float* logits;  // (T, num_experts)
+  const float* bias;    // optional (num_experts): added for the choice, not for the weight
+  int32_t* ids;         // (T, k)
+  float* weights;       // (T, k)
+  int32_t num_experts, k, scoring, normalise;
+  float scale;
+  int32_t num_groups, groups_used;  // 0: no groups
+  int32_t rows;
+};
+
+class ExpertFeed;
+
+// Begins to bring the experts of a layer's routes into memory, and prefetches what a predictor expects of the next.
+struct LeaseParams {
+  ExpertFeed* feed;
+  const int32_t* ids;  // (T, k)
+  int32_t layer, k, rows, reserved;
+};
+
+// Tells the feed which experts a layer's router would choose for what the layers before have so far: a guess.
+struct ForeseeParams {
+  ExpertFeed* feed;
+  const float* logits;  // (num_experts) of the single token guessed for
+  const float* bias;    // optional (num_experts)
+  int32_t layer, num_experts, k, reserved;
+};
+
+// A set of equal matrices, one an expert. `data` is read at every step, so that experts may move.
+struct Bank {
+  const uint8_t* const* data;  // (num_experts) addresses
+  const float* bias;           // optional (num_experts, rows)
+  const float* scales;         // optional (num_experts): of what the blocks say
+  int32_t type, rows, columns;
+  int32_t first_row;  // of the matrix at an address: gate and up may lie in one
+
+  const uint8_t* matrix(int expert) const { return data[expert] + first_row * row_bytes(QuantType(type), columns); }
+  float scale(int expert) const { return scales ? scales[expert] : 1.f; }
+};
+
+// out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the
+// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward. Without a gate it is
+// down_e(act(up_e x)). With a feed the experts were leased before, and are waited for and released here.
+struct ExpertsParams {
+  const float* x;         // (T, hidden)
+  const int32_t* ids;     // optional (T, k)
+  const float* weights;   // optional (T, k): 1
+  const float* residual;  // optional (T, hidden), may be `out`
+  float* out;
+  Bank gate, up, down;  // gate.data optional
+  int32_t num_experts, k, activation, precision;
+  float scale;
+  int32_t rows;
+  ExpertFeed* feed;  // optional
+  int32_t layer;
+  int32_t weighs_input;  // whether weights multiply x rather than what an expert gives
+};
+
+// out = a + scale * b (T, width); a optional
+struct AddScaledParams {
+  const float* a;
+  const float* b;
+  float* out;
+  int32_t width;
+  float scale;
+  int32_t rows, reserved;
+};
+
+// out[i] = x[output_rows[i]]
+struct GatherParams {
+  const float* x;
+  float* out;
+  int32_t width, reserved;
+};
+
+// x = 1 / (1 + e^-x), in place (T, width)
+struct SigmoidParams {
+  float* x;
+  int32_t width, rows;
+};
+
+// x = cap * tanh(x / cap), in place (T, width)
+struct SoftCapParams {
+  float* x;
+  int32_t width, rows;
+  float cap;
+  int32_t reserved;
+};
+
+// out = activation(gate) * x (T, width)
+struct GatedParams {
+  const float* gate;
+  const float* x;
+  float* out;
+  int32_t width, activation, rows, reserved;
+};
+
+// Cuts each row, `groups` runs of widths[0] + widths[1] + ... values, into outputs of groups * widths[i].
+constexpr int kMaxParts = 4;
+struct SplitParams {
+  const float* x;
+  int32_t groups, num_parts, rows, reserved;
+  int32_t widths[kMaxParts];
+  float* outs[kMaxParts];  // (T, groups * widths[i])
+};
+
+// out (T, heads, rows): each head's values (T, heads, columns) times the head's own matrix
+struct HeadLinearParams {
+  const float* x;
+  Bank bank;  // a matrix a head
+  float* out;
+  int32_t num_heads, precision;
+};
+
+// out = x * (1 + rate * ln(1 + floor((position + 1) / interval))) (T, width)
+struct ScaleByPositionParams {
+  const float* x;
+  float* out;
+  int32_t width, interval;
+  float rate;
+  int32_t reserved;
+};
+
+// The parts of a row side by side, run by run: the opposite of a split (T, groups * (widths[0] + widths[1])).
+struct JoinParams {
+  const float* first;   // (T, groups * widths[0])
+  const float* second;  // (T, groups * widths[1])
+  float* out;
+  int32_t widths[2];
+  int32_t groups, rows;
+};
+
+// out = x[begin : begin + width] of each row (T, x_width)
+struct PartParams {
+  const float* x;
+  float* out;
+  int32_t x_width, begin, width, rows;
+};
+
+class Program;
+void add_embed(Program&, const EmbedParams&);
+void add_rms_norm(Program&, const RmsNormParams&);
+void add_linear(Program&, const LinearParams&);
+void add_rope_angles(Program&, const RopeAnglesParams&);
+void add_rope(Program&, const RopeParams&);
+void add_kv_store(Program&, const KvStoreParams&);
+void add_attention(Program&, const AttentionParams&);
+void add_route(Program&, const RouteParams&);
+void add_experts(Program&, const ExpertsParams&);
+void add_add_scaled(Program&, const AddScaledParams&);
+void add_gather(Program&, const GatherParams&);
+void add_sigmoid(Program&, const SigmoidParams&);
+void add_soft_cap(Program&, const SoftCapParams&);
+void add_lease(Program&, const LeaseParams&);
+void add_foresee(Program&, const ForeseeParams&);
+void add_layer_norm(Program&, const LayerNormParams&);
+void add_head_linear(Program&, const HeadLinearParams&);
+void add_scale_by_position(Program&, const ScaleByPositionParams&);
+void add_join(Program&, const JoinParams&);
+void add_part(Program&, const PartParams&);
+void add_gated(Program&, const GatedParams&);
+void add_split(Program&, const SplitParams&);
+
+}  // namespace sharpi

@@ -1,0 +1,132 @@
+// Experts that the card has not: their values are computed here while the card computes the others.
+//
+// The card and the host talk through words in page-locked memory, a request and an answer, and take
+// the layers in turn: a request means that the count of items, their experts and inputs are there.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "experts/store/expert_feed.h"
+#include "program.h"
+
+#define SHARPI_API extern "C" __attribute__((visibility("default")))
+
+namespace sharpi {
+namespace {
+
+constexpr int kMostOfToken = 32;  // experts of a token that a card has slots for
+constexpr int kSpins = 4000;      // looks at a word before other threads are let run
+
+// Both sides write one word each; neither is touched by two at once.
+struct Mailbox {
+  std::atomic<uint32_t>* request;
+  std::atomic<uint32_t>* answer;
+  const int32_t* num_items;
+  const int32_t* experts;  // of the items
+};
+static_assert(sizeof(std::atomic<uint32_t>) == 4);
+
+struct Layer {
+  Program* program;
+  ExpertFeed* feed;
+  int number;
+};
+
+class MissServer {
+ public:
+  MissServer(Pool& pool, const Mailbox& mailbox, int num_threads, int patience_ms)
+      : pool_(pool), mailbox_(mailbox), num_threads_(num_threads), patience_(patience_ms) {}
+
+  // Programs of one operation each, in the order of the card's requests; `feed` brings the experts
+  // of the model's layer, null where they are in memory.
+  void add(Program& program, ExpertFeed* feed, int layer) {
+    layers_.push_back({&program, feed, layer});
+  }
+
+  // 0, or -1 where no request came in time.
+  int serve(int first, int count) {
+    for (int i = first; i < first + count; i++) {
+      if (!await_request()) return -1;
+      mailbox_.request->store(0, std::memory_order_relaxed);
+      const int num_items = *mailbox_.num_items;
+      if (num_items) compute(layers_[i], num_items);
+      mailbox_.answer->store(1, std::memory_order_release);
+    }
+    return 0;
+  }
+
+ private:
+  bool await_request() const {
+    const auto start = std::chrono::steady_clock::now();
+    for (int spins = 0; !mailbox_.request->load(std::memory_order_acquire); spins++) {
+      if (spins % kSpins) continue;
+      std::this_thread::yield();
+      if (std::chrono::steady_clock::now() - start > patience_) return false;
+    }
+    return true;
+  }
+
+  void compute(const Layer& layer, int num_items) {
+    if (layer.feed) lease(layer, num_items);
+    Step step{};
+    step.num_tokens = num_items;
+    layer.program->run(pool_, step, num_threads_);
+  }
+
+  // Items of one token have an expert each; those of a batch share some.
+  void lease(const Layer& layer, int num_items) const {
+    const int32_t* experts = mailbox_.experts;
+    bool is_token = num_items <= kMostOfToken;
+    for (int i = 1; i < num_items && is_token; i++)
+      is_token = std::find(experts, experts + i, experts[i]) == experts + i;
+    if (is_token) layer.feed->lease(layer.number, experts, 1, num_items, StepKind::Token);
+    else layer.feed->lease(layer.number, experts, num_items, 1, StepKind::Batch);
+  }
+
+  Pool& pool_;
+  const Mailbox mailbox_;
+  const int num_threads_;
+  const std::chrono::milliseconds patience_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace
+}  // namespace sharpi
+
+using namespace sharpi;
+
+// `request` and `answer` are uint32 words of page-locked memory; a request is about `num_items`,
+// with their `experts`.
+SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
+                                      const int32_t* num_items, const int32_t* experts,
+                                      int num_threads, int patience_ms) {
+  const Mailbox mailbox = {static_cast<std::atomic<uint32_t>*>(request),
+                           static_cast<std::atomic<uint32_t>*>(answer), num_items, experts};
+  return new (std::nothrow)
+      MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, patience_ms);
+}
+SHARPI_API void sharpi_misses_destroy(void* server) { delete static_cast<MissServer*>(server); }
+
+// 0, or -1 when memory is short.
+SHARPI_API int sharpi_misses_add(void* server, void* program, void* feed, int layer) {
+  try {
+    static_cast<MissServer*>(server)->add(*static_cast<Program*>(program),
+                                          static_cast<ExpertFeed*>(feed), layer);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return 0;
+}
+
+// Serves so many layers from the first on; 0, -1 where no request came in time, -2 when memory is
+// short.
+SHARPI_API int sharpi_misses_serve(void* server, int first, int count) {
+  try {
+    return static_cast<MissServer*>(server)->serve(first, count);
+  } catch (const std::bad_alloc&) {
+    return -2;
+  }
+}

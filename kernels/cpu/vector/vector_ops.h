@@ -1,0 +1,106 @@
+// Float arithmetic on one token or one attention page, once per instruction set.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/kv_pages.h"
+
+namespace sharpi {
+
+enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3, Sigmoid = 4, Identity = 5, ClampedSwiglu = 6 };
+
+constexpr int kQueries = 8;  // queries that share one read of a page
+
+// The running softmax of one query: outputs so far are `sums / total`, scaled by e^-peak.
+struct SoftmaxState {
+  float peak;
+  float total;
+};
+
+// kQueries or fewer queries against one page of one KV head (kv_pages.h).
+struct PageAttention {
+  const uint8_t* queries;       // as `prepare_queries` left them
+  const int32_t* first;         // per query: first visible position within the page, may be negative
+  const int32_t* last;          // per query: last visible position within the page, may exceed it
+  int num_queries;
+  const uint8_t* keys;
+  const uint8_t* values;   // null: what each key begins with
+  int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
+  float soft_cap;          // 0: none
+  SoftmaxState* states;    // per query
+  float* const* sums;      // per query (value_dim)
+  const uint8_t* next;     // keys of the page that follows, worth prefetching; or null
+};
+
+// One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the oldest row first.
+struct ConvolutionStep {
+  const float* const* rows;  // (kernel) inputs, each (channels)
+  const float* weight;       // (kernel, channels), `stride` floats from row to row
+  const float* bias;         // (channels), or null
+  float* out;
+  int channels, kernel, stride;
+  bool silu;
+};
+
+// A head's state lies in panels of so many of its values, (keys)[panel] each; the last may have a vector of 16 only.
+constexpr int kStatePanel = 32;
+
+// One token of one panel of a gated delta net's head:
+// state = decay * state, then state += key outer beta * (value - key . state); out = query . state.
+struct DeltaStep {
+  float* state;
+  const float *query, *key;  // (keys)
+  const float* value;        // (values)
+  float* out;                // (values)
+  int keys, values;          // values: at most kStatePanel
+  float decay, beta;
+};
+
+// One token of one panel of a Mamba-2 head:
+// state = decay * state + write outer dt * x; out = read . state + skip * x.
+struct ScanStep {
+  float* state;
+  const float *write, *read;  // (keys): B and C
+  const float* x;             // (values)
+  float* out;                 // (values)
+  int keys, values;
+  float decay, dt, skip;
+};
+
+// What is done with pages in one KvWay. `at`: a position within its page.
+struct KvOps {
+  bool (*takes)(const KvLayer&);  // whether its heads can be met like this
+  void (*store_key)(const float* key, int dim, int at, uint8_t* keys);
+  void (*store_value)(const float* value, int dim, int at, uint8_t* values);
+  // Queries, each (dim), times `scale`, for all pages that they meet together; `out`: kQueryBytes * dim * count at most.
+  void (*prepare_queries)(const float* const* queries, int count, float scale, int dim, uint8_t* out);
+  void (*attend_page)(const PageAttention&);
+};
+constexpr int kQueryBytes = 4;
+
+struct VectorOps {
+  const char* name;
+  // out = x / rms(x) * weight; x (n)
+  void (*rms_norm)(const float* x, const float* weight, float* out, int n, float epsilon);
+  // out = activation(gate) * up
+  void (*gated)(Activate, const float* gate, const float* up, float* out, int n);
+  // out = a + scale * b; `a` may be null
+  void (*add_scaled)(const float* a, const float* b, float scale, float* out, int n);
+  // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head's first 2 * half values.
+  void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
+  KvOps kv[kKvWays];  // `takes` is null for what the instruction set has no way for
+  // Adds one query's partial result (over later positions) to what was gathered before.
+  void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
+  void (*convolve)(const ConvolutionStep&);
+  void (*delta_step)(const DeltaStep&);
+  void (*scan_step)(const ScanStep&);
+  // out = factor * x / sqrt(|x|^2 + epsilon)
+  void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
+};
+
+// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there on x86-64 alone.
+extern const VectorOps kPortableVectorOps;
+extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
+extern const KvOps kAvx512Bf16Pairs;  // KvWay::Bf16Pairs, for processors that have AVX512_BF16 too
+
+}  // namespace sharpi
