@@ -14,9 +14,18 @@ _LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 @cache
 def kernel_source(name: str) -> str:
-    """`kernels/cuda/<name>.cu` as one text; each local header once, where it is first named."""
+    """`<name>.cu` of `kernels/cuda` as one text; each local header once, where first named."""
     folder = kernels_folder()
-    return "\n".join(_lines(folder / "cuda" / f"{name}.cu", folder, set()))
+    path = _kernels(folder).get(name)
+    if path is None:
+        raise FileNotFoundError(f"{folder / 'cuda'} has no kernel {name}.cu")
+    return "\n".join(_lines(path, folder, set()))
+
+
+@cache
+def _kernels(folder: Path) -> dict[str, Path]:
+    """Every kernel's file by its name, whichever folder it lies in."""
+    return {path.stem: path for path in (folder / "cuda").rglob("*.cu")}
 
 
 def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
@@ -35,6 +44,6 @@ def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
 
 
 def _find(name: str, path: Path, folder: Path) -> Path:
-    """Beside the file that includes it, else in the folder shared with C++."""
-    beside = path.parent / name
-    return beside if beside.exists() else folder / name
+    """Beside the file that includes it, else from `kernels/cuda` on, else shared with C++."""
+    places = (path.parent / name, folder / "cuda" / name)
+    return next((place for place in places if place.exists()), folder / name)

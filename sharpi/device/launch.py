@@ -46,7 +46,7 @@ Argument: TypeAlias = Span | Scalar | None
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An entry point of `kernels/cuda/<file>.cu`.
+    """An entry point of `<file>.cu` in `kernels/cuda`.
 
     `quant_type` ("q4_k") compiles that type's entry points alone; without, the file is compiled
     whole.

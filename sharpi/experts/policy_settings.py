@@ -8,7 +8,7 @@ from sharpi.errors import UsageError
 
 
 class PolicyKind(IntEnum):
-    """The policies; the numbers are those of `PolicyKind` in kernels/cpu/experts/policy/policy.h."""
+    """The policies; numbered as `PolicyKind` in kernels/cpu/experts/policy/policy.h."""
 
     SLRU = 0
     LEARNED = 1

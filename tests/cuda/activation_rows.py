@@ -1,4 +1,4 @@
-"""Activation rows (kernels/cuda/activations.cuh) in NumPy, for tests."""
+"""Activation rows (kernels/cuda/quant/activations.cuh) in NumPy, for tests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The KV cache's layout (kernels/cuda/kv_cache.cuh) in NumPy, for tests."""
+"""The KV cache's layout (kernels/cuda/attention/kv_cache.cuh) in NumPy, for tests."""
 
 from typing import Any
 

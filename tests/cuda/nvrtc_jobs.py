@@ -63,8 +63,8 @@ def _units() -> tuple[tuple[str, str | None], ...]:
 
 def _all_units() -> Iterator[tuple[str, str | None]]:
     folder = kernels_folder() / "cuda"
-    types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant_types.cuh").read_text())
-    for path in sorted(folder.glob("*.cu")):
+    types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
+    for path in sorted(folder.rglob("*.cu"), key=lambda path: path.name):
         each = re.search(r"^(QUANTISED|FLOAT)_TYPES\(", path.read_text(), re.MULTILINE)
         for quant_type in types if each else [None]:
             yield path.stem, quant_type and quant_type.lower()

@@ -9,7 +9,7 @@ from sharpi.device.kernel_source import kernel_source
 from sharpi.device.nvrtc import compile_options, own_options
 from sharpi.resources import kernels_folder
 
-NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").glob("*.cu"))
+NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").rglob("*.cu"))
 _PLACE = re.compile(r'#line (\d+) "(.+)"')
 
 
@@ -22,7 +22,7 @@ def test_stands_alone(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_keep_their_names(name: str) -> None:
     """Each line stands in the file and at the line that the compiler will name."""
-    files = [*(kernels_folder() / "cuda").iterdir(), *kernels_folder().glob("*.h")]
+    files = [*(kernels_folder() / "cuda").rglob("*.cu*"), *kernels_folder().glob("*.h")]
     lines = {path.name: path.read_text(encoding="utf-8").splitlines() for path in files}
     file, number = "", 0
     for line in kernel_source(name).splitlines():

@@ -1,4 +1,4 @@
-"""How products are laid out (kernels/cuda/dot.cuh): lanes of a row, threads of a block.
+"""How products are laid out (kernels/cuda/quant/dot.cuh): lanes of a row, threads of a block.
 
 A product's bits depend on the lanes that share a row, so these depend on type and columns alone.
 """

@@ -1,6 +1,6 @@
 """A layer's slots as words of the device's memory: what is there at first, and what is read back.
 
-The layout is `SlotHeader` and `Slots` of kernels/cuda/slot_state.cuh.
+The layout is `SlotHeader` and `Slots` of kernels/cuda/slots/slot_state.cuh.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Activations rounded to 8 bits, as the CUDA kernels take them (kernels/cuda/activations.cuh)."""
+"""Activations rounded to 8 bits, as CUDA kernels take them (kernels/cuda/quant/activations.cuh)."""
 
 from typing import Final
 

@@ -46,9 +46,9 @@ def attention(
     """softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
     Into floats `out` and/or `rounded` activation rows. keys, values: a layer's pages
-    (kernels/cuda/kv_cache.cuh), with the tokens' own already in them, by `place`, whose positions
-    are all under max_positions. Without values those are the first of each key. `window` 0
-    sees everything, one that `is_chunked` begins at a multiple of it; `soft_cap` 0 is none; sinks
+    (kernels/cuda/attention/kv_cache.cuh), with the tokens' own already in them, by `place`, whose
+    positions are all under max_positions. Without values those are the first of each key. `window`
+    0 sees everything, one that `is_chunked` begins at a multiple of it; `soft_cap` 0 is none; sinks
     (num_heads,): one more score in each denominator. Dims are even, of q8_0 multiples of 32;
     value_dim is at most 1024.
     """

@@ -38,7 +38,7 @@ def gather_experts(
     num_early: int,
     most_loads: int,
 ) -> Launch:
-    """Copies what `loads` lists (kernels/cuda/slot_state.cuh), for all pieces.
+    """Copies what `loads` lists (kernels/cuda/slots/slot_state.cuh), for all pieces.
 
     `num_slots`: as many as the slots' memory has room for. `most_loads` only sizes the grid.
     """

@@ -56,7 +56,7 @@ class HeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class CachePlace:
-    """Where in the KV cache the tokens go (kernels/cuda/kv_cache.cuh).
+    """Where in the KV cache the tokens go (kernels/cuda/attention/kv_cache.cuh).
 
     page_tables int32 (sequences, table_stride): the pages of positions 0..63, 64..127, ...;
     positions int32 (T,); sequences int32 (T,): whose token each is, None where there is one alone.

@@ -11,7 +11,7 @@ LEARNED_KEEP = 4  # the one kind with a map
 MAX_USED, MAX_EXPERTS = 32, 512
 BATCH_MEMORY = 64  # kBatchMemory: the tokens of a batch that teach a policy
 _BLOCK, _WARP = 256, 32
-_RANKS, _NUM_SOURCES, _INPUT_WORDS = 4, 7, 32  # of kernels/cuda/slot_learned.cuh
+_RANKS, _NUM_SOURCES, _INPUT_WORDS = 4, 7, 32  # of kernels/cuda/slots/slot_learned.cuh
 _LEARNING_RATE = 0.15
 
 

@@ -1,5 +1,5 @@
 // The rows of x whose numbers are given.
-#include "types.cuh"
+#include "common/types.cuh"
 
 // x: (any, width); rows: (outputs,); out: (outputs, width). Grid (outputs, width by blocks).
 KERNEL __launch_bounds__(256) gather(const float* x, const int* rows, float* out, int width) {

@@ -3,7 +3,7 @@
 // All stay inside [first word that the bytes touch, end of the bytes): tensors begin at multiples
 // of 16, so nothing before or after one is read.
 #pragma once
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

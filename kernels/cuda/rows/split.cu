@@ -1,5 +1,5 @@
 // Rows cut into up to three parts, run by run; a part without a place is left out.
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

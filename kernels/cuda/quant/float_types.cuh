@@ -2,7 +2,7 @@
 //
 // Rows hold an even number of values; only rows of a multiple of eight begin at multiples of 16.
 #pragma once
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

@@ -2,7 +2,7 @@
 //
 // A row is divided by a power of two that is just above its largest magnitude: no value and hardly
 // a sum overflows, and no bit of a value is lost that a half has room for.
-#include "block_sums.cuh"
+#include "common/block_sums.cuh"
 
 namespace sharpi {
 

@@ -2,7 +2,7 @@
 // one expert, which a block then has together to round.
 #pragma once
 #include "expert_items.cuh"
-#include "gated.cuh"
+#include "common/gated.cuh"
 
 namespace sharpi {
 

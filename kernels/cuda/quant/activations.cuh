@@ -6,7 +6,7 @@
 // padded to 16 bytes: value = q * scale, sum[g] is the sum of q over 16 columns. K is a multiple of 32.
 // scale = max |x| / 127 of the 32, rounding to nearest, ties to even; a peak under 1e-35 gives zeros.
 #pragma once
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

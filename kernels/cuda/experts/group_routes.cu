@@ -1,6 +1,6 @@
 // Lists items by the expert that computes them: offsets (experts + 1,), and items in ascending
 // order for each. A block for an expert; each warp goes through a part of the ids.
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

@@ -2,7 +2,7 @@
 //
 // A thread has 16 tokens of a sequence's channel. Only those of the first 16 look back at the
 // state, so the same threads replace it when they are done.
-#include "gated.cuh"
+#include "common/gated.cuh"
 #include "state.cuh"
 
 namespace sharpi {

@@ -1,5 +1,5 @@
 // x * (1 + rate * ln(1 + floor((position + 1) / interval))), in place.
-#include "types.cuh"
+#include "common/types.cuh"
 
 // x: (T, width); positions: (T,). Grid (width by blocks, T).
 KERNEL __launch_bounds__(256)

@@ -4,7 +4,7 @@
 // 32 * blockIdx.x + i, so that a token's sums over the keys are made in one order whatever the
 // number of tokens.
 #pragma once
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

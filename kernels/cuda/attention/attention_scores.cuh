@@ -4,7 +4,7 @@
 // dot products of its own and nothing is summed across threads.
 #pragma once
 #include "attention_block.cuh"
-#include "block_sums.cuh"
+#include "common/block_sums.cuh"
 
 namespace sharpi {
 

@@ -1,5 +1,5 @@
 // 1 / (1 + e^-x), in place.
-#include "types.cuh"
+#include "common/types.cuh"
 
 KERNEL __launch_bounds__(256) sigmoid(float* x, int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

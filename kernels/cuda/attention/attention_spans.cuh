@@ -5,7 +5,7 @@
 // 256 positions, and spans are merged in order: the bits of a result depend neither on the number
 // of tokens nor on the longest context that a launch allows for.
 #pragma once
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

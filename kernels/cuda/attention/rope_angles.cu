@@ -1,5 +1,5 @@
 // Cosines and sines of position * frequency, times `scale`.
-#include "types.cuh"
+#include "common/types.cuh"
 
 // frequencies: (half,); positions: (T,); angles: (T, 2, half), cosines then sines. Grid (T, halves
 // by blocks). The product is a float's, as in the reference; cosf and sinf reduce any range.

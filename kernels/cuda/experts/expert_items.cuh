@@ -1,7 +1,7 @@
 // The experts of a feed-forward, and the items that they compute: item t * used + r is what token t
 // has of its r-th expert.
 #pragma once
-#include "dot.cuh"
+#include "quant/dot.cuh"
 
 namespace sharpi {
 

@@ -1,6 +1,6 @@
 // Items of some neighbouring experts, listed again from the beginning of a buffer: as many as it
 // has rows for. What is beyond them is left out, and a flag says so.
-#include "types.cuh"
+#include "common/types.cuh"
 
 // offsets: of the first of `experts` experts in group_routes' (experts + 1,); items: its items.
 // packed_offsets (experts + 1,) and packed_items (capacity,) are the same for the buffer's rows;

@@ -2,7 +2,7 @@
 //
 // One warp a token; lane i has experts i, i + 32, ... What is chosen by is compared as whole
 // numbers, which order like the floats: ids stay distinct whatever the logits are.
-#include "block_sums.cuh"
+#include "common/block_sums.cuh"
 
 namespace sharpi {
 

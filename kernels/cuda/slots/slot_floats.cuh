@@ -2,7 +2,7 @@
 //
 // Kernels are compiled with -ftz=true, which these instructions are not subject to.
 #pragma once
-#include "types.cuh"
+#include "common/types.cuh"
 
 namespace sharpi {
 

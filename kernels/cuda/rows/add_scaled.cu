@@ -1,5 +1,5 @@
 // a + scale * b, or scale * b without an a; may be in place.
-#include "types.cuh"
+#include "common/types.cuh"
 
 KERNEL __launch_bounds__(256)
     add_scaled(const float* a, const float* b, float* out, int count, float scale) {

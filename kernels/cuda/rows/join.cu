@@ -1,5 +1,5 @@
 // Two rows side by side, run by run.
-#include "types.cuh"
+#include "common/types.cuh"
 
 // first: (runs, a); second: (runs, b); out: (runs, a + b), `count` values in all.
 KERNEL __launch_bounds__(256)

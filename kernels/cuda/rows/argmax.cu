@@ -1,5 +1,5 @@
 // The id of each row's largest logit: the lowest among equals; -1 where that is no finite number.
-#include "block_sums.cuh"
+#include "common/block_sums.cuh"
 
 namespace sharpi {
 

@@ -4,7 +4,7 @@
 // read in pieces of 8 or 4 values `from` one on, kept as they come until they are unpacked; the
 // last piece of a row of f16 may be a part, filled with zeros.
 #pragma once
-#include "block_sums.cuh"
+#include "common/block_sums.cuh"
 
 namespace sharpi {
 
