@@ -79,7 +79,7 @@ def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
 def draw(rows: list[Row], num_experts: int, path: Path) -> None:
     """The chart, or a note where matplotlib is missing."""
     try:
-        from residency_chart import draw_policies
+        from expert_slots.residency_chart import draw_policies
     except ModuleNotFoundError:
         print("no chart: it needs matplotlib", file=sys.stderr)
         return

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from sharpi.config import ExpertConfig, GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
+from sharpi.experts.stats.stats import ExpertStats
 
 WARM_TOKENS = 100
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpu_check_report import write_report
-from gpu_check_step import ROOT, Outcome, run_step
-from gpu_check_steps import Choice, steps
+from gpu.check_report import write_report
+from gpu.check_step import ROOT, Outcome, run_step
+from gpu.check_steps import Choice, steps
 
 _SECONDS = 525  # under nine minutes, the report included
 _TINY_SHAPE = {

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpu_check_step import ROOT, Findings
+from gpu.check_step import ROOT, Findings
 
 PROGRAM = "compute-sanitizer"
 _PLACES = ("/usr/local/cuda/bin", "/opt/cuda/bin")
@@ -41,7 +41,7 @@ def find_program() -> str | None:
 
 
 def _check(findings: Findings, tool: str, program: str, is_dry: bool) -> None:
-    run = [sys.executable, "bench-scripts/card_short_run.py"]
+    run = [sys.executable, "bench-scripts/gpu_short_run.py"]
     watched = [
         *(program, "--tool", tool, "--error-exitcode", str(_ERROR_STATUS)),
         *("--report-api-errors", "no", "--print-limit", "20"),

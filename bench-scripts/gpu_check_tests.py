@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
-from gpu_check_step import ROOT, Findings
+from gpu.check_step import ROOT, Findings
 
 _MOST_NAMES = 12
 

@@ -17,14 +17,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cold_run import Entry, Run, Test, run_cold
-from contestant import Settings, Turn
-from direct_reads import direct_bytes_per_second
-from larger_than_ram_report import ratio_rows, read_rows, read_sentence, window_rows
-from memory_group import MemoryGroup
-from page_cache import read_ahead_bytes
-from sharpi_options import sharpi_options
-from token_ids import token_ids
+from contest.contestant import Settings, Turn
+from contest.sharpi_options import sharpi_options
+from contest.token_ids import token_ids
+from memory.cold_run import Entry, Run, Test, run_cold
+from memory.direct_reads import direct_bytes_per_second
+from memory.larger_than_ram_report import ratio_rows, read_rows, read_sentence, window_rows
+from memory.memory_group import MemoryGroup
+from memory.page_cache import read_ahead_bytes
 from vs_llama_cpp import print_table, processor
 
 from sharpi.errors import SharpiError

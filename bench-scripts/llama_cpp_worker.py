@@ -9,7 +9,7 @@ from ctypes import c_int32
 from typing import Any
 
 import llama_cpp
-import worker_loop
+from contest import worker_loop
 
 _ERROR = 4  # ggml_log_level
 

@@ -6,7 +6,7 @@
 from pathlib import Path
 from typing import Any
 
-import worker_loop
+from contest import worker_loop
 
 from sharpi import __version__
 from sharpi.config import ExpertConfig, RunConfig

@@ -13,14 +13,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from direct_reads import direct_bytes_per_second
-from random_experts import round_expert_bytes, write_experts, write_random
-from store_replay import Pace, replay
-from store_replay_report import HEADING, ReplayRow, replay_line, replay_record, replay_row
+from expert_slots.random_experts import round_expert_bytes, write_experts, write_random
+from expert_slots.store_replay import Pace, replay
+from expert_slots.store_replay_report import (
+    HEADING,
+    ReplayRow,
+    replay_line,
+    replay_record,
+    replay_row,
+)
+from memory.direct_reads import direct_bytes_per_second
 
 from sharpi.errors import SharpiError
-from sharpi.experts.simulation.simulate import Simulation, policy_settings, simulate
 from sharpi.experts.native.store_layout import StoreLayout
+from sharpi.experts.simulation.simulate import Simulation, policy_settings, simulate
 from sharpi.experts.trace.trace import Trace, read_trace
 from sharpi.units import parse_size
 

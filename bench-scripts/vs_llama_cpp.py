@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, Settings, Turn, close_all
-from sharpi_options import sharpi_options
+from contest.contestant import Contestant, Settings, Turn, close_all
+from contest.sharpi_options import sharpi_options
 
 from sharpi.hardware.info import probe_hardware
 
@@ -172,7 +172,7 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]], about: dict[s
 def draw(record: dict[str, Any], path: Path) -> None:
     """The chart, or a note where matplotlib is missing."""
     try:
-        from bar_chart import draw_ratios
+        from contest.bar_chart import draw_ratios
     except ModuleNotFoundError:
         print("no chart: it needs matplotlib", file=sys.stderr)
         return

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import direct_reads
 import pytest
-from direct_reads import direct_bytes_per_second
+from memory import direct_reads
+from memory.direct_reads import direct_bytes_per_second
 
 from sharpi.errors import UsageError
 from sharpi.hardware.disk import DiskRate

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-from card_llama_cpp import read_rows
+from gpu.check_report import aims, write_report
+from gpu.check_residency import residency_aims, residency_lines
+from gpu.check_step import Findings, Outcome, Step, run_step, without_places
+from gpu.check_steps import Choice, steps
 from gpu_check import _hold_together
-from gpu_check_report import aims, write_report
-from gpu_check_residency import residency_aims, residency_lines
 from gpu_check_sanitizer import read_output
-from gpu_check_step import Findings, Outcome, Step, run_step, without_places
-from gpu_check_steps import Choice, steps
 from gpu_check_tests import read_results
+from gpu_llama_cpp import read_rows
 
 PYTHON = sys.executable
 

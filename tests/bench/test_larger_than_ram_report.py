@@ -1,9 +1,9 @@
 """Runs larger than RAM come to ratios by round, windows of tokens and shares of a limit."""
 
 import pytest
-from cold_run import Run
-from contestant import Timing
-from larger_than_ram_report import (
+from contest.contestant import Timing
+from memory.cold_run import Run
+from memory.larger_than_ram_report import (
     bound_share,
     disk_share,
     ratio_rows,

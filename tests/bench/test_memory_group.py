@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import memory_group
 import pytest
-from memory_group import Hierarchy, MemoryGroup, find_hierarchy
+from memory import memory_group
+from memory.memory_group import Hierarchy, MemoryGroup, find_hierarchy
 
 from sharpi.errors import UsageError
 

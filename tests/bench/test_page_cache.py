@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import page_cache
 import pytest
+from memory import page_cache
 
 
 def test_a_file_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

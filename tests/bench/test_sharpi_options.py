@@ -1,7 +1,7 @@
 """Settings of sharpi by name: the right config, the right type, and no name unknown."""
 
 import pytest
-from sharpi_options import sharpi_options
+from contest.sharpi_options import sharpi_options
 
 from sharpi.errors import UsageError
 

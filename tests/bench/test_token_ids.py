@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from token_ids import token_ids
+from contest.token_ids import token_ids
 
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile, open_gguf

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from worker_loop import _timed
+from contest.worker_loop import _timed
 
 
 class CountingPlayer:

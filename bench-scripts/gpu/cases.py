@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from card_arena import Arena, activations, kv_pages, make_arena, room, upload
+from gpu.arena import Arena, activations, kv_pages, make_arena, room, upload
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers import experts
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
 from sharpi.ops.cuda.launchers.heads import CachePlace, KvType
-from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.launchers.route import route

@@ -9,8 +9,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from card_device import add_tests
-from gpu_check_step import Findings
+from gpu.check_step import Findings
+from gpu.device import add_tests
 
 from sharpi.resources import kernels_folder
 
@@ -52,7 +52,8 @@ def _variants(file: str, quant_type: str | None) -> list[str | None]:
 
 
 def _text(file: str) -> str:
-    return (kernels_folder() / "cuda" / f"{file}.cu").read_text(encoding="utf-8")
+    [path] = (kernels_folder() / "cuda").rglob(f"{file}.cu")
+    return path.read_text(encoding="utf-8")
 
 
 def compile_one(unit: Unit) -> str | None:

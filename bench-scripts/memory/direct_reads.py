@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from sharpi.hardware.disk import measure_disk
 from sharpi.errors import UsageError
+from sharpi.hardware.disk import measure_disk
 
 
 def direct_bytes_per_second(path: Path, seconds: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_check_step import Step
+from gpu.check_step import Step
 
 _SCRIPTS = "bench-scripts"
 _QUARTER = 4
@@ -40,17 +40,17 @@ class Choice:
 
 def steps(choice: Choice) -> Iterator[Step]:
     """All of them."""
-    yield _script("packages", "packages, card and driver", 60, choice, "card_facts.py")
+    yield _script("packages", "packages, card and driver", 60, choice, "gpu_facts.py")
     yield _build(choice)
     if not choice.is_dry:
-        yield _script("compile", "kernels compiled by NVRTC", 90, choice, "card_compile.py")
-    references = ("card_models.py", "references", "--folder", str(choice.folder))
+        yield _script("compile", "kernels compiled by NVRTC", 90, choice, "gpu_compile.py")
+    references = ("gpu_models.py", "references", "--folder", str(choice.folder))
     yield _script("references", "logits of every reference", 90, choice, *references)
-    types = ("card_models.py", "types", "--folder", str(choice.folder))
+    types = ("gpu_models.py", "types", "--folder", str(choice.folder))
     yield _script("types", "logits in every quant type", 90, choice, *types)
-    yield _script("graph", "graphs give what launches give", 30, choice, "card_models.py", "graph")
+    yield _script("graph", "graphs give what launches give", 30, choice, "gpu_models.py", "graph")
     seconds = ("--seconds", str(choice.kernel_seconds))
-    yield _script("kernels", "speed of the kernels", 90, choice, "card_kernels.py", *seconds)
+    yield _script("kernels", "speed of the kernels", 90, choice, "gpu_kernels.py", *seconds)
     yield from _synthetic(choice)
     yield from _residency(choice)
     yield _script("tests", "tests that need a card", 150, choice, "gpu_check_tests.py")
@@ -72,7 +72,7 @@ def _build(choice: Choice) -> Step:
 def _synthetic(choice: Choice) -> Iterator[Step]:
     write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", str(choice.model), *choice.shape)
     yield Step("synthetic", "the synthetic model is written", write, 75, has_findings=False)
-    decode = ("card_decode.py", str(choice.model))
+    decode = ("gpu_decode.py", str(choice.model))
     if choice.ram:
         decode += ("--ram", choice.ram)
     yield _script("resident", "all experts in VRAM", 90, choice, *decode)
@@ -88,11 +88,11 @@ def _residency(choice: Choice) -> Iterator[Step]:
     model = str(choice.skewed_model)
     write = (sys.executable, f"{_SCRIPTS}/synthetic_moe.py", model, *shape)
     yield Step("skewed", "a model of skewed routes is written", write, 60, has_findings=False)
-    measure = ("card_residency.py", model, "--experts", str(choice.experts))
+    measure = ("gpu_residency.py", model, "--experts", str(choice.experts))
     if choice.ram:
         measure += ("--ram", choice.ram)
     yield _script("residency", "shares of the experts in VRAM", 180, choice, *measure)
-    compare = ("card_llama_cpp.py", model, "--layers", str(_SKEWED_LAYERS))
+    compare = ("gpu_llama_cpp.py", model, "--layers", str(_SKEWED_LAYERS))
     yield _script("llama_cpp", "llama.cpp on the same file", 120, choice, *compare)
 
 

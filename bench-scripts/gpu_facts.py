@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpu_check_step import ROOT, Findings
+from gpu.check_step import ROOT, Findings
 
 NEEDED = ("numpy", "gguf", "typer", "rich", "tokenizers", "jinja2", "pytest", "hypothesis")
 NEEDED_FOR_A_CARD = ("torch", "cupy")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, Settings, Timing, Turn
-from memory_group import MemoryGroup
-from page_cache import drop_cached
+from contest.contestant import Contestant, Settings, Timing, Turn
+from memory.memory_group import MemoryGroup
+from memory.page_cache import drop_cached
 
 _MOST_CACHED = 0.01  # of a file, for a run to count as cold
 

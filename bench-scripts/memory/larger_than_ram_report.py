@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cold_run import Run
+from memory.cold_run import Run
 from vs_llama_cpp import Samples, result
 
 WINDOW = 20  # tokens

@@ -16,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from card_cases import Case, Sizes, attention_cases, expert_cases, small_cases, trunk_cases
-from card_device import device_opener
-from gpu_check_step import Findings
+from gpu.cases import Case, Sizes, attention_cases, expert_cases, small_cases, trunk_cases
+from gpu.check_step import Findings
+from gpu.device import device_opener
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 Status = Literal["passed", "failed", "skipped"]
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.+~-]+/)+")
 _LAST_LINES = 3

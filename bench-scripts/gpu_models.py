@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from card_device import TESTS, add_tests, device_opener
-from card_engines import Engines, Ids, Logits, error, step_by_step, typical_error
-from gpu_check_step import Findings
+from gpu.check_step import Findings
+from gpu.device import TESTS, add_tests, device_opener
+from gpu.engines import Engines, Ids, Logits, error, step_by_step, typical_error
+from gpu.watched_device import WatchedDevice
 from synthetic_moe import TYPES, Shape, write_model
-from watched_device import WatchedDevice
 
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import UnsupportedModelError

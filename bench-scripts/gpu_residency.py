@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from card_device import device_opener
-from card_engines import Engines
-from card_passes import Passes, Sizes
-from gpu_check_step import Findings
+from gpu.check_step import Findings
+from gpu.device import device_opener
+from gpu.engines import Engines
+from gpu.passes import Passes, Sizes
 
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpi.system.direct_read import ALIGNMENT
 from sharpi.experts.native.store_layout import LayerLayout, PieceLayout, StoreLayout
+from sharpi.system.direct_read import ALIGNMENT
 
 _NUM_PIECES = 3  # gate, up, down
 _CHUNK_BYTES = 16 << 20

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from card_device import device_opener
-from card_engines import Engines, step_by_step
-from card_models import REFERENCES, SMALL
+from gpu.device import device_opener
+from gpu.engines import Engines, step_by_step
+from gpu_models import REFERENCES, SMALL
 from synthetic_moe import write_model
 
 from sharpi.gguf.quant_types import QuantType

@@ -3,11 +3,11 @@
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from store_replay import Replayed
+from expert_slots.store_replay import Replayed
 
+from sharpi.experts.native.store import StoreCounts
 from sharpi.experts.policy_settings import Counts
 from sharpi.experts.simulation.simulate import SimulationRow
-from sharpi.experts.native.store import StoreCounts
 
 HEADING = (
     f"{'policy':20}{'slots':>6}{'simulator':>11}{'store':>8}{'points':>8}{'late':>7}{'unread':>8}"

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from card_device import device_opener
-from card_engines import Engines
-from gpu_check_step import Findings
+from gpu.check_step import Findings
+from gpu.device import device_opener
+from gpu.engines import Engines
 
+from sharpi.engine.engine import Engine
 from sharpi.engine.measure.benchmark import run_benchmark
 from sharpi.engine.measure.benchmark_row import BenchmarkTest
-from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import SharpiError
 from sharpi.units import parse_size

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sharpi.device.gpu import open_card
 from sharpi.device.device import Device
+from sharpi.device.gpu import open_card
 from sharpi.ops.cuda import gpu_limits as card_limits
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 def device_opener(is_dry: bool) -> Callable[[], Device]:

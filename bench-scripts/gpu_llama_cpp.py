@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpu_check_step import Findings
+from gpu.check_step import Findings
 
 PROGRAM = "llama-bench"
 SHARES = (25, 50, 0)  # percent of the experts in VRAM

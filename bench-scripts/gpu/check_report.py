@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpu_check_residency import residency_aims, residency_lines
-from gpu_check_step import Outcome
+from gpu.check_residency import residency_aims, residency_lines
+from gpu.check_step import Outcome
 
 KERNEL_AIM, DECODE_AIM = 80, 60  # percent of the measured read rate
 _AIM_TYPE = "Q4_K"

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from sharpi.engine.backends.gpu.part import CardPart
-from sharpi.engine.engine import Engine
 from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda.values import MissMode
 
