@@ -24,7 +24,7 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 
-REFERENCES = TESTS / "references"
+REFERENCES = TESTS / "references" / "data"
 _PRECISIONS = ("f32", "int16", "int8")
 # Prefill on a card multiplies f16 matrices where the CPU rounds activations to 8 bits, which the
 # random models make as much as 5 % of; a kernel that is wrong is off by far more.

@@ -7,7 +7,7 @@ from moe_rerun import runs
 
 MODELS = Path(__file__).parents[2] / "models" / "demo"
 DEMO = MODELS / "stories-moe.gguf"
-DENSE = Path(__file__).parents[1] / "references" / "llama.gguf"
+DENSE = Path(__file__).parents[1] / "references" / "data" / "llama.gguf"
 
 
 def test_without_a_card_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
 RAM_DISK = Path("/dev/shm")
 

@@ -12,7 +12,7 @@ from sharpi.engine.engine import Engine, Session
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "models" / "demo" / "stories-moe.gguf"
-REFERENCES = ROOT / "tests" / "references"
+REFERENCES = ROOT / "tests" / "references" / "data"
 NUM_EXPERTS, NUM_USED, NUM_LAYERS = 16, 2, 6  # of the demo model
 PROMPT = np.random.default_rng(0).integers(3, 1000, 40).tolist()
 STORY = "Once upon a time, there was a little girl who had a red ball. One day"

@@ -12,7 +12,7 @@ from sharpi.engine.engine import Engine
 from sharpi.errors import ModelFileError
 
 pytestmark = pytest.mark.native
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 
 
 def with_rows(data: bytes, tensor: bytes, rows: int) -> bytes:

@@ -11,7 +11,7 @@ from requantise import copy_metadata, write
 from sharpi.engine.engine import Engine
 
 pytestmark = pytest.mark.native
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 EXTRA = ("blk.3.attn_norm.weight", "blk.3.nextn.eh_proj.weight", "v.patch_embd.weight", "odd.one")
 
 

@@ -19,7 +19,7 @@ from sharpi.model.weights import load_weights
 from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 Load = Callable[..., Engine]
 

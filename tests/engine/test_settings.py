@@ -12,7 +12,7 @@ from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import read_config
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 
-MODEL = Path(__file__).parents[1] / "references" / "qwen3moe.gguf"
+MODEL = Path(__file__).parents[1] / "references" / "data" / "qwen3moe.gguf"
 MACHINE = HardwareInfo(
     physical_cores=8, logical_cores=16, total_ram=8 << 30, free_ram=4 << 30, instruction_set="avx2"
 )

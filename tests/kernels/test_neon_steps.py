@@ -21,7 +21,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.ops.cpu import bank_params, recorder_tape, state_memory
 from sharpi.ops.interface import Bank
 
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 
 

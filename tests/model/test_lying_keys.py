@@ -18,7 +18,7 @@ from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.weights import load_weights
 
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 MOST_LAYERS = 16  # of a file here: each is read hundreds of times
 REQUIRED = {
     "block_count",

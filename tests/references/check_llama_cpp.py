@@ -24,7 +24,7 @@ GELU_TOLERANCE = 2e-3  # llama.cpp reads GELU from a table in F16
 def main() -> None:
     """Prints one line for each case; exits 1 when one that should agree does not."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "data")
     folder = parser.parse_args().folder
     failed = [case.name for case in CASES if not check(case, folder)]
     if failed:

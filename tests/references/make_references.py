@@ -21,7 +21,7 @@ def main() -> None:
     """Parses the command line and makes the cases that it names, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--llama-cpp", type=Path, required=True, help="llama.cpp source folder")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "data")
     parser.add_argument("cases", nargs="*", help="names of cases; all when none is given")
     arguments = parser.parse_args()
     converter = load_converter(arguments.llama_cpp)

@@ -21,7 +21,7 @@ def values(tensor: ReaderTensor) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("quant_type", SCALES_PER_BLOCK, ids=lambda each: each.name)
 def test_experts_hold_the_dense_rows(tmp_path: Path, quant_type: GGMLQuantizationType) -> None:
-    source = Path(__file__).parent / "llama-256.gguf"
+    source = Path(__file__).parent / "data" / "llama-256.gguf"
     dense_path = requantise(source, tmp_path / "dense.gguf", quant_type)
     moe_path = repack(dense_path, tmp_path / "moe.gguf", NUM_EXPERTS)
     dense = {tensor.name: values(tensor) for tensor in GGUFReader(dense_path).tensors}
@@ -39,7 +39,7 @@ def test_experts_hold_the_dense_rows(tmp_path: Path, quant_type: GGMLQuantizatio
 
 
 def test_refuses_experts_that_cut_a_block(tmp_path: Path) -> None:
-    source = Path(__file__).parent / "llama-256.gguf"
+    source = Path(__file__).parent / "data" / "llama-256.gguf"
     dense = requantise(source, tmp_path / "dense.gguf", GGMLQuantizationType.Q4_1)
     with pytest.raises(ValueError, match="cut through blocks"):
         repack(dense, tmp_path / "moe.gguf", num_experts=16)

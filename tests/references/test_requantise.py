@@ -9,7 +9,7 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 from requantise import WRITABLE_TYPES, requantise
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "data"
 
 
 @pytest.mark.parametrize("quant_type", WRITABLE_TYPES, ids=lambda each: each.name)

@@ -16,7 +16,7 @@ from sharpi.resources import demo_model
 from sharpi.system.direct_read import ALIGNMENT
 from sharpi.tiers.facts import ModelFacts, _layer, _slot_bytes, read_facts
 
-REFERENCES = Path(__file__).parents[1] / "references"
+REFERENCES = Path(__file__).parents[1] / "references" / "data"
 MODELS = [*sorted(REFERENCES.glob("*.gguf")), demo_model()]
 
 

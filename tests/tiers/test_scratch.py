@@ -11,7 +11,10 @@ from sharpi.resources import demo_model
 from sharpi.tiers.scratch import read_widths, scratch_bytes
 
 pytestmark = pytest.mark.native
-MODELS = [*sorted((Path(__file__).parents[1] / "references").glob("*.gguf")), demo_model()]
+MODELS = [
+    *sorted((Path(__file__).parents[1] / "references" / "data").glob("*.gguf")),
+    demo_model(),
+]
 MIB = 1 << 20
 
 

@@ -18,7 +18,7 @@ from sharpi.serve.status.live_experts import live_experts_route
 pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo" / "stories-moe.gguf"
-DENSE = ROOT / "tests" / "references" / "qwen3.gguf"
+DENSE = ROOT / "tests" / "references" / "data" / "qwen3.gguf"
 NUM_LAYERS, NUM_EXPERTS, NUM_PARALLEL = 6, 16, 2
 
 

@@ -1,0 +1,194 @@
+"""`sharpi plan`: its table, its JSON, its options and their variables, and requests it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine, Result
+
+from sharpi.cli.commands import plan as plan_module
+from sharpi.config import RunConfig
+from sharpi.hardware import rates as hardware_rates
+from sharpi.hardware.info import HardwareInfo
+from sharpi.resources import demo_model, native_library
+
+pytestmark = pytest.mark.native
+LIBRARY = native_library()  # before the environment is cleaned, which may name another build
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+MODEL = str(REFERENCES / "qwen3moe.gguf")
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def quick(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The built library, and a short try at the read rate."""
+    monkeypatch.setenv("SHARPI_NATIVE_LIBRARY", str(LIBRARY))
+    monkeypatch.setattr(hardware_rates, "measure_ram_read", lambda num_threads: 20e9)
+
+
+def record(result: Result) -> dict[str, Any]:
+    assert (result.exit_code, result.err) == (0, "")
+    decoded: dict[str, Any] = json.loads(result.out)
+    return decoded
+
+
+def total(plan: dict[str, Any], tier: str) -> int:
+    return sum(line["num_bytes"] for line in plan["lines"] if line["tier"] == tier)
+
+
+def test_table_of_a_model_that_fits(sharpi: CommandLine) -> None:
+    result = sharpi("plan", MODEL)
+    assert (result.exit_code, result.err) == (0, "")
+    lines = [line.rstrip() for line in result.out.splitlines()]
+    assert lines[0] == f"model    {MODEL}"
+    assert "slots    ok" in lines
+    assert any(line.startswith("ram   experts") and "no copy" in line for line in lines)
+    assert any("bound by RAM read" in line for line in lines)
+
+
+def test_table_of_three_tiers(sharpi: CommandLine) -> None:
+    out = sharpi("plan", "--ram", "14MiB", "--vram", "530MiB", str(demo_model())).out
+    assert "530.0 MiB" in out
+    assert "disk  experts" in out
+    assert "assumed  VRAM read of 400 GB/s: not measured" in out
+
+
+def test_layers_that_are_alike_share_a_row(sharpi: CommandLine) -> None:
+    out = sharpi("plan", "--ram", "18MB", str(demo_model())).out
+    rows = [line.split()[0] for line in out.splitlines() if "in slots, the others on disk" in line]
+    assert len(rows) == 2
+    assert rows[0].startswith("0-")
+
+
+def test_json_of_the_demo(sharpi: CommandLine) -> None:
+    plan = record(sharpi("plan", "--json"))
+    assert plan["model"] == str(demo_model())
+    assert (plan["status"], plan["fits"], plan["is_mapped"]) == ("ok", True, True)
+    assert len(plan["layers"]) == 6
+    assert plan["bytes_by_tier"]["ram"] == total(plan, "ram")
+    assert all(line["reason"] for line in [*plan["lines"], *plan["layers"]])
+    assert plan["speed"]["tokens_per_second"] > 0
+
+
+def test_json_of_slots(sharpi: CommandLine) -> None:
+    plan = record(sharpi("plan", "--json", "--ram", "18MB", str(demo_model())))
+    assert total(plan, "ram") <= plan["ram_budget"] == 18_000_000
+    assert {layer["experts"] for layer in plan["layers"]} == {"disk"}
+    assert all(0 < layer["ram_slots"] < 16 for layer in plan["layers"])
+    assert plan["speed"]["bytes_per_token"]["disk read"] > 0
+    assert not any("disk" in each for each in plan["speed"]["assumptions"])  # it was measured
+
+
+def test_what_cannot_fit_is_planned_and_says_so(sharpi: CommandLine) -> None:
+    plan = record(sharpi("plan", "--json", "--ram", "1MiB", MODEL))
+    assert (plan["fits"], plan["status"]) == (False, "budget-exhausted")
+    assert plan["shortfall"] > 0
+    text = sharpi("plan", "--ram", "1MiB", MODEL).out
+    assert "does not fit" in text
+    assert "tokens/s" not in text
+
+
+def test_a_model_without_experts(sharpi: CommandLine) -> None:
+    plan = record(sharpi("plan", "--json", str(REFERENCES / "llama.gguf")))
+    assert plan["status"] == "empty"
+    assert {layer["experts"] for layer in plan["layers"]} == {None}
+
+
+def test_context_costs_memory(sharpi: CommandLine) -> None:
+    def kv(size: str) -> int:
+        plan = record(sharpi("plan", "--json", "-c", size, MODEL))
+        return sum(line["num_bytes"] for line in plan["lines"] if line["purpose"] == "kv")
+
+    assert kv("2048") == 32 * kv("64")
+
+
+CASES = [
+    ("RAM", ["--ram", "2GiB"], 2 << 30, "3GB", 3_000_000_000, "ram", ("x", "-1", "9" * 400)),
+    ("VRAM", ["--vram", "1.5k"], 1500, "12 GiB", 12 << 30, "vram", ("big", "1 XB")),
+    ("DEVICE", ["--device", "cpu"], "cpu", "cuda", "cuda", "device", ("gpu",)),
+    ("GPU_LAYERS", ["-g", "3"], 3, "0", 0, "gpu_layers", ("-1", "all")),
+    ("MOE_SLOTS", ["--moe-slots", "3"], 3, "4", 4, "moe_slots", ("0", "-1", "few")),
+    ("CPU_MOE", ["--cpu-moe"], True, "on", True, "cpu_moe", ("maybe",)),
+    ("N_CPU_MOE", ["--n-cpu-moe", "2"], 2, "3", 3, "num_cpu_moe", ("-1", "x")),
+]
+
+
+@pytest.mark.parametrize(
+    ("variable", "flag", "from_flag", "text", "from_variable", "field", "malformed"), CASES
+)
+def test_options(
+    sharpi: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    flag: list[str],
+    from_flag: object,
+    text: str,
+    from_variable: object,
+    field: str,
+    malformed: tuple[str, ...],
+) -> None:
+    """A flag, its variable, the flag over the variable, and malformed values of both."""
+    seen: list[RunConfig] = []
+    really_plan = plan_module.plan_for
+
+    def watch(config: RunConfig, file: Any) -> Any:
+        seen.append(config)
+        return really_plan(RunConfig(config.model), file)
+
+    monkeypatch.setattr(plan_module, "plan_for", watch)
+    sharpi("plan", MODEL, *flag)
+    monkeypatch.setenv(f"SHARPI_{variable}", text)
+    sharpi("plan", MODEL)
+    sharpi("plan", MODEL, *flag)
+    values = [getattr(config, field) for config in seen]
+    assert values == [from_flag, from_variable, from_flag]
+    for value in malformed:
+        monkeypatch.setenv(f"SHARPI_{variable}", value)
+        result = sharpi("plan", MODEL)
+        assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
+        assert f"SHARPI_{variable}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--ram", "lots"), ("--ram", "not a size")),
+        (("--cpu-moe", "--n-cpu-moe", "2"), ("--cpu-moe", "--n-cpu-moe")),
+        (("--device", "cpu", "--vram", "1G"), ("--device", "--vram")),
+        (("--device", "cpu", "-g", "2"), ("--device", "--gpu-layers")),
+    ],
+)
+def test_refused(sharpi: CommandLine, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    result = sharpi("plan", MODEL, *arguments)
+    assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert all(word in result.err for word in words)
+
+
+def test_a_card_that_is_not_there(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharpi.hardware.info.probe_gpus", lambda: None)
+    result = sharpi("plan", MODEL, "--device", "cuda")
+    assert (result.exit_code, result.err.count("\n")) == (2, 1)
+    assert "--vram" in result.err
+
+
+def test_the_cards_free_memory_is_the_default(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sharpi.hardware import info as hardware
+
+    really_probe = hardware.probe_hardware
+
+    def with_card(*arguments: Any, **settings: Any) -> HardwareInfo:
+        return replace(really_probe(*arguments, **settings), free_vram=600 * MIB)
+
+    monkeypatch.setattr(hardware, "probe_hardware", with_card)
+    plan = record(sharpi("plan", MODEL, "--device", "cuda", "--json"))
+    assert plan["vram_budget"] == 600 * MIB
+    assert total(plan, "vram") > 0
+
+
+def test_missing_model(sharpi: CommandLine, tmp_path: Path) -> None:
+    result = sharpi("plan", str(tmp_path / "none.gguf"))
+    assert (result.exit_code, result.out, result.err.count("\n")) == (1, "", 1)

@@ -1,0 +1,122 @@
+"""Every option of `run`: its flag, its variable, which of them wins, and malformed values."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine
+from expert_option_cases import CASES as EXPERT_CASES
+from fake_engine import FakeEngine
+from option_cases import CASES as GENERAL_CASES
+from option_cases import Case
+from typer.main import get_command
+
+from sharpi.cli.main import make_app
+from sharpi.config import GenerationRequest, RunConfig
+
+CASES = GENERAL_CASES + EXPERT_CASES
+MALFORMED = [(case, text) for case in CASES for text in case.malformed]
+MALFORMED_VALUES = [each for each in MALFORMED if len(each[0].flag) == 2]  # not of switches
+
+
+def asked(engine: FakeEngine, path: str) -> Any:
+    request = engine.requests[-1]
+    owners = {
+        "config": engine.config,
+        "experts": engine.config.experts,
+        "request": request,
+        "sampling": request.sampling,
+    }
+    owner, name = path.split(".")
+    return getattr(owners[owner], name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.variable)
+class TestEveryOption:
+    def test_flag(self, sharpi: CommandLine, engine: FakeEngine, case: Case) -> None:
+        assert sharpi("run", "m.gguf", "hi", *case.flag).exit_code == 0
+        assert asked(engine, case.path) == case.from_flag
+
+    def test_variable(
+        self, sharpi: CommandLine, engine: FakeEngine, case: Case, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(case.variable, case.text)
+        assert sharpi("run", "m.gguf", "hi").exit_code == 0
+        assert asked(engine, case.path) == case.from_variable
+
+    def test_flag_wins(
+        self, sharpi: CommandLine, engine: FakeEngine, case: Case, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(case.variable, case.text)
+        assert sharpi("run", "m.gguf", "hi", *case.flag).exit_code == 0
+        assert asked(engine, case.path) == case.from_flag
+
+    def test_help_shows_the_variable(self, sharpi: CommandLine, case: Case) -> None:
+        assert case.variable in sharpi("run", "--help").out
+        assert case.variable in sharpi("chat", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("case", "text"), MALFORMED, ids=lambda each: getattr(each, "variable", each)
+)
+def test_malformed_variable_is_one_line_that_names_it(
+    sharpi: CommandLine, engine: FakeEngine, case: Case, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(case.variable, text)
+    result = sharpi("run", "m.gguf", "hi")
+    assert result.exit_code == 2
+    assert result.err.count("\n") == 1
+    assert case.variable in result.err
+    assert repr(text) in result.err
+    assert engine.config is None
+
+
+@pytest.mark.parametrize(
+    ("case", "text"), MALFORMED_VALUES, ids=lambda each: getattr(each, "variable", each)
+)
+def test_malformed_flag_is_one_line_that_names_it(
+    sharpi: CommandLine, engine: FakeEngine, case: Case, text: str
+) -> None:
+    result = sharpi("run", "m.gguf", "hi", case.flag[0], text)
+    assert (result.exit_code, result.err.count("\n")) == (2, 1)
+    assert case.flag[0] in result.err
+
+
+def test_malformed_variable_does_not_matter_beside_a_flag(
+    sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARPI_TEMP", "warm")
+    assert sharpi("run", "m.gguf", "hi", "--temperature", "0.5").exit_code == 0
+
+
+def test_empty_variable_is_unset(
+    sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARPI_TEMP", "")
+    sharpi("run", "m.gguf", "hi")
+    assert engine.requests[-1] == GenerationRequest()
+
+
+def test_defaults_are_those_of_the_config(sharpi: CommandLine, engine: FakeEngine) -> None:
+    sharpi("run", "m.gguf", "hi")
+    assert engine.config == RunConfig(model=Path("m.gguf"))
+    assert engine.requests[-1] == GenerationRequest()
+
+
+def test_stop_repeats_and_its_variable_has_one_per_line(
+    sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharpi("run", "m.gguf", "hi", "--stop", "a,b", "--stop", "c")
+    assert engine.requests[-1].stop == ("a,b", "c")
+    monkeypatch.setenv("SHARPI_STOP", "User: a,b\nEnd\n")
+    sharpi("run", "m.gguf", "hi")
+    assert engine.requests[-1].stop == ("User: a,b", "End")
+
+
+def test_every_flag_of_run_has_a_variable_in_its_help(sharpi: CommandLine) -> None:
+    command = get_command(make_app()).commands["run"]  # type: ignore[attr-defined]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    unnamed = [each.opts for each in options if not each.envvar]
+    assert unnamed == []
+    text = sharpi("run", "--help").out
+    assert [each.envvar for each in options if each.envvar not in text] == []

@@ -1,0 +1,90 @@
+"""`sharpi bench` on a card: whose limit, which fields, and what is said of two processors."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharpi.cli.commands import bench
+from sharpi.config import RunConfig
+from sharpi.device.device import Device
+from sharpi.engine.loader import load_engine
+from sharpi.engine.measure.benchmark import run_benchmark
+from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
+from sharpi.ops.cpu import machine_limits
+from sharpi.ops.cuda import gpu_limits as card_limits
+
+pytestmark = pytest.mark.native
+MODEL = Path(__file__).parents[2] / "references" / "data" / "qwen3moe.gguf"
+Measure = Callable[..., list[BenchmarkRow]]
+
+
+@pytest.fixture(autouse=True)
+def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_limits, "BYTES_A_TRY", 1 << 20)
+    monkeypatch.setattr(machine_limits, "SECONDS_A_TRY", 1e-3)
+    monkeypatch.setattr(card_limits, "BYTES_A_TRY", 1 << 17)
+    monkeypatch.setattr(card_limits, "READS_OF_A_TRY", 2)
+    monkeypatch.setattr(card_limits, "BUS_BYTES_A_TRY", 1 << 16)
+    monkeypatch.setattr(card_limits, "TRIES", 1)
+
+
+@pytest.fixture
+def measure(device: Device) -> Measure:
+    """Rows of a prefill and a decode; RunConfig's fields are keywords."""
+
+    def run(**options: Any) -> list[BenchmarkRow]:
+        config = replace(RunConfig(model=MODEL, device="cuda", context_size=64), **options)
+        with load_engine(config, open_device=lambda: device) as engine:
+            tests = [BenchmarkTest("pp", 3), BenchmarkTest("tg", 2)]
+            return list(run_benchmark(engine, tests, 1))
+
+    return run
+
+
+def test_a_card_is_held_against_its_own_rate(device: Device, measure: Measure) -> None:
+    prefill, decode = measure()
+    assert decode.device == device.name
+    assert (decode.instruction_set, decode.threads) == (None, None)
+    assert decode.launches_per_token is not None
+    assert decode.launches_per_token > 20
+    assert prefill.launches_per_token is None
+    for row in (prefill, decode):
+        assert row.read_limit_gigabytes_per_second is not None
+        limit = row.read_limit_gigabytes_per_second
+        assert row.percent_of_limit == pytest.approx(100 * row.gigabytes_per_second / limit)
+        assert json.loads(json.dumps(row.record()))["device"] == device.name
+
+
+def test_slots_bring_in_the_bus(measure: Measure) -> None:
+    (_, decode) = measure(moe_slots=2)
+    assert decode.percent_of_limit is not None
+    assert decode.percent_of_limit > 0
+
+
+def test_two_processors_have_no_limit_in_common(
+    measure: Measure, capsys: pytest.CaptureFixture[str], device: Device
+) -> None:
+    rows = measure(gpu_layers=1, num_threads=1)
+    for row in rows:
+        assert row.percent_of_limit is row.read_limit_gigabytes_per_second is None
+        assert row.device == device.name
+        assert None not in (row.instruction_set, row.threads)
+    bench._print_table(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == "limits: none where layers are on both processors"
+    assert f"and {device.name}" in lines[-1]
+    assert "kernels a token on the card" in lines[-1]
+
+
+def test_the_table_of_a_card(
+    measure: Measure, capsys: pytest.CaptureFixture[str], device: Device
+) -> None:
+    bench._print_table(measure())
+    *_, decode, limits, settings = capsys.readouterr().out.splitlines()
+    assert decode.endswith(" %")
+    assert "GB/s reading on the card" in limits
+    assert settings.startswith(device.name)

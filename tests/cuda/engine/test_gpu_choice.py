@@ -1,0 +1,113 @@
+"""Which processor is chosen and what is said of it; and that what was planned is what is taken."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+
+from sharpi.config import RunConfig
+from sharpi.device.device import Device
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.placement.choice import CardChoice
+from sharpi.errors import DeviceError
+from sharpi.tiers.gpu import RESERVE_BYTES
+from sharpi.tiers.plan import Tier
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+MODEL = REFERENCES / "qwen3moe.gguf"
+MIB = 1 << 20
+Load = Callable[..., Engine]
+
+
+def missing() -> Device:
+    raise DeviceError("the driver went home")
+
+
+@pytest.fixture
+def load() -> Iterator[Load]:
+    engines: list[Engine] = []
+
+    def load_one(open_device: Callable[[], Device], **options: Any) -> Engine:
+        model = options.pop("model", MODEL)
+        engines.append(load_engine(RunConfig(model=model, **options), open_device=open_device))
+        return engines[-1]
+
+    yield load_one
+    for engine in engines:
+        engine.close()
+
+
+def on_card(engine: Engine) -> bool:
+    return engine.plan is not None and bool(engine.plan.bytes_in(Tier.VRAM))
+
+
+@pytest.mark.parametrize("options", [{"vram": 8 << 30}, {"gpu_layers": 1}])
+def test_without_a_card_the_cpu_computes_and_a_note_says_why(
+    options: dict[str, Any], load: Load
+) -> None:
+    engine = load(missing, **options)
+    assert not on_card(engine)
+    assert "the CPU computes, not the card: the driver went home" in engine.notes
+
+
+def test_who_insists_is_told(load: Load) -> None:
+    with pytest.raises(DeviceError, match="went home"):
+        load(missing, device="cuda")
+
+
+@pytest.mark.parametrize("options", [{"device": "cpu"}, {"gpu_layers": 0}])
+def test_a_card_that_is_not_wanted_is_not_opened(options: dict[str, Any], load: Load) -> None:
+    engine = load(missing, **options)
+    assert not any("card" in note for note in engine.notes)
+
+
+def test_a_card_is_used_where_there_is_one() -> None:
+    config = RunConfig(model=MODEL)
+    assert CardChoice(config, CpuDevice, is_there=lambda: True).device is not None
+    assert CardChoice(config, CpuDevice, is_there=lambda: False).device is None
+
+
+def test_a_card_without_room_is_left_alone(load: Load) -> None:
+    engine = load(lambda: CpuDevice(memory_bytes=RESERVE_BYTES), vram=8 << 30)
+    assert not on_card(engine)
+    assert any("no room for a single layer" in note for note in engine.notes)
+    with pytest.raises(DeviceError, match="no room"):
+        load(lambda: CpuDevice(memory_bytes=RESERVE_BYTES), device="cuda")
+
+
+def test_more_than_is_free_is_not_planned_for(load: Load) -> None:
+    device = CpuDevice(memory_bytes=RESERVE_BYTES + 64 * MIB)
+    engine = load(lambda: device, vram=1 << 40)
+    assert engine.plan is not None
+    assert engine.plan.vram_budget == RESERVE_BYTES + 64 * MIB
+
+
+def test_8_bit_keys_need_no_card(load: Load) -> None:
+    engine = load(missing, vram=8 << 30, kv_type="q8_0")
+    assert not on_card(engine)
+    assert any("the CPU computes" in note for note in engine.notes)
+
+
+@pytest.mark.parametrize("case", ["qwen3moe", "gemma3", "deepseek3", "qwen3next", "gpt-oss"])
+@pytest.mark.parametrize("batch_size", [7, 64])
+def test_no_more_is_taken_than_was_planned(case: str, batch_size: int, load: Load) -> None:
+    """A step of each kind runs, so that everything is allocated that will ever be."""
+    device = CpuDevice(check=False)
+    before = device.free_bytes
+    engine = load(
+        lambda: device, model=REFERENCES / f"{case}.gguf", device="cuda", batch_size=batch_size
+    )
+    engine.runner.prepare()
+    pages = np.array([engine.runner.pages.take()], np.int32)
+    ids = np.arange(5, 5 + min(batch_size, 40), dtype=np.int32)
+    state = engine.runner.states.take() if engine.runner.states.num_states else None
+    engine.runner.forward(ids, 0, pages, np.array([len(ids) - 1], np.int32), state)
+    engine.runner.largest(ids[:1], len(ids), pages, state)
+    assert engine.plan is not None
+    planned = engine.plan.bytes_in(Tier.VRAM) - RESERVE_BYTES
+    assert 0 < before - device.free_bytes <= planned

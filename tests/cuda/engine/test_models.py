@@ -1,0 +1,165 @@
+"""Whole models through the CUDA code path, against `transformers` and the CPU engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agreement import errors_by_token, float_attention
+from gguf import GGMLQuantizationType
+from requantise import requantise
+
+from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
+from sharpi.engine.engine import Engine
+from sharpi.engine.sequence import Sequence
+from sharpi.errors import DeviceError, UsageError
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
+CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
+Load = Callable[..., Engine]
+
+
+def expected(case: str) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(REFERENCES / f"{case}.npz") as arrays:
+        return arrays["tokens"].astype(np.int32), arrays["logits"]
+
+
+def error(logits: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.linalg.norm(logits - reference) / np.linalg.norm(reference))
+
+
+def typical_error(logits: np.ndarray, reference: np.ndarray) -> float:
+    """The same of the median token: where two experts are nearly equal, rounding chooses."""
+    norms = errors_by_token(logits, reference)
+    assert np.mean(norms > 0.1) < 0.1
+    return float(np.median(norms))
+
+
+def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
+    sequence = Sequence(engine.runner)
+    return np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_float32_logits_are_those_of_transformers(case: str, load: Load) -> None:
+    ids, logits = expected(case)
+    engine = load(REFERENCES / f"{case}.gguf", precision="f32")
+    assert error(engine.logits(ids), logits) < 2e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rounded_activations_give_what_the_cpu_gives(case: str, load: Load, tmp_path: Path) -> None:
+    """Step by step, every product is on the quant blocks; all at once, through f16 matrices.
+
+    The two differ by less than what rounding costs: a last bit may turn a rounding of 8 bits.
+    """
+    ids, exact = expected(case)
+    q8_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
+    on_cpu = {"device": "cpu", "instruction_set": float_attention()}
+    wanted = load(q8_0, precision="int8", **on_cpu).logits(ids)
+    engine = load(q8_0, precision="int8")
+    rounding = typical_error(wanted, exact)
+    assert typical_error(step_by_step(engine, ids), wanted) < 0.6 * rounding
+    assert typical_error(engine.logits(ids), exact) < 1.2 * rounding
+
+
+BATCHED = ["qwen3moe", "gemma3", "gpt-oss", "deepseek3", "qwen3next", "granitehybrid", "lfm2moe"]
+
+
+@pytest.mark.parametrize("case", BATCHED)
+def test_few_tokens_at_once_have_the_bits_of_single_ones(
+    case: str, load: Load, tmp_path: Path
+) -> None:
+    ids, _ = expected(case)
+    q4_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q4_0)
+    engine = load(q4_0, batch_size=13)
+    assert np.array_equal(engine.logits(ids), step_by_step(engine, ids))
+
+
+@pytest.mark.parametrize("case", ["qwen3moe", "llama", "gemma3", "qwen35moe", "gemma4-moe"])
+def test_layers_on_both_processors(case: str, load: Load) -> None:
+    ids, logits = expected(case)
+    engine = load(REFERENCES / f"{case}.gguf", precision="f32", gpu_layers=1)
+    assert len(engine.runner.parts) == 2
+    assert error(engine.logits(ids), logits) < 2e-3
+    assert error(step_by_step(engine, ids), logits) < 2e-3
+
+
+def test_layers_that_read_earlier_ones_keys_stay_with_them(load: Load) -> None:
+    """The last two of the six layers read the keys of the two before them."""
+    ids, logits = expected("gemma4-e2b")
+    model = REFERENCES / "gemma4-e2b.gguf"
+    engine = load(model, precision="f32", gpu_layers=4)
+    assert len(engine.runner.parts) == 2
+    assert error(engine.logits(ids), logits) < 2e-3
+    with pytest.raises(DeviceError):
+        load(model, gpu_layers=3)
+
+
+@pytest.mark.parametrize("gpu_layers", [None, 1])
+@pytest.mark.parametrize("case", ["qwen3next", "nemotron_h_moe", "lfm2moe"])
+def test_recurrent_layers_go_back_to_a_snapshot(
+    case: str, gpu_layers: int | None, load: Load
+) -> None:
+    engine = load(REFERENCES / f"{case}.gguf", gpu_layers=gpu_layers)
+    ids = expected(case)[0].tolist()
+    fresh, edited = Sequence(engine.runner), Sequence(engine.runner)
+    wanted = fresh.extend(ids[:12] + ids[20:25]).copy()
+    for part in (ids[:10], ids[10:20]):
+        edited.prefill(part)
+    edited.truncate(12)
+    assert edited.num_ready == 10
+    assert np.array_equal(edited.extend(ids[20:25]), wanted)
+
+
+@pytest.mark.parametrize("miss", ["stream", "load"])
+@pytest.mark.parametrize("slots", [1, 3, 8])
+def test_where_an_expert_lies_changes_no_bit(
+    slots: int, miss: Miss, load: Load, tmp_path: Path
+) -> None:
+    ids, _ = expected("qwen3moe")
+    model = requantise(REFERENCES / "qwen3moe.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
+    whole, some = load(model), load(model, moe_slots=slots, experts=ExpertConfig(miss=miss))
+    assert some.plan is not None
+    assert set(some.plan.vram_slots) == {slots}
+    assert np.array_equal(some.logits(ids), whole.logits(ids))
+    assert np.array_equal(step_by_step(some, ids), step_by_step(whole, ids))
+
+
+def test_kv_cache_of_8_bits(load: Load) -> None:
+    ids, logits = expected("llama-biases")
+    model = REFERENCES / "llama-biases.gguf"
+    half, eighth = load(model, precision="f32"), load(model, precision="f32", kv_type="q8_0")
+    assert error(step_by_step(eighth, ids), logits) < 2e-2
+    assert error(step_by_step(half, ids), logits) < 2e-3
+    sizes = [engine.runner.parts[-1].kv_bytes for engine in (half, eighth)]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_heads_that_8_bits_do_not_fit_are_refused(load: Load) -> None:
+    with pytest.raises(UsageError, match=r"q8_0 .* heads have 56"):
+        load(REFERENCES / "deepseek3.gguf", kv_type="q8_0")
+
+
+def test_greedy_answers_are_stable_and_those_of_the_cpu(load: Load) -> None:
+    request = GenerationRequest(max_tokens=8, sampling=SamplingParams(temperature=0))
+    answers = []
+    for device in ("cuda", "cuda", "cpu"):
+        engine = load(DEMO, device=device)
+        prompt = engine.tokenizer.encode("Once upon a time", add_bos=True, parse_special=False)
+        answers.append(list(engine.session().generate(prompt, request)))
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_routes_are_those_of_the_cpu(load: Load) -> None:
+    ids, _ = expected("qwen3moe")
+    model = REFERENCES / "qwen3moe.gguf"
+    engines = [load(model, precision="f32", device=device) for device in ("cuda", "cpu")]
+    for engine in engines:
+        Sequence(engine.runner).extend(ids[:5].tolist())
+    on_card, on_cpu = (engine.runner.routes for engine in engines)
+    for card, cpu in zip(on_card[:-1], on_cpu[:-1], strict=True):
+        assert np.array_equal(card[:5], cpu[:5])
+    assert np.array_equal(on_card[-1][:1], on_cpu[-1][:1])

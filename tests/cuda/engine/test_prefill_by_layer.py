@@ -1,0 +1,203 @@
+"""Prompts whose batches take turns at every layer: no bit differs from batch after batch."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Load
+
+from sharpi.config import ExpertConfig
+from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.engine import Engine
+from sharpi.engine.sequence import Sequence
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
+from sharpi.ops.cuda.pass_counts import PassCounts
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.values import Copy
+from sharpi.tiers import gpu_experts as card_planning
+from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash
+from sharpi.tiers.staging import CardStaging
+
+pytestmark = pytest.mark.native
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+KINDS = ["qwen3moe", "gpt-oss", "deepseek3", "qwen3next", "gemma4-moe", "granitehybrid", "lfm2moe"]
+USUAL: dict[str, Any] = {"context_size": 64, "batch_size": 16, "moe_slots": 2}
+FEW, ALL = 1, 64  # experts of a buffer
+
+
+def tokens_of(case: str, count: int) -> list[int]:
+    with np.load(REFERENCES / f"{case}.npz") as arrays:
+        ids: list[int] = arrays["tokens"].tolist()
+    return (ids * count)[:count]
+
+
+def answers(engine: Engine, ids: list[int]) -> np.ndarray:
+    """Logits after a prompt, and after two tokens more: of what the prompt left behind."""
+    sequence = Sequence(engine.runner)
+    logits = [sequence.extend(part).copy() for part in (ids[:-2], ids[-2:-1], ids[-1:])]
+    sequence.truncate(0)
+    return np.stack(logits)
+
+
+def passes_of(engine: Engine) -> PassCounts:
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    return tier.passes
+
+
+class Ways:
+    """Loads a model whose prompts pass batch after batch, or layer by layer."""
+
+    def __init__(self, load: Load, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+        self._load, self._patch, self._model = load, monkeypatch, REFERENCES / f"{case}.gguf"
+
+    def by_batch(self, **options: Any) -> Engine:
+        with self._patch.context() as patch:
+            patch.setattr(card_planning, "prompt_stash", lambda *_: NO_STASH)
+            return self.by_layer(ALL, **options)
+
+    def by_layer(self, streamed: int, **options: Any) -> Engine:
+        staging = CardStaging(num_missed=4, num_early=2, num_streamed=streamed)
+        with self._patch.context() as patch:
+            patch.setattr(card_planning, "card_staging", lambda *_: staging)
+            return self._load(self._model, **(USUAL | options))
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_kind_of_layer(case: str, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, 34)
+    expected = answers(ways.by_batch(), ids)
+    engine = ways.by_layer(FEW)
+    assert np.array_equal(answers(engine, ids), expected)
+    assert passes_of(engine).by_layer == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "batch_size", "count"),
+    [("qwen3next", 5, 23), ("granitehybrid", 8, 24), ("qwen3moe", 33, 90)],
+)  # 5: one token is left for the last; 33: matrix products are in 16 bits
+def test_every_size_of_batches(
+    case: str, batch_size: int, count: int, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, count)
+    options = {"batch_size": batch_size, "context_size": 96, "experts": ExpertConfig(miss="stream")}
+    expected = answers(ways.by_batch(**options), ids)
+    for streamed in (3, ALL):
+        engine = ways.by_layer(streamed, **options)
+        assert np.array_equal(answers(engine, ids), expected)
+        assert passes_of(engine).by_layer == 1
+
+
+@pytest.mark.parametrize("case", ["qwen3moe", "gemma4-moe"])
+def test_layers_on_both_processors(case: str, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, ids = Ways(load, monkeypatch, case), tokens_of(case, 43)
+    expected = answers(ways.by_batch(gpu_layers=1), ids)
+    engine = ways.by_layer(FEW, gpu_layers=1)
+    assert len(engine.runner.parts) == 2
+    assert np.array_equal(answers(engine, ids), expected)
+
+
+def test_layers_that_have_all_experts_between_others(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their batches follow each other as before, with routes where the prompt's are."""
+    monkeypatch.setattr(
+        card_planning,
+        "grant",
+        lambda wants, _: {i: want.most if i == 1 else 2 for i, want in wants.items()},
+    )
+    ways, ids = Ways(load, monkeypatch, "glm4moe"), tokens_of("glm4moe", 43)
+    expected = answers(ways.by_batch(moe_slots=None), ids)
+    for streamed in (FEW, ALL):
+        engine = ways.by_layer(streamed, moe_slots=None)
+        assert engine.plan is not None
+        assert len({layer.vram_slots for layer in engine.plan.layers if layer.num_experts}) == 2
+        assert np.array_equal(answers(engine, ids), expected)
+        assert passes_of(engine).by_layer == 1
+
+
+def test_an_expert_crosses_the_bus_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 48)
+    brought: list[tuple[int, int]] = []
+    copies = ExpertStream._copies
+
+    def counted(stream: ExpertStream, chunk: Chunk, tensor: int) -> Iterator[Copy]:
+        if tensor == 0:
+            brought.extend((chunk.layer, expert) for expert in chunk.missing)
+        return copies(stream, chunk, tensor)
+
+    monkeypatch.setattr(ExpertStream, "_copies", counted)
+    for streamed in (FEW, 3, ALL):
+        brought.clear()
+        Sequence(ways.by_layer(streamed).runner).extend(ids)
+        assert brought
+        assert len(brought) == len(set(brought))
+    brought.clear()
+    Sequence(ways.by_batch().runner).extend(ids)
+    assert len(brought) == 2 * len(set(brought))  # the first batch fills half of the slots
+
+
+def test_a_prompt_longer_than_the_stash_passes_in_parts(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways, ids = Ways(load, monkeypatch, "qwen3next"), tokens_of("qwen3next", 45)
+    expected = answers(ways.by_batch(batch_size=8), ids)
+    monkeypatch.setattr(
+        card_planning,
+        "prompt_stash",
+        lambda *request: replace(prompt_stash(*request), max_tokens=16),
+    )
+    engine = ways.by_layer(FEW, batch_size=8)
+    assert engine.runner.prompt_batch == 16
+    assert np.array_equal(answers(engine, ids), expected)
+    assert passes_of(engine).by_layer == 3
+
+
+def paged(gpu: float, cpu: float) -> ExpertConfig:
+    return ExpertConfig(
+        paged_stash=True, stash_page_tokens=4, stash_gpu_factor=gpu, stash_cpu_factor=cpu
+    )
+
+
+def test_pages_are_in_ram_where_the_card_has_no_more(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)
+    expected = answers(ways.by_batch(), ids)
+    for streamed, gpu, cpu, pages in ((ALL, 1.1, 0, 0), (FEW, 0.3, 0.9, 6), (ALL, 0, 1, 11)):
+        engine = ways.by_layer(streamed, experts=paged(gpu, cpu))
+        assert np.array_equal(answers(engine, ids), expected)
+        assert passes_of(engine) == PassCounts(by_layer=1, spilled_pages=pages)
+
+
+def test_a_prompt_that_has_no_pages_passes_batch_after_batch(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)
+    expected, other = answers(ways.by_batch(), ids), ways.by_layer(ALL)
+    engine = ways.by_layer(ALL, experts=paged(0.3, 0.2))
+    assert np.array_equal(answers(engine, ids), expected)
+    assert passes_of(engine) == PassCounts(stash_overflows=1)
+    assert "prompts too long for the stash: 1" in passes_of(engine).notes
+    for each in (engine, other):
+        Sequence(each.runner).extend(ids[:41])
+    for by_batch, by_layer in zip(engine.runner.routes, other.runner.routes, strict=True):
+        count = min(41, len(by_batch), len(by_layer))
+        assert np.array_equal(by_batch[:count], by_layer[:count])
+
+
+def test_what_is_not_kept_would_be_seen(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above can fail: without one of the buffers, bits differ."""
+    ways, ids = Ways(load, monkeypatch, "qwen3moe"), tokens_of("qwen3moe", 43)
+    expected = answers(ways.by_batch(), ids)
+    live = Recording._live
+
+    def forgetful(recording: Recording, cut: int) -> list[Buffer]:
+        return live(recording, cut)[:-1]
+
+    monkeypatch.setattr(Recording, "_live", forgetful)
+    assert not np.array_equal(answers(ways.by_layer(ALL), ids), expected)

@@ -1,0 +1,171 @@
+"""Experts fetched for the next layer, by guesses right, wrong and late: the same tokens."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+
+from sharpi.config import ExpertConfig, Miss, RunConfig
+from sharpi.device.device import Mark, Work
+from sharpi.device.kernel_source import kernel_source
+from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence as TokenSequence
+from sharpi.experts.prediction_trial import PERIOD, PERIODS, WITHOUT
+from sharpi.experts.stats.stats import PredictionStats
+
+pytestmark = pytest.mark.native
+DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+PROMPT, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 8
+Load = Callable[..., Engine]
+
+
+class LateDevice(CpuDevice):
+    """What is aside is done only when somebody waits for it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._pending: deque[Work] = deque()
+        self._num_done = 0
+
+    def aside(self, work: Sequence[Work]) -> Mark:
+        self._pending.extend(work)
+        return self._num_done + len(self._pending)
+
+    def after(self, mark: Mark) -> None:
+        while self._num_done < mark:
+            self._pending.popleft()()
+            self._num_done += 1
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether something was started that nobody waited for: no graph could be made of that."""
+        return bool(self._pending)
+
+
+def wrong_guesses() -> dict[str, str]:
+    """The kernel that takes guesses, changed so as to take others."""
+    text = kernel_source("slot_prefetch")
+    assert "? ids[lane]" in text
+    return {"slot_prefetch": text.replace("? ids[lane]", "? (ids[lane] + 1) % experts")}
+
+
+@pytest.fixture
+def load() -> Iterator[Load]:
+    engines: list[Engine] = []
+
+    def load_one(device: CpuDevice, model: Path = DEMO, **options: Any) -> Engine:
+        config = RunConfig(model=model, device="cuda", context_size=64, **options)
+        engines.append(load_engine(config, open_device=lambda: device))
+        return engines[-1]
+
+    yield load_one
+    for engine in engines:
+        engine.close()
+
+
+def greedy(engine: Engine) -> list[int]:
+    sequence = TokenSequence(engine.runner)
+    tokens = [int(np.argmax(sequence.extend(PROMPT)))]
+    while len(tokens) < NUM_TOKENS:
+        tokens.append(sequence.extend_largest(tokens[-1]))
+    return tokens
+
+
+def prediction(engine: Engine) -> PredictionStats | None:
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    return tier.stats("demo", NUM_TOKENS).prediction
+
+
+@pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
+def test_tokens_are_the_same_with_and_without(miss: Miss, load: Load) -> None:
+    experts = ExpertConfig(miss=miss, policy="slru")
+    without = load(CpuDevice(False), moe_slots=6, experts=replace(experts, prefetch=False))
+    wanted = greedy(without)
+    assert prediction(without) is None
+    found = load(CpuDevice(), moe_slots=6, experts=experts)
+    assert greedy(found) == wanted
+    stats = prediction(found)
+    assert stats is not None
+    assert 0 < stats.right < stats.guessed == stats.used
+
+
+@pytest.mark.parametrize("texts", [{}, wrong_guesses()], ids=["as guessed", "spoilt"])
+@pytest.mark.parametrize("kind", [CpuDevice, LateDevice])
+def test_guesses_may_be_wrong_and_copies_late(
+    kind: type[CpuDevice], texts: dict[str, str], load: Load
+) -> None:
+    """A fixed set, whose misses the CPU computes, leaves the link idle for guesses."""
+    experts = ExpertConfig(miss="cpu", resident="first-n")
+    wanted = greedy(load(CpuDevice(False), moe_slots=2, experts=replace(experts, prefetch=False)))
+    device = kind(check=False, texts=texts)
+    engine = load(device, moe_slots=2, experts=experts)
+    assert greedy(engine) == wanted
+    stats = prediction(engine)
+    assert stats is not None
+    assert stats.prefetched > stats.prefetch_used
+    assert stats.precision == stats.recall
+    assert 0 < stats.wasted_bytes <= stats.bytes_moved
+    if texts:
+        assert stats.right < 0.5 * stats.guessed
+    else:
+        assert stats.right > 0.5 * stats.guessed
+    if isinstance(device, LateDevice):
+        assert not device.is_forgotten
+
+
+def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
+    """Of tokens that have no output the last layer computes nothing."""
+    experts = ExpertConfig(miss="stream", policy="slru")
+    wanted = greedy(load(CpuDevice(False), moe_slots=12, experts=replace(experts, prefetch=False)))
+    device = LateDevice(check=False)
+    engine = load(device, moe_slots=12, batch_size=1, experts=experts)
+    assert greedy(engine) == wanted
+    stats = prediction(engine)
+    assert stats is not None
+    assert stats.prefetched > 0
+    assert not device.is_forgotten
+
+
+def test_other_predictors_are_the_router_on_a_card(load: Load) -> None:
+    experts = ExpertConfig(miss="stream", predictor="last-token")
+    engine = load(CpuDevice(), moe_slots=2, experts=experts)
+    engine.runner.prepare()
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert stats.prediction is not None
+    assert stats.prediction.predictor == "router"
+    assert "on a card the router predicts, not last-token" in stats.notes
+
+
+def test_it_switches_itself_off(load: Load) -> None:
+    engine = load(CpuDevice(), moe_slots=2, experts=ExpertConfig(miss="stream"))
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    was_on = []
+    for _ in range(PERIOD * PERIODS):
+        was_on.append(tier.guesses)
+        tier.end_step(1, 2.0 if tier.guesses else 1.0)
+    assert sum(was_on) == PERIODS * (PERIOD - WITHOUT)
+    assert not tier.guesses
+    assert "prefetching of predicted experts switched off" in tier.notes[-1]
+
+
+def test_no_guesses_while_ways_of_serving_misses_are_compared(load: Load) -> None:
+    engine = load(CpuDevice(), moe_slots=2)
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    modes = set()
+    while not tier.guesses:
+        modes.add(tier.mode)
+        tier.end_step(1, {"load": 1.0, "stream": 2.0, "cpu": 3.0}[tier.mode])
+    assert modes == {"load", "stream", "cpu"}
+    assert tier.mode == "load"

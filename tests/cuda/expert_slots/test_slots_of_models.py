@@ -1,0 +1,235 @@
+"""Models of which a card has only some experts: the same tokens, whatever is missed and how."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+
+from sharpi.config import ExpertConfig, RunConfig
+from sharpi.device.device import Device
+from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence
+from sharpi.errors import ModelFileError
+from sharpi.experts.stats.stats import ExpertStats
+
+pytestmark = pytest.mark.native
+DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
+REFERENCES = Path(__file__).parents[2] / "references" / "data"
+SMALL = {"context_size": 128, "batch_size": 48}
+PROMPT = [1, 200, 31, 77, 402, 9]
+MIB = 1 << 20
+Load = Callable[..., Engine]
+
+
+@pytest.fixture
+def quick(device: Device) -> Device:
+    """Without checks on the CPU: whole models, many tokens."""
+    return CpuDevice(check=False) if isinstance(device, CpuDevice) else device
+
+
+def load_on(device: Device, **options: Any) -> Engine:
+    config = RunConfig(**({"model": DEMO, "device": "cuda"} | SMALL | options))
+    return load_engine(config, open_device=lambda: device)
+
+
+def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:
+    """Tokens by the largest logit, the prompt in batches first."""
+    sequence = Sequence(engine.runner)
+    tokens = [int(np.argmax(sequence.extend(prompt)))]
+    while len(tokens) < count:
+        tokens.append(sequence.extend_largest(tokens[-1]))
+    sequence.truncate(0)
+    return tokens
+
+
+def stats_of(engine: Engine) -> ExpertStats:
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    stats = tier.stats("model", 0)
+    assert stats is not None
+    return stats
+
+
+def long_prompt(count: int) -> list[int]:
+    return [1, *np.random.default_rng(count).integers(3, 2000, count - 1).tolist()]
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[int, list[int]]:
+    """By prompt length, of a card that has everything."""
+    engine = load_on(CpuDevice(check=False))
+    wanted = {len(PROMPT): greedy(engine, PROMPT, 8)}
+    wanted |= {n: greedy(engine, long_prompt(n), 4) for n in (30, 100)}
+    engine.close()
+    return wanted
+
+
+@pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
+def test_with_all_checks(miss: str, load: Load, answers: dict[int, list[int]]) -> None:
+    engine = load(DEMO, **SMALL, moe_slots=3, experts=ExpertConfig(miss=miss))
+    assert greedy(engine, PROMPT, 4) == answers[len(PROMPT)][:4]
+
+
+@pytest.mark.parametrize("slots", [1, 5, 15])
+@pytest.mark.parametrize("miss", ["load", "stream", "cpu", "auto"])
+def test_any_number_of_slots_and_way(
+    slots: int, miss: str, quick: Device, answers: dict[int, list[int]]
+) -> None:
+    engine = load_on(quick, moe_slots=slots, experts=ExpertConfig(miss=miss))
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    stats = stats_of(engine)
+    assert 0 < stats.hit_count.hits < stats.hit_count.accesses
+    assert all(layer.num_slots == slots for layer in stats.layers)
+    assert stats.bytes_read > 0
+    engine.close()
+
+
+@pytest.mark.parametrize("policy", ["slru", "lru", "lfru", "lfu", "learned", "learned-keep"])
+def test_any_policy(policy: str, quick: Device, answers: dict[int, list[int]]) -> None:
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy=policy, miss="stream"))
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ExpertConfig(resident="first-n", policy="static"),
+        ExpertConfig(resident="ids", policy="static", resident_ids="3,5,9"),
+        ExpertConfig(resident="frequency", policy="static", warmup_tokens=2),
+        ExpertConfig(warm_pin=1, warm_pin_after=20),
+    ],
+    ids=["first-n", "ids", "frequency", "warm pin"],
+)
+def test_sets_that_stay(asked: ExpertConfig, quick: Device, answers: dict[int, list[int]]) -> None:
+    engine = load_on(quick, moe_slots=4, experts=asked)
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    pinned = [layer.pinned for layer in stats_of(engine).layers]
+    if asked.resident == "ids":
+        assert set(pinned) == {(3, 5, 9)}
+    elif asked.resident == "first-n":
+        assert set(pinned) == {(0, 1, 2, 3)}
+    else:
+        assert all(len(ids) == (asked.warm_pin or 4) for ids in pinned)
+    engine.close()
+
+
+@pytest.mark.parametrize("tokens", [30, 100])
+@pytest.mark.parametrize("adopts", [True, False], ids=["in place", "copied"])
+def test_prompts_pass_through_the_buffers(
+    tokens: int, adopts: bool, answers: dict[int, list[int]]
+) -> None:
+    engine = load_on(CpuDevice(check=False, adopts=adopts), moe_slots=4)
+    assert greedy(engine, long_prompt(tokens), 4) == answers[tokens]
+    engine.close()
+
+
+def test_a_prompt_with_all_checks(load: Load, answers: dict[int, list[int]]) -> None:
+    engine = load(DEMO, **SMALL, moe_slots=4)
+    assert greedy(engine, long_prompt(30), 1) == answers[30][:1]
+
+
+def test_a_look_at_the_slots(quick: Device) -> None:
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(miss="stream"))
+    assert engine.expert_view() is None, "nothing is there yet"
+    assert engine.expert_stats() is None
+    greedy(engine, PROMPT, 8)
+    view, stats = engine.expert_view(), engine.expert_stats()
+    assert view is not None
+    assert stats is not None
+    assert view.counts is not None
+    assert view.layers == tuple(layer.layer for layer in stats.layers)
+    assert np.array_equal(view.resident.sum(axis=1), view.slots)
+    assert view.uses.sum() > 0
+    assert [each.hits for each in view.counts] == [layer.hits for layer in stats.layers]
+    engine.close()
+
+
+def test_what_is_written_at_the_end(quick: Device, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    asked = ExpertConfig(stats=tmp_path / "stats.json", profile=profile)
+    engine = load_on(quick, moe_slots=4, experts=asked)
+    first = greedy(engine, PROMPT, 8)
+    engine.close()
+    assert engine.exit_notes == ()
+    assert {path.name for path in tmp_path.iterdir()} == {"stats.json", "profile.json"}
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(profile=profile))
+    engine.session()
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    assert all(len(ids) == 4 for ids in tier.residents().values()), "warm from the start"
+    assert greedy(engine, PROMPT, 8) == first
+    engine.close()
+
+
+def test_a_prompt_evicts_nobody(quick: Device) -> None:
+    """It fills free slots, with the experts that it used most."""
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy="lru"))
+    tier = card_tier_of(engine.runner.parts)
+    assert tier is not None
+    greedy(engine, PROMPT, 8)
+    before = tier.residents()
+    assert all(len(ids) == 4 for ids in before.values())
+    greedy(engine, long_prompt(100), 1)
+    last = max(before)  # which decodes one row of the prompt
+    after = tier.residents()
+    assert {n: after[n] for n in before if n != last} == {n: before[n] for n in before if n != last}
+    engine.close()
+
+
+@pytest.mark.parametrize("ram", [9 * MIB, 5 * MIB])
+def test_three_tiers_at_once(ram: int, quick: Device, answers: dict[int, list[int]]) -> None:
+    """Slots in VRAM, slots in RAM for what those lack, and the file for the rest."""
+    engine = load_on(quick, moe_slots=4, ram=ram, batch_size=16)
+    assert engine.plan is not None
+    assert not engine.plan.is_mapped
+    assert greedy(engine, PROMPT, 8) == answers[len(PROMPT)]
+    assert greedy(engine, long_prompt(30), 4) == answers[30]
+    assert engine.streams_experts
+    engine.close()
+
+
+def test_an_expert_that_cannot_be_read_ends_the_step(quick: Device, tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(DEMO.read_bytes())
+    engine = load_on(quick, model=model, moe_slots=2, ram=5 * MIB, batch_size=16)
+    engine.session()  # makes it ready
+    with model.open("r+b") as file:
+        file.truncate(DEMO.stat().st_size // 2)
+    with pytest.raises(ModelFileError, match="start again with the complete file"):
+        greedy(engine, PROMPT, 8)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cpu_moe": True},
+        {"num_cpu_moe": 6},
+        {"num_cpu_moe": 2},
+        {"num_cpu_moe": 3, "moe_slots": 5},
+        {"num_cpu_moe": 0, "moe_slots": 2, "experts": ExpertConfig(miss="cpu")},
+    ],
+    ids=["all", "all layers", "others on the card", "others with slots", "misses"],
+)
+@pytest.mark.parametrize("tokens", [6, 30, 96])
+def test_layers_whose_experts_the_cpu_computes(
+    asked: dict[str, Any], tokens: int, quick: Device
+) -> None:
+    """Their homes are not page-locked, and whichever layers ask, each gets its own experts."""
+    whole, engine = load_on(quick), load_on(quick, **asked)
+    reference, sequence = Sequence(whole.runner), Sequence(engine.runner)
+    for ids in (long_prompt(tokens), [5], [200]):
+        wanted, found = reference.extend(ids), sequence.extend(ids)
+        assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
+    stats = stats_of(engine)
+    computed = asked.get("num_cpu_moe", 6)
+    assert all(layer.bytes_read == 0 for layer in stats.layers[:computed])
+    assert any("computed by the CPU" in note for note in stats.notes)
+    for each in (whole, engine):
+        each.close()

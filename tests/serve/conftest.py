@@ -1,0 +1,96 @@
+"""A server with a scripted model and the real clients of it; servers of the demo model."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import anthropic
+import httpx
+import openai
+import pytest
+from api_server import served
+from scripted_host import ScriptedHost
+from served_demo import ServedDemo
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sharpi.serve.app import api_routes
+from sharpi.serve.http.access import Access
+from sharpi.serve.http.errors import error_response
+from sharpi.serve.http.gate import Gate, GateLimits
+
+
+def _fail(request: Request, error: Exception) -> Response:
+    return error_response(request.url.path, error)
+
+
+@pytest.fixture(scope="session")
+def scripted_server() -> Iterator[tuple[ScriptedHost, str]]:
+    """The host and its server's URL."""
+    host = ScriptedHost()
+    app = Starlette(routes=api_routes(cast(Any, host)), exception_handlers={Exception: _fail})
+    gate = Gate(app, Access(), GateLimits(), lambda scope, status, seconds: None, print)
+    with served(gate) as url:
+        yield host, url
+
+
+@pytest.fixture
+def host(scripted_server: tuple[ScriptedHost, str]) -> ScriptedHost:
+    scripted_server[0].reset()
+    return scripted_server[0]
+
+
+@pytest.fixture
+def url(scripted_server: tuple[ScriptedHost, str]) -> str:
+    return scripted_server[1]
+
+
+@pytest.fixture(scope="session")
+def client(scripted_server: tuple[ScriptedHost, str]) -> Iterator[openai.OpenAI]:
+    url = f"{scripted_server[1]}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def claude(scripted_server: tuple[ScriptedHost, str]) -> Iterator[anthropic.Anthropic]:
+    url = scripted_server[1]
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def http(scripted_server: tuple[ScriptedHost, str]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=scripted_server[1]) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def own_runtime_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No server of the developer's is found, and none of the tests' by the developer."""
+    folder = tmp_path / "runtime"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[ServedDemo]:
+    """Four answers at once, no key; to be left as it was found."""
+    server = ServedDemo()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def serve_demo() -> Iterator[Callable[..., ServedDemo]]:
+    servers: list[ServedDemo] = []
+
+    def start(**settings: Any) -> ServedDemo:
+        servers.append(ServedDemo(**settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()

@@ -1,0 +1,38 @@
+"""The set-ups that the README offers, run as they stand there."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripted_host import ScriptedHost
+
+_README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+_SECTION = _README.partition("\n## Serve\n")[2].partition("\n## ")[0]
+_ADDRESS = "http://127.0.0.1:8080"
+
+
+def blocks(language: str, word: str) -> list[str]:
+    """The section's code in a language that has a word."""
+    found = re.findall(rf"```{language}\n(.*?)```", _SECTION, re.DOTALL)
+    return [code for code in found if word in code]
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["openai", "anthropic"])
+def test_python(host: ScriptedHost, url: str, package: str) -> None:
+    [code] = blocks("python", f"from {package} import")
+    assert _ADDRESS in code
+    assert run([sys.executable, "-c", code.replace(_ADDRESS, url)]) == "Hello there."
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_curl(host: ScriptedHost, url: str) -> None:
+    [code] = blocks("sh", "curl")
+    assert '"content":"Hello there."' in run(["sh", "-c", code.replace(_ADDRESS, url)])
