@@ -6,8 +6,8 @@
 // one copy of an inline function, and could keep theirs for all callers. tests/kernels/test_instruction_sets.py
 // disassembles the library to see that this holds.
 #pragma once
-#include "cpu_features.h"
-#include "int8_peak.h"
+#include "runtime/cpu_features.h"
+#include "runtime/int8_peak.h"
 #include "matmul/matmul.h"
 #include "vector/vector_ops.h"
 

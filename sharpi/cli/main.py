@@ -35,7 +35,7 @@ def _print_version(wanted: bool) -> None:
 
 def _kernels_in_use() -> str:
     """The instruction set of the CPU kernels, and why it is not the next better one."""
-    from sharpi.ops.library import better_instruction_sets, instruction_set
+    from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
 
     try:
         used, better = instruction_set(), better_instruction_sets()

@@ -56,8 +56,8 @@ def test_version_names_the_kernels_and_why_they_are_not_better(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     better = {"avx512_vbmi": ["avx512f", "gfni"], "avx512_vnni": ["avx512f"]}
-    monkeypatch.setattr("sharpi.ops.library.instruction_set", lambda: "avx2")
-    monkeypatch.setattr("sharpi.ops.library.better_instruction_sets", lambda: better)
+    monkeypatch.setattr("sharpi.ops.cpu.library.instruction_set", lambda: "avx2")
+    monkeypatch.setattr("sharpi.ops.cpu.library.better_instruction_sets", lambda: better)
     expected = "CPU kernels: avx2 (avx512_vnni needs what this processor lacks: avx512f)"
     assert sharpi("--version").out.splitlines()[1] == expected
 
@@ -70,7 +70,7 @@ def test_version_without_the_library(
     def fail() -> str:
         raise missing
 
-    monkeypatch.setattr("sharpi.ops.library.instruction_set", fail)
+    monkeypatch.setattr("sharpi.ops.cpu.library.instruction_set", fail)
     result = sharpi("--version")
     assert result.exit_code == 0
     assert result.out.splitlines()[1] == f"CPU kernels: none; {missing}"

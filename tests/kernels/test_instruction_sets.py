@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from library_code import Function, initialisers, read_functions
 
-from sharpi.ops.library import better_instruction_sets, instruction_set
+from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
 from sharpi.resources import native_library
 
 # What a file of a set may hold beside plain code, and the instructions that only one file may hold.

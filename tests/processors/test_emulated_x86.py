@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REFERENCES = ROOT / "tests" / "references"
+REFERENCES = ROOT / "tests" / "references" / "data"
 EMULATOR = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
 PROCESSORS = {"Nehalem": "portable", "SandyBridge": "portable", "Haswell": "avx2"}
 MACHINE = "this machine"

@@ -87,9 +87,9 @@ def test_the_kernels_in_use_and_what_better_ones_need(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     better = {"avx512_vbmi": ["avx512f", "gfni"], "avx512_vnni": ["avx512f"]}
-    monkeypatch.setattr("sharpi.hardware_report.INSTRUCTION_SETS", ("avx2", "portable"))
-    monkeypatch.setattr("sharpi.hardware_report._runs", lambda name: True)
-    monkeypatch.setattr("sharpi.hardware_report.better_instruction_sets", lambda: better)
+    monkeypatch.setattr("sharpi.hardware.report.INSTRUCTION_SETS", ("avx2", "portable"))
+    monkeypatch.setattr("sharpi.hardware.report._runs", lambda name: True)
+    monkeypatch.setattr("sharpi.hardware.report.better_instruction_sets", lambda: better)
     out = sharpi("doctor", str(tmp_path)).out
     assert "kernels        avx2 in use; portable run here too\n" in out
     assert f"{'':15}avx512_vbmi needs what this processor lacks: avx512f, gfni\n" in out

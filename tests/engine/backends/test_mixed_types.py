@@ -14,7 +14,7 @@ from sharpi.engine.engine import Engine
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference import ReferenceOps
+from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

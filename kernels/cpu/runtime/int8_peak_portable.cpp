@@ -1,7 +1,7 @@
 // The int8 products of the compiler's baseline target, as it vectorises a plain loop.
 #include <cstring>
 
-#include "int8_peak.h"
+#include "runtime/int8_peak.h"
 
 namespace sharpi {
 namespace {

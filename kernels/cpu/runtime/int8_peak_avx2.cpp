@@ -2,7 +2,7 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 
-#include "int8_peak.h"
+#include "runtime/int8_peak.h"
 
 namespace sharpi {
 namespace {

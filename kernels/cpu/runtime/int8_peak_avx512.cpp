@@ -2,7 +2,7 @@
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
 
-#include "int8_peak.h"
+#include "runtime/int8_peak.h"
 
 namespace sharpi {
 namespace {
