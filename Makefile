@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 
-.PHONY: run test speed check format references clean
+.PHONY: run test speed check format docs references clean
 
 run: $(VENV)/.installed
 	@$(BIN)/sharpi run
@@ -19,20 +19,24 @@ speed: $(VENV)/.installed-test
 
 # Style, types and the direction of imports; slower to set up, so apart from the tests.
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check sharpi tests
-	$(BIN)/ruff check sharpi tests
+	$(BIN)/ruff format --check sharpi tests docs
+	$(BIN)/ruff check sharpi tests docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff format sharpi tests
-	$(BIN)/ruff check --fix sharpi tests
+	$(BIN)/ruff format sharpi tests docs
+	$(BIN)/ruff check --fix sharpi tests docs
+
+# The tables of docs/ that come from the code; a test fails where they are stale.
+docs: $(VENV)/.installed
+	$(BIN)/python docs/generate.py
 
 # Installed in place; built again only when kernels or the project file change.
 $(VENV)/.installed: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing sharpi into $(VENV) (once)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[serve]'
 	@touch $@
 
 # NVRTC compiles the CUDA kernels in the tests; it needs no card.

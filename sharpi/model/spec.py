@@ -126,7 +126,9 @@ def load_spec(architecture: str) -> ArchitectureSpec:
             f"architecture {architecture!r} is not supported; sharpi runs: {known}"
         )
     text = (models_folder() / f"{architecture}.toml").read_text(encoding="utf-8")
-    return parse_spec(architecture, tomllib.loads(text))
+    values = tomllib.loads(text)
+    values.pop("docs", None)  # the architecture's row in docs/models.md
+    return parse_spec(architecture, values)
 
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:

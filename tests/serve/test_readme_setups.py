@@ -1,4 +1,4 @@
-"""The set-ups that the README offers, run as they stand there."""
+"""The clients in docs/server.md, run as they stand there."""
 
 import re
 import shutil
@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from scripted_host import ScriptedHost
 
-_README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-_SECTION = _README.partition("\n## Serve\n")[2].partition("\n## ")[0]
+_PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text("utf-8")
 _ADDRESS = "http://127.0.0.1:8080"
 
 
 def blocks(language: str, word: str) -> list[str]:
-    """The section's code in a language that has a word."""
-    found = re.findall(rf"```{language}\n(.*?)```", _SECTION, re.DOTALL)
+    """The page's code in a language, of which each block has a word."""
+    found = re.findall(rf"```{language}\n(.*?)```", _PAGE, re.DOTALL)
     return [code for code in found if word in code]
 
 
