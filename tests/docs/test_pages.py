@@ -10,6 +10,7 @@ WRITTEN = [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 MAX_COLUMNS = 100
 MAX_WORDS = 30
 
+_NAMED_PATH = re.compile(r"`((?:sharpi|kernels|tests|models|bench-scripts|docs)/[^`\s]*)")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -62,3 +63,9 @@ def _sentences(document: Path) -> list[str]:
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*[-*] )", "\n".join(lines))
     found = [re.split(r"(?<=[.!?])[*)]*\s+", " ".join(each.split())) for each in paragraphs]
     return [sentence for paragraph in found for sentence in paragraph]
+
+
+@pytest.mark.parametrize("document", WRITTEN, ids=name_of)
+def test_named_files_exist(document: Path) -> None:
+    named = {re.sub("<[^>]+>", "*", each) for each in _NAMED_PATH.findall(prose(document))}
+    assert not [each for each in named if not any(ROOT.glob(each))]
