@@ -39,7 +39,7 @@ $(VENV)/.installed: $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[serve]'
 	@touch $@
 
-# NVRTC compiles the CUDA kernels in the tests; it needs no card.
+# NVRTC compiles the CUDA kernels in the tests; it needs no GPU.
 $(VENV)/.installed-test: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" \
 	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \

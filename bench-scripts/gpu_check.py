@@ -1,4 +1,4 @@
-"""Checks sharpi on a card, in steps with time limits, and writes a report; see gpu_check.sh.
+"""Checks sharpi on a GPU, in steps with time limits, and writes a report; see gpu_check.sh.
 
 A step that fails is reported and the next one begins. The exit status is 1 if any failed.
 """
@@ -57,7 +57,7 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="for everything")
     parser.add_argument("--only", help="names of steps, parted by commas")
     parser.add_argument("--keep", action="store_true", help="keep build, model and logs")
-    parser.add_argument("--dry-run", action="store_true", help="without a card, with tiny sizes")
+    parser.add_argument("--dry-run", action="store_true", help="without a GPU, with tiny sizes")
     options = parser.parse_args()
     options.output = options.output.resolve()
     return options

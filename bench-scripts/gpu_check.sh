@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks sharpi on this machine's card in under nine minutes, without a network, and writes
-# bench-scripts/results/gpu-check-<card>.md and .json. Nothing has to be installed beyond the
+# Checks sharpi on this machine's GPU in under nine minutes, without a network, and writes
+# bench-scripts/results/gpu-check-<GPU>.md and .json. Nothing has to be installed beyond the
 # packages that sharpi needs, a C++ compiler and cmake; PYTHON names the interpreter.
 #
 #   bench-scripts/gpu_check.sh [--folder DIR] [--layers N] [--only STEP,...] [--dry-run]

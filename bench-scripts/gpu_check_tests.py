@@ -1,4 +1,4 @@
-"""The tests that need a card, by pytest; that none of them ran is a failure here."""
+"""The tests that need a GPU, by pytest; that none of them ran is a failure here."""
 
 import argparse
 import subprocess
@@ -56,7 +56,7 @@ def read_results(findings: Findings, path: Path) -> None:
     _shorten(findings.failures)
     _shorten(findings.notes)
     if not counts["passed"]:
-        findings.failures.append("no test ran on the card")
+        findings.failures.append("no test ran on the GPU")
 
 
 def _shorten(lines: list[str]) -> None:

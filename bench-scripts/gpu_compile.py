@@ -14,7 +14,7 @@ from gpu.device import add_tests
 
 from sharpi.resources import kernels_folder
 
-_MOST_PROCESSES = 12  # each has a CUDA context, half a GB of the card's memory
+_MOST_PROCESSES = 12  # each has a CUDA context, half a GB of the GPU's memory
 _ONLY = re.compile(r"\bONLY_(\w+)")
 Unit = tuple[str, str | None]
 

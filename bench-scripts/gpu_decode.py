@@ -1,4 +1,4 @@
-"""Prefill, decode and greedy tokens of one model on a card, as `sharpi bench` measures them.
+"""Prefill, decode and greedy tokens of one model on a GPU, as `sharpi bench` measures them.
 
 The greedy tokens come from a fixed prompt of random ids, twice from an empty KV cache: they have to
 be the same, and other runs, with fewer experts in VRAM, have to find them too.
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
         "ram": options.ram,
         "context_size": options.depth + options.prompt + options.tokens,
     }
-    with Engines(lambda: device).on_card(options.model, **settings) as engine:
+    with Engines(lambda: device).on_gpu(options.model, **settings) as engine:
         engine.runner.prepare()
         plan = engine.plan
         assert plan is not None
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
             "load_seconds": time.perf_counter() - start,
             "vram_bytes": free - device.free_bytes,
             "vram_slots": [min(plan.vram_slots), max(plan.vram_slots)],
-            "layers_on_cpu": plan.first_card_layer,
+            "layers_on_cpu": plan.first_gpu_layer,
             "tokens": _greedy_twice(engine, options.greedy, findings),
         }
         findings.notes += engine.notes

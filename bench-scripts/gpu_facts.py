@@ -1,4 +1,4 @@
-"""Which packages are there, and what card and driver are; one line names what is missing."""
+"""Which packages are there, and what GPU and driver are; one line names what is missing."""
 
 import argparse
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 from gpu.check_step import ROOT, Findings
 
 NEEDED = ("numpy", "gguf", "typer", "rich", "tokenizers", "jinja2", "pytest", "hypothesis")
-NEEDED_FOR_A_CARD = ("torch", "cupy")
+NEEDED_FOR_A_GPU = ("torch", "cupy")
 _ATTRIBUTES = (
     "CanMapHostMemory",
     "PageableMemoryAccess",
@@ -26,15 +26,15 @@ def main() -> None:
     """Parses the command line and looks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--dry-run", action="store_true", help="without a card")
+    parser.add_argument("--dry-run", action="store_true", help="without a GPU")
     options = parser.parse_args()
     findings = Findings()
-    needed = NEEDED if options.dry_run else NEEDED + NEEDED_FOR_A_CARD
+    needed = NEEDED if options.dry_run else NEEDED + NEEDED_FOR_A_GPU
     look_at_packages(findings, needed)
     findings.figures["python"] = platform.python_version()
     findings.figures["commit"] = _commit()
     if not options.dry_run and not findings.failures:
-        look_at_card(findings)
+        look_at_gpu(findings)
     sys.exit(findings.finish(options.json))
 
 
@@ -56,7 +56,7 @@ def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
         )
 
 
-def look_at_card(findings: Findings) -> None:
+def look_at_gpu(findings: Findings) -> None:
     """Name, sizes and versions, by CuPy and by the driver's own library."""
     import cupy
 
@@ -64,16 +64,16 @@ def look_at_card(findings: Findings) -> None:
     from sharpi.hardware.gpu import probe_gpus
 
     try:
-        from sharpi.device.gpu import open_card
+        from sharpi.device.gpu import open_gpu
 
-        device = open_card()
+        device = open_gpu()
     except SharpiError as error:
         findings.failures.append(str(error))
         return
     runtime, driver = cupy.cuda.runtime, probe_gpus()
     properties = runtime.getDeviceProperties(0)
     findings.figures |= {
-        "card": device.name,
+        "gpu": device.name,
         "driver": driver.version if driver else None,
         "driver_cuda": runtime.driverGetVersion(),
         "cuda": runtime.runtimeGetVersion(),

@@ -1,6 +1,6 @@
-"""The kernels of a decode step on a card: microseconds, and GB/s against what the card reads.
+"""The kernels of a decode step on a GPU: microseconds, and GB/s against what the GPU reads.
 
-Each is started many times in one CUDA graph over weights that do not fit the card's cache, so that
+Each is started many times in one CUDA graph over weights that do not fit the GPU's cache, so that
 starting one from Python costs nothing; medians of several replays. What a kernel costs even when it
 does nothing is measured too, and taken off in a second share. `--dry-run` runs the same on the CPU
 with tiny sizes: it says nothing about speed, only that everything runs.
@@ -22,8 +22,8 @@ from gpu.device import device_opener
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.gpu_limits import CardLimits, replay_seconds
-from sharpi.ops.cuda.unsupported import CARD_TYPES
+from sharpi.ops.cuda.gpu_limits import GpuLimits, replay_seconds
+from sharpi.ops.cuda.unsupported import GPU_TYPES
 
 _TINY = Sizes(
     hidden=256,
@@ -42,14 +42,14 @@ _TINY = Sizes(
 _FIRST_TYPES = ("Q4_K", "Q6_K")  # those of a Q4_K_M file
 _LEAST_LAUNCHES, _TRIES = 2048, 7
 HEADING = (
-    f"{'kernel':<16}{'type':<8}{'shape':<24}{'T':>2}{'us':>9}{'GB/s':>9}{'of card':>9}"
+    f"{'kernel':<16}{'type':<8}{'shape':<24}{'T':>2}{'us':>9}{'GB/s':>9}{'of GPU':>9}"
     f"{'less start':>12}"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel; `percent` of the card's read rate, and the same without what starting costs.
+    """One kernel; `percent` of the GPU's read rate, and the same without what starting costs.
 
     Rates are None where a kernel reads too little for one.
     """
@@ -104,13 +104,13 @@ def _type_list(text: str) -> list[QuantType]:
 
 
 def all_types() -> list[QuantType]:
-    """Those that cards have kernels for, the usual ones first."""
-    return sorted(CARD_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
+    """Those that GPUs have kernels for, the usual ones first."""
+    return sorted(GPU_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
 
 
 def measure(device: Device, plan: Plan) -> dict[str, Any]:
-    """The report: the card's rates before and after, the better of which counts, and the rows."""
-    limits, end = CardLimits(device), time.monotonic() + plan.seconds
+    """The report: the GPU's rates before and after, the better of which counts, and the rows."""
+    limits, end = GpuLimits(device), time.monotonic() + plan.seconds
     limits.measure()
     limits.measure_bus()
     timed, left_out = _timed(device, plan, end)

@@ -1,7 +1,7 @@
-"""llama.cpp's own benchmark of the same file on the same card, experts of some layers on the CPU.
+"""llama.cpp's own benchmark of the same file on the same GPU, experts of some layers on the CPU.
 
 It is run where LLAMA_BENCH names the program or the PATH has it; nothing is downloaded or built.
-So many layers are kept off the card that the others have the bytes of sharpi's slots.
+So many layers are kept off the GPU that the others have the bytes of sharpi's slots.
 """
 
 import argparse
@@ -47,9 +47,9 @@ def measure(findings: Findings, program: str, model: Path, layers: int) -> None:
     """A run for each share; its rows are figures."""
     findings.figures["rows"] = []
     for percent in SHARES:
-        off_card = layers - round(layers * percent / 100)
+        off_gpu = layers - round(layers * percent / 100)
         command = [
-            *(program, "-m", str(model), "-ngl", "99", "--n-cpu-moe", str(off_card)),
+            *(program, "-m", str(model), "-ngl", "99", "--n-cpu-moe", str(off_gpu)),
             *("-p", _PROMPTS, "-n", _DECODED, "-b", _BATCH, "-ub", _BATCH, "-r", "3", "-o", "json"),
         ]
         try:
@@ -61,15 +61,15 @@ def measure(findings: Findings, program: str, model: Path, layers: int) -> None:
             lines = done.stderr.strip().splitlines()
             findings.failures.append(f"{percent} %: {' / '.join(lines[-2:])}")
             return
-        findings.figures["rows"] += read_rows(done.stdout, percent, off_card)
+        findings.figures["rows"] += read_rows(done.stdout, percent, off_gpu)
 
 
-def read_rows(text: str, percent: int, off_card: int) -> list[dict[str, Any]]:
+def read_rows(text: str, percent: int, off_gpu: int) -> list[dict[str, Any]]:
     """Its JSON's tests; raises ValueError for what is none."""
     return [
         {
             "percent": percent,
-            "layers_off_card": off_card,
+            "layers_off_gpu": off_gpu,
             "test": f"pp{row['n_prompt']}" if row["n_prompt"] else f"tg{row['n_gen']}",
             "tokens_per_second": row["avg_ts"],
             "backends": row.get("backends", ""),

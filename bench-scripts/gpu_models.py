@@ -1,4 +1,4 @@
-"""Whole models on a card against the CPU: every reference, every quant type, graphs and launches.
+"""Whole models on a GPU against the CPU: every reference, every quant type, graphs and launches.
 
 `references`: the small models that transformers was run on. `types`: one synthetic model in each
 quant type. `graph`: a token decoded by launches, by the graph captured from them, and by its replay
@@ -26,7 +26,7 @@ from sharpi.gguf.quant_types import QuantType
 
 REFERENCES = TESTS / "references" / "data"
 _PRECISIONS = ("f32", "int16", "int8")
-# Prefill on a card multiplies f16 matrices where the CPU rounds activations to 8 bits, which the
+# Prefill on a GPU multiplies f16 matrices where the CPU rounds activations to 8 bits, which the
 # random models make as much as 5 % of; a kernel that is wrong is off by far more.
 _BOUNDS = {
     "transformers": 2e-3,
@@ -88,8 +88,8 @@ def _compare_reference(engines: Engines, name: str, folder: Path, is_dry: bool) 
         count = _FEW_TOKENS if is_dry else len(arrays["tokens"])
         ids, logits = arrays["tokens"][:count].astype(np.int32), arrays["logits"][:count]
     errors = _compare(engines, path, ids, "f32")
-    with engines.on_card(path, precision="f32") as card:
-        errors["transformers"] = typical_error(card.logits(ids), logits)
+    with engines.on_gpu(path, precision="f32") as gpu:
+        errors["transformers"] = typical_error(gpu.logits(ids), logits)
     rounded = requantise(path, folder / "q8_0.gguf", GGMLQuantizationType.Q8_0)
     return errors | _compare(engines, rounded, ids, "int8")
 
@@ -106,7 +106,7 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
 
 
 def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors:
-    """Errors of the card against the CPU, by what was compared."""
+    """Errors of the GPU against the CPU, by what was compared."""
     add_tests("references")
     from agreement import float_attention
 
@@ -114,10 +114,10 @@ def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors
     for precision in precisions:
         with engines.on_cpu(path, precision=precision, instruction_set=kernels) as cpu:
             expected = cpu.logits(ids)
-        with engines.on_card(path, precision=precision) as card:
-            errors[f"{precision} prefill"] = typical_error(card.logits(ids), expected)
+        with engines.on_gpu(path, precision=precision) as gpu:
+            errors[f"{precision} prefill"] = typical_error(gpu.logits(ids), expected)
             compare = error if precision == "f32" else typical_error
-            errors[f"{precision} decode"] = compare(step_by_step(card, ids), expected)
+            errors[f"{precision} decode"] = compare(step_by_step(gpu, ids), expected)
     return errors
 
 
@@ -155,7 +155,7 @@ def check_graph(engines: Engines, findings: Findings, options: argparse.Namespac
 
 def _decoded_thrice(path: Path, device: WatchedDevice) -> list[Logits]:
     """Logits of the same token at the same place."""
-    with Engines(lambda: device).on_card(path) as engine:
+    with Engines(lambda: device).on_gpu(path) as engine:
         sequence = Sequence(engine.runner)
         sequence.extend([3, 5, 7])
         return list(_repeated(sequence, 11, 3))

@@ -1,7 +1,7 @@
-"""Decode and prefill on a card against the share of the experts that have slots there.
+"""Decode and prefill on a GPU against the share of the experts that have slots there.
 
 One load for each share; then every way of serving misses takes its turn in the same engine, over
-the same random tokens. Two loads are baselines: all experts on the card, and all on the CPU. Greedy
+the same random tokens. Two loads are baselines: all experts on the GPU, and all on the CPU. Greedy
 tokens have to be the same everywhere.
 """
 
@@ -21,7 +21,7 @@ from gpu.passes import Passes, Sizes
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.errors import SharpiError
-from sharpi.ops.cuda.gpu_limits import CardLimits
+from sharpi.ops.cuda.gpu_limits import GpuLimits
 from sharpi.units import parse_size
 
 SHARES = (25, 100, 50, 12, 75)  # percent, what the aims are about first
@@ -48,7 +48,7 @@ def main() -> None:
     options, findings = _parse_options(), Findings()
     sizes = _DRY_SIZES if options.dry_run else Sizes()
     device = device_opener(options.dry_run)()
-    limits = CardLimits(device)
+    limits = GpuLimits(device)
     limits.measure_bus()
     findings.figures = {"bus_bytes_per_second": limits.bus_bytes_per_second, "loads": []}
     end = time.monotonic() + options.seconds
@@ -86,7 +86,7 @@ def _loads(options: argparse.Namespace) -> Iterator[Load]:
 def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Findings) -> None:
     free, start = device.free_bytes, time.perf_counter()
     options = load.options | {"context_size": sizes.context_size, "batch_size": sizes.batch_size}
-    with Engines(lambda: device).on_card(model, **options) as engine:
+    with Engines(lambda: device).on_gpu(model, **options) as engine:
         engine.runner.prepare()
         seconds = time.perf_counter() - start
         vram = free - device.free_bytes

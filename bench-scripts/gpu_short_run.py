@@ -1,6 +1,6 @@
 """A short run of all kinds of kernels, for tools that watch every access: a few tiny models.
 
-Batches stay under the size from which the card's libraries compute: their kernels are not ours.
+Batches stay under the size from which the GPU's libraries compute: their kernels are not ours.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
 
 def _run(engines: Engines, path: Path, **options: int) -> None:
     """A batch whose tokens share experts, then tokens alone."""
-    with engines.on_card(path, batch_size=_BATCH, context_size=64, **options) as engine:
+    with engines.on_gpu(path, batch_size=_BATCH, context_size=64, **options) as engine:
         ids = np.arange(3, 3 + _BATCH, dtype=np.int32)
         engine.logits(ids)
         step_by_step(engine, ids[:_DECODED])

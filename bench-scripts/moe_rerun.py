@@ -3,7 +3,7 @@
 Every repeat is a `sharpi bench` process of its own, so that what differs from one start to the
 next (where pages lie, which core a thread gets) is in the deviation. Ends with code 1 when a row is
 slower than the baseline by more than `--limit` deviations and by more than 2 %. Where there is a
-card, rows of it follow: with all experts that fit, and with a quarter of a layer's in slots.
+GPU, rows of it follow: with all experts that fit, and with a quarter of a layer's in slots.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _RUNS = {
     "1 thread ": ["-p", "128", "-n", "64", "-t", "1"],
     "deep ": ["-p", "0", "-n", "64", "-d", "3968"],
 }
-_CARD_TEST = ["-p", "512,2048", "-n", "128"]
+_GPU_TEST = ["-p", "512,2048", "-n", "128"]
 _WAYS = ("auto", "stream", "load", "cpu")  # of serving misses
 _QUARTER = 4
 _SMALLEST_LOSS = 0.02  # three repeats may agree by luck, and a deviation be next to nothing
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=3.0, help="deviations that are a loss")
     options = parser.parse_args()
     baseline = json.loads(options.baseline.read_text()) if options.baseline else {}
-    figures = measure(runs(options.model, has_card=is_there()), options.model, options.repeats)
+    figures = measure(runs(options.model, has_gpu=is_there()), options.model, options.repeats)
     losses = [
         name
         for name, now in figures.items()
@@ -55,18 +55,18 @@ def main() -> None:
         sys.exit(f"slower than the baseline: {', '.join(losses)}")
 
 
-def runs(model: Path, *, has_card: bool) -> dict[str, list[str]]:
+def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:
     """Arguments of every run by the beginning of its rows' names."""
     found = {name: [*arguments, "--device", "cpu"] for name, arguments in _RUNS.items()}
-    if not has_card:
-        print("no card: its rows are left out", file=sys.stderr)
+    if not has_gpu:
+        print("no GPU: its rows are left out", file=sys.stderr)
         return found
-    found["card "] = [*_CARD_TEST, "--device", "cuda"]
+    found["gpu "] = [*_GPU_TEST, "--device", "cuda"]
     with open_gguf(model) as file:
         slots = read_config(file).num_experts // _QUARTER
     for way in _WAYS if slots else ():
         flags = ["--device", "cuda", "--moe-slots", str(slots), "--moe-miss", way]
-        found[f"card 25 % {way} "] = [*_CARD_TEST, *flags]
+        found[f"gpu 25 % {way} "] = [*_GPU_TEST, *flags]
     return found
 
 

@@ -45,11 +45,11 @@ class ExpertConfig:
     is derived from the policy's default. `warm_pin` experts of each layer are pinned after
     `warm_pin_after` accesses; None lets sharpi decide, 0 is off. `resident` names a fixed set for
     the static policy, `resident_ids` its ids for "ids"; "frequency" counts `warmup_tokens` first.
-    `miss` says what is done about experts that a card has not: "cpu" computes them beside it,
+    `miss` says what is done about experts that a GPU has not: "cpu" computes them beside it,
     "stream" reads them where they are, "load" copies them first, "auto" takes what is quickest.
-    `capacity_factor` None gives a prompt's routed tokens all the room they can need on a card, else
+    `capacity_factor` None gives a prompt's routed tokens all the room they can need on a GPU, else
     so many times tokens * experts per token. `paged_stash` keeps what long prompts carry from layer
-    to layer in pages of `stash_page_tokens`: on the card for `stash_gpu_factor` times its tokens,
+    to layer in pages of `stash_page_tokens`: on the GPU for `stash_gpu_factor` times its tokens,
     then in page-locked RAM for `stash_cpu_factor` times as many.
     `stats`, `trace` and `profile` are files written when the engine closes; `trace_routes` prints
     every token's routes.
@@ -88,8 +88,8 @@ class RunConfig:
 
     `load` "copy" reads all weights into memory of their own, in huge pages, rather than mapping the
     file. `ram` and `vram` are bytes for weights, KV cache and buffers; None takes what is free.
-    `gpu_layers`: layers on the card at most. `moe_slots`: slots of experts per layer in the fastest
-    tier that has some. `cpu_moe` keeps all experts off the card, `num_cpu_moe` those of the first
+    `gpu_layers`: layers on the GPU at most. `moe_slots`: slots of experts per layer in the fastest
+    tier that has some. `cpu_moe` keeps all experts off the GPU, `num_cpu_moe` those of the first
     so many layers. `experts`: what happens in the slots. `num_parallel`: sequences that are
     computed at once at most.
     """

@@ -46,7 +46,7 @@ class ContextFullError(SharpiError):
 
 
 class DeviceError(SharpiError):
-    """The card cannot be used, or has not the memory that was asked of it."""
+    """The GPU cannot be used, or has not the memory that was asked of it."""
 
 
 class HubError(SharpiError):

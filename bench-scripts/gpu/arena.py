@@ -1,4 +1,4 @@
-"""Random weights, activations and KV pages on a card, more of them than its cache holds."""
+"""Random weights, activations and KV pages on a GPU, more of them than its cache holds."""
 
 from dataclasses import dataclass
 

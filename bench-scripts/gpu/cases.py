@@ -1,4 +1,4 @@
-"""What is timed on a card: each kernel of a decode step at its sizes, over more than the cache."""
+"""What is timed on a GPU: each kernel of a decode step at its sizes, over more than the cache."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -19,12 +19,12 @@ Figures = dict[str, Any]
 def write_report(outcomes: Sequence[Outcome], folder: Path, seconds: float, is_dry: bool) -> Path:
     """Writes both files and tells the Markdown's path."""
     figures = {outcome.name: outcome.findings.figures for outcome in outcomes}
-    name = figures.get("packages", {}).get("card")
-    slug = "dry-run" if is_dry else re.sub(r"[^a-z0-9]+", "-", (name or "no-card").lower())
+    name = figures.get("packages", {}).get("gpu")
+    slug = "dry-run" if is_dry else re.sub(r"[^a-z0-9]+", "-", (name or "no-GPU").lower())
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"gpu-check-{slug.strip('-')}.md"
     data = {
-        "card": name,
+        "gpu": name,
         "is_dry_run": is_dry,
         "seconds": seconds,
         "passed": all(outcome.status != "failed" for outcome in outcomes),
@@ -57,7 +57,7 @@ def _lines(
     outcomes: Sequence[Outcome], figures: dict[str, Figures], data: Figures
 ) -> Iterator[str]:
     facts = figures.get("packages", {})
-    yield f"# GPU check: {data['card'] or 'no card'}"
+    yield f"# GPU check: {data['gpu'] or 'no GPU'}"
     yield ""
     if data["is_dry_run"]:
         yield "A dry run on the CPU with tiny sizes: its figures say nothing about speed."
@@ -76,7 +76,7 @@ def _lines(
 
 
 def _machine(facts: Figures) -> Iterator[str]:
-    if facts.get("card"):
+    if facts.get("gpu"):
         yield (
             f"Driver {facts['driver']} (CUDA {_cuda(facts['driver_cuda'])}), CUDA"
             f" {_cuda(facts['cuda'])}, compute capability {facts['compute_capability']},"
@@ -140,11 +140,11 @@ def _kernels(report: Figures) -> Iterator[str]:
         return
     yield from ("", "## The kernels", "")
     yield (
-        f"The card reads {report['read_gigabytes_per_second']:.0f} GB/s of its own memory and"
+        f"The GPU reads {report['read_gigabytes_per_second']:.0f} GB/s of its own memory and"
         f" {report['bus_gigabytes_per_second']:.1f} GB/s over the bus; a kernel that does nothing"
         f" takes {report['start_microseconds']:.2f} us within a graph."
     )
-    yield from ("", "| kernel | type | shape | T | us | GB/s | of card | less start |")
+    yield from ("", "| kernel | type | shape | T | us | GB/s | of GPU | less start |")
     yield "|---|---|---|---|---|---|---|---|"
     for row in report["rows"]:
         yield (

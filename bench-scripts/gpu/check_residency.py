@@ -1,4 +1,4 @@
-"""The report's part about a card that has not all experts: tables, and what was aimed at."""
+"""The report's part about a GPU that has not all experts: tables, and what was aimed at."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -116,11 +116,11 @@ def _llama_cpp_table(rows: list[Figures]) -> Iterator[str]:
     if not rows:
         yield from ("", "llama.cpp was not measured: no llama-bench with CUDA was there.")
         return
-    yield from ("", "| llama.cpp, in VRAM | layers off the card | test | tokens/s |")
+    yield from ("", "| llama.cpp, in VRAM | layers off the GPU | test | tokens/s |")
     yield "|---|---|---|---|"
     for row in rows:
         yield (
-            f"| {row['percent']} % | {row['layers_off_card']} | {row['test']} |"
+            f"| {row['percent']} % | {row['layers_off_gpu']} | {row['test']} |"
             f" {row['tokens_per_second']:.1f} |"
         )
 

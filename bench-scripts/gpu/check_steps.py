@@ -40,7 +40,7 @@ class Choice:
 
 def steps(choice: Choice) -> Iterator[Step]:
     """All of them."""
-    yield _script("packages", "packages, card and driver", 60, choice, "gpu_facts.py")
+    yield _script("packages", "packages, GPU and driver", 60, choice, "gpu_facts.py")
     yield _build(choice)
     if not choice.is_dry:
         yield _script("compile", "kernels compiled by NVRTC", 90, choice, "gpu_compile.py")
@@ -53,7 +53,7 @@ def steps(choice: Choice) -> Iterator[Step]:
     yield _script("kernels", "speed of the kernels", 90, choice, "gpu_kernels.py", *seconds)
     yield from _synthetic(choice)
     yield from _residency(choice)
-    yield _script("tests", "tests that need a card", 150, choice, "gpu_check_tests.py")
+    yield _script("tests", "tests that need a GPU", 150, choice, "gpu_check_tests.py")
     for tool in ("memcheck", "racecheck"):
         flags = ("gpu_check_sanitizer.py", tool)
         yield _script(tool, f"compute-sanitizer {tool}", 75, choice, *flags)

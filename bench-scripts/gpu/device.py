@@ -1,27 +1,27 @@
-"""Which device a script about cards works on: the card, or the tests' execution on the CPU."""
+"""Which device a script about GPUs works on: the GPU, or the tests' execution on the CPU."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from sharpi.device.device import Device
-from sharpi.device.gpu import open_card
-from sharpi.ops.cuda import gpu_limits as card_limits
+from sharpi.device.gpu import open_gpu
+from sharpi.ops.cuda import gpu_limits as gpu_limits
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 def device_opener(is_dry: bool) -> Callable[[], Device]:
-    """Opens the card, or with `is_dry` what runs the kernels on the CPU, where little is timed."""
-    return _open_cpu if is_dry else open_card
+    """Opens the GPU, or with `is_dry` what runs the kernels on the CPU, where little is timed."""
+    return _open_cpu if is_dry else open_gpu
 
 
 def _open_cpu() -> Device:
     add_tests("cuda")
     from cpu_device import CpuDevice
 
-    card_limits.BYTES_A_TRY, card_limits.BUS_BYTES_A_TRY = 1 << 18, 1 << 16
-    card_limits.READS_OF_A_TRY = card_limits.TRIES = 1
+    gpu_limits.BYTES_A_TRY, gpu_limits.BUS_BYTES_A_TRY = 1 << 18, 1 << 16
+    gpu_limits.READS_OF_A_TRY = gpu_limits.TRIES = 1
     device: Device = CpuDevice(check=False)
     return device
 

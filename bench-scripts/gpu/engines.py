@@ -1,4 +1,4 @@
-"""Engines on a card and on the CPU for the same file, and how far their logits are apart."""
+"""Engines on a GPU and on the CPU for the same file, and how far their logits are apart."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +26,8 @@ class Engines:
         self.open_device = open_device
 
     @contextmanager
-    def on_card(self, path: Path, **options: Any) -> Iterator[Engine]:
-        """The card insists: a file that it has no kernels for raises."""
+    def on_gpu(self, path: Path, **options: Any) -> Iterator[Engine]:
+        """The GPU insists: a file that it has no kernels for raises."""
         config = replace(RunConfig(model=path, device="cuda"), **options)
         with load_engine(config, open_device=self.open_device) as engine:
             yield engine

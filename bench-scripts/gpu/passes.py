@@ -1,4 +1,4 @@
-"""Passes through an engine on a card, timed beside what its slots did meanwhile."""
+"""Passes through an engine on a GPU, timed beside what its slots did meanwhile."""
 
 import time
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from sharpi.engine.backends.gpu.part import CardPart
-from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda.values import MissMode
@@ -62,8 +62,8 @@ class Passes:
     def __init__(self, engine: Engine, sizes: Sizes) -> None:
         self._engine, self._sizes = engine, sizes
         self._sequence = Sequence(engine.runner)
-        self._tier = card_tier_of(engine.runner.parts)
-        (self._part,) = (p for p in engine.runner.parts if isinstance(p, CardPart))
+        self._tier = gpu_tier_of(engine.runner.parts)
+        (self._part,) = (p for p in engine.runner.parts if isinstance(p, GpuPart))
 
     def prefills(self) -> Iterator[Prefilled]:
         """Each length from an empty KV cache, after a warm-up."""

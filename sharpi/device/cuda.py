@@ -1,6 +1,6 @@
-"""A card through CuPy: memory, kernels compiled by NVRTC, one stream, CUDA graphs.
+"""A GPU through CuPy: memory, kernels compiled by NVRTC, one stream, CUDA graphs.
 
-CuPy and torch are imported when a card is opened, and nowhere else.
+CuPy and torch are imported when a GPU is opened, and nowhere else.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ _PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for, kernel by kernel
 
 
 class CudaMemory:
-    """Memory that CuPy owns: of the card, or page-locked of the host."""
+    """Memory that CuPy owns: of the GPU, or page-locked of the host."""
 
     def __init__(self, owner: Any, num_bytes: int) -> None:
         self._owner = owner
@@ -39,9 +39,9 @@ class CudaMemory:
 
 
 class CudaDevice:
-    """One card, a stream, and another for what is aside.
+    """One GPU, a stream, and another for what is aside.
 
-    Open it with `sharpi.device.gpu.open_card`.
+    Open it with `sharpi.device.gpu.open_gpu`.
     """
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
@@ -89,9 +89,9 @@ class CudaDevice:
 
     def _no_memory(self, error: Any, num_bytes: int) -> Exception:
         if error.status != _OUT_OF_MEMORY:
-            return DeviceError(f"the card failed: {error}")
+            return DeviceError(f"the GPU failed: {error}")
         wanted, free = format_bytes(num_bytes), format_bytes(self.free_bytes)
-        return DeviceError(f"the card has {free} left, not {wanted}; lower -c, -b or --vram")
+        return DeviceError(f"the GPU has {free} left, not {wanted}; lower -c, -b or --vram")
 
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source)

@@ -1,6 +1,6 @@
 """A processor with memory of its own, as the CUDA engine sees it.
 
-Two implementations: a card (`cuda.py`), and the tests' execution of the same kernels on the CPU.
+Two implementations: a GPU (`cuda.py`), and the tests' execution of the same kernels on the CPU.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Attention of many tokens by torch's fused kernels, which pick the card's best themselves."""
+"""Attention of many tokens by torch's fused kernels, which pick the GPU's best themselves."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Opens the first card, or says in one line what is missing for it."""
+"""Opens the first GPU, or says in one line what is missing for it."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -12,17 +12,17 @@ _LEAST_CAPABILITY = (7, 5)
 _LEAST_CUDA = 12
 
 
-def open_card() -> "CudaDevice":
-    """The card; raises DeviceError naming what is missing or too old: package, driver or card."""
+def open_gpu() -> "CudaDevice":
+    """The GPU; raises DeviceError naming what is missing or too old: package, driver or GPU."""
     cupy = _package("cupy")
     _check_driver(cupy)
-    torch = _package("torch")  # takes a second, so only once there is a card for it
+    torch = _package("torch")  # takes a second, so only once there is a GPU for it
     if not torch.cuda.is_available():
         raise DeviceError(
             f"torch {torch.__version__} has no CUDA or one newer than the driver;"
             f" pip install '.[{_extra(cupy)}]'"
         )
-    from sharpi.device.cuda import CudaDevice  # all that follows it is for a card alone
+    from sharpi.device.cuda import CudaDevice  # all that follows it is for a GPU alone
 
     return CudaDevice(cupy, torch)
 
@@ -52,7 +52,7 @@ def _check_driver(cupy: Any) -> None:
             f" update the driver, or pip install '.[cuda{max(_LEAST_CUDA, driver // 1000)}]'"
         )
     if not count:
-        raise DeviceError("the NVIDIA driver shows no card; see `sharpi doctor`")
+        raise DeviceError("the NVIDIA driver shows no GPU; see `sharpi doctor`")
     _check_capability(cupy)
 
 
@@ -62,7 +62,7 @@ def _check_capability(cupy: Any) -> None:
     if capability < _LEAST_CAPABILITY:
         least = ".".join(map(str, _LEAST_CAPABILITY))
         raise DeviceError(
-            f"the card has compute capability {text[:-1]}.{text[-1]}; sharpi needs {least}"
+            f"the GPU has compute capability {text[:-1]}.{text[-1]}; sharpi needs {least}"
         )
 
 

@@ -1,6 +1,6 @@
 """Memory of the host that is page-locked where it lies: a mapped file, without a second copy.
 
-Whether that is possible depends on driver, kernel and card; sharpi tries, and copies where it is
+Whether that is possible depends on driver, kernel and GPU; sharpi tries, and copies where it is
 not. Registering is read-only: a file that is mapped so refuses anything else.
 """
 

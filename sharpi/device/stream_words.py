@@ -1,7 +1,7 @@
 """Words in page-locked memory that a stream writes, or waits for: the driver's stream operations.
 
 CuPy has no names for them, so the driver is called directly. They can be captured into a graph, and
-cost a card no thread that spins.
+cost a GPU no thread that spins.
 """
 
 import ctypes

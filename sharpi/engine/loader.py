@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.device.gpu import open_card
-from sharpi.engine.backends.parts import card_tier_of, make_parts
+from sharpi.device.gpu import open_gpu
+from sharpi.engine.backends.parts import gpu_tier_of, make_parts
 from sharpi.engine.engine import Engine
-from sharpi.engine.placement.choice import CardChoice, OpenCard
+from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
@@ -29,17 +29,17 @@ from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.engine.backends.gpu.slots import CardSlots
+    from sharpi.engine.backends.gpu.slots import GpuSlots
 
 Progress = Callable[[str, float], None]
 
 
 def load_engine(
-    config: RunConfig, on_progress: Progress | None = None, open_device: OpenCard = open_card
+    config: RunConfig, on_progress: Progress | None = None, open_device: OpenGpu = open_gpu
 ) -> Engine:
     """An engine ready to answer; raises SharpiError before anything large is allocated.
 
-    `open_device` opens the card, where one is to be used.
+    `open_device` opens the GPU, where one is to be used.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
@@ -51,14 +51,14 @@ def load_engine(
         raise
 
 
-def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: OpenCard) -> Engine:
+def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: OpenGpu) -> Engine:
     model_config = read_config(file)
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
     model_config = model_config.for_context(settings.context_size)
     weights = load_weights(file, model_config)
-    card = CardChoice(config, open_device)
-    placement, plan, warning = card.place(file, model_config, settings, hardware)
+    gpu = GpuChoice(config, open_device)
+    placement, plan, warning = gpu.place(file, model_config, settings, hardware)
     profile = _profile(config, model_config)
     report("building the tokenizer", 0.1)
     tokenizer = load_tokenizer(file.metadata)
@@ -71,18 +71,18 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         file = _with_trunk_in_memory(file, weights, report)
         weights = load_weights(file, model_config)
         report("making room for experts", 0.7)
-        asked = config.experts if card.device is None else _beside_card(config.experts)
+        asked = config.experts if gpu.device is None else _beside_gpu(config.experts)
         tier = _expert_tier(file, model_config, plan, asked, profile)
     report("preparing the engine", 0.8)
     records = _records(config, file, model_config, placement.facts, tier, profile)
     keeps = records.keeps_router_logits
     slots = None
-    if card.device is not None and plan is not None:
-        slots = _card_slots(config, model_config, plan, profile)
+    if gpu.device is not None and plan is not None:
+        slots = _gpu_slots(config, model_config, plan, profile)
     parts = make_parts(
-        card.device, plan, model_config, weights, settings, tier, slots, keeps_router_logits=keeps
+        gpu.device, plan, model_config, weights, settings, tier, slots, keeps_router_logits=keeps
     )
-    records.watch(card_tier_of(parts))
+    records.watch(gpu_tier_of(parts))
     has_states = bool(model_config.states)
     runner = Runner(settings, weights.output.rows, parts, records, has_states=has_states)
     report("ready", 1.0)
@@ -97,7 +97,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
             *tokenizer.notes,
             *notes_on_extra(weights.unused, model_config.num_layers),
             *settings.notes,
-            *card.notes,
+            *gpu.notes,
             *_notes(plan, warning),
         ),
         plan=plan,
@@ -106,21 +106,21 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     )
 
 
-def _beside_card(asked: ExpertConfig) -> ExpertConfig:
-    """Slots in RAM see only what a card's slots miss: too little of a route to learn from it."""
+def _beside_gpu(asked: ExpertConfig) -> ExpertConfig:
+    """Slots in RAM see only what a GPU's slots miss: too little of a route to learn from it."""
     return replace(
         asked, policy="slru", prefetch=False, predictor=None, resident=None, resident_ids=None
     )
 
 
-def _card_slots(
+def _gpu_slots(
     config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
-) -> "CardSlots | None":
-    """What belongs to a card is imported here, where there is one."""
-    from sharpi.engine.backends.gpu.slots import card_slots
+) -> "GpuSlots | None":
+    """What belongs to a GPU is imported here, where there is one."""
+    from sharpi.engine.backends.gpu.slots import gpu_slots
 
     is_reached = plan.is_mapped and not config.cpu_moe
-    return card_slots(
+    return gpu_slots(
         config.experts, model, plan, profile,
         is_reached=is_reached, num_computed=config.num_cpu_moe,
     )  # fmt: skip

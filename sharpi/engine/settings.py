@@ -25,7 +25,7 @@ class EngineSettings:
 
     `kv_type`: of keys and values in the KV cache. `num_parallel`: sequences of one step at most;
     `num_kv_pages`: pages that they share, those of one context where it is 0.
-    `capacity_factor`: of a card's rows for routed tokens, None for all they may need.
+    `capacity_factor`: of a GPU's rows for routed tokens, None for all they may need.
     """
 
     context_size: int

@@ -1,4 +1,4 @@
-"""NVIDIA cards as their driver's management library (NVML) shows them; no CUDA is started."""
+"""NVIDIA GPUs as their driver's management library (NVML) shows them; no CUDA is started."""
 
 import ctypes
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _NVIDIA = "0x10de"  # PCI vendor id
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card; sizes in bytes. `compute_capability` as in "9.0"."""
+    """One GPU; sizes in bytes. `compute_capability` as in "9.0"."""
 
     name: str
     total_vram: int
@@ -26,7 +26,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuDriver:
-    """The driver and its cards. `cuda_version`: the newest CUDA that it runs."""
+    """The driver and its GPUs. `cuda_version`: the newest CUDA that it runs."""
 
     version: str
     cuda_version: str
@@ -37,13 +37,13 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
 
 
-def has_card(devices: Path = _PCI_DEVICES) -> bool:
+def has_gpu(devices: Path = _PCI_DEVICES) -> bool:
     """Whether an NVIDIA device is plugged in, with or without a driver."""
     return any(path.read_text().strip() == _NVIDIA for path in devices.glob("*/vendor"))
 
 
 def probe_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> GpuDriver | None:
-    """The driver with its cards; None where there is no driver, or none that answers."""
+    """The driver with its GPUs; None where there is no driver, or none that answers."""
     try:
         library = load(_LIBRARY)
     except OSError:

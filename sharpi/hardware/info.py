@@ -24,7 +24,7 @@ class HardwareInfo:
     """`physical_cores` counts those this process may use; sizes in bytes.
 
     `free_ram`: what may be taken, within the limit of a memory cgroup. `ram_limit`: that limit.
-    `free_vram`: of the first card, 0 without one or where nobody looked.
+    `free_vram`: of the first GPU, 0 without one or where nobody looked.
     """
 
     physical_cores: int
@@ -38,11 +38,11 @@ class HardwareInfo:
 
 
 def probe_hardware(
-    wanted_instruction_set: str | None = None, *, with_card: bool = False
+    wanted_instruction_set: str | None = None, *, with_gpu: bool = False
 ) -> HardwareInfo:
     """Looks at the machine; raises UsageError when it lacks the wanted instruction set.
 
-    A card's driver takes a while to answer, so it is asked only on demand.
+    A GPU's driver takes a while to answer, so it is asked only on demand.
     """
     memory = probe_memory()
     usable = usable_cores()
@@ -53,7 +53,7 @@ def probe_hardware(
         free_ram=memory.free,
         instruction_set=instruction_set(wanted_instruction_set),
         ram_limit=memory.limit,
-        free_vram=_free_vram() if with_card else 0,
+        free_vram=_free_vram() if with_gpu else 0,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sharpi.dataclass import dataclass
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.disk import measure_disk
-from sharpi.hardware.gpu import GpuDriver, has_card, probe_gpus
+from sharpi.hardware.gpu import GpuDriver, has_gpu, probe_gpus
 from sharpi.hardware.info import count_physical, usable_cores
 from sharpi.hardware.memory import MemoryInfo, probe_memory
 from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
@@ -43,7 +43,7 @@ class HardwareReport:
     `instruction_sets` are those that run here, the one in use first; `better_instruction_sets` are
     faster ones, each with the processor features that are missing for it.
     `kernels_fault` says why the native library does not work. `transparent_huge_pages`: always,
-    madvise, never, or None where the kernel has none. `has_card`: an NVIDIA device is plugged in,
+    madvise, never, or None where the kernel has none. `has_gpu`: an NVIDIA device is plugged in,
     with or without a driver. `packages`: versions of optional packages.
     """
 
@@ -58,7 +58,7 @@ class HardwareReport:
     ram_read_bytes_per_second: float | None
     ram_copy_bytes_per_second: float
     disk: DiskReport
-    has_card: bool
+    has_gpu: bool
     gpu_driver: GpuDriver | None
     packages: dict[str, str | None]
 
@@ -86,7 +86,7 @@ def examine(path: Path) -> HardwareReport:
         ram_read_bytes_per_second=None if fault else measure_ram_read(num_cores),
         ram_copy_bytes_per_second=measure_ram_copy(num_cores),
         disk=_disk(path),
-        has_card=has_card(),
+        has_gpu=has_gpu(),
         gpu_driver=probe_gpus(),
         packages={name: _version(names) for name, names in _OPTIONAL_PACKAGES.items()},
     )

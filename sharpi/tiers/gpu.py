@@ -1,22 +1,22 @@
-"""What goes to the card: trunk and KV cache of whole layers first, then slots with what is left."""
+"""What goes to the GPU: trunk and KV cache of whole layers first, then slots with what is left."""
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu_experts import CardExperts, card_experts, goes_whole, whole_experts_bytes
+from sharpi.tiers.gpu_experts import GpuExperts, goes_whole, gpu_experts, whole_experts_bytes
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.request import TierRequest
-from sharpi.tiers.staging import NO_STAGING, CardStaging
+from sharpi.tiers.staging import NO_STAGING, GpuStaging
 
 RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, allocator granularity
 
 
 @dataclass(frozen=True, slots=True)
-class CardPlan:
-    """`layers`: indices of those on the card; `slots`: experts of each that have room there.
+class GpuPlan:
+    """`layers`: indices of those on the GPU; `slots`: experts of each that have room there.
 
     `staging`: room for others, where not all have, and `stash` for prompts that these pass by.
     `growth`: where the KV cache begins small.
@@ -27,12 +27,12 @@ class CardPlan:
     has_output: bool
     ledger: Ledger
     notes: tuple[str, ...] = ()
-    staging: CardStaging = NO_STAGING
+    staging: GpuStaging = NO_STAGING
     stash: StashPlan = NO_STASH
     growth: KvGrowth | None = None
 
     def takes_experts(self, index: int) -> bool:
-        """Whether the layer's experts may have slots on the card."""
+        """Whether the layer's experts may have slots on the GPU."""
         return index in self.slots
 
     def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
@@ -40,16 +40,16 @@ class CardPlan:
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 
-def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> CardPlan:
-    """The card's part; `kv`: bytes of each layer's KV cache, `scratch`: of the buffers.
+def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
+    """The GPU's part; `kv`: bytes of each layer's KV cache, `scratch`: of the buffers.
 
     The last layers go first, behind the output matrix. Experts get slots only where no layer was
-    left behind for want of memory: a layer on the card is worth more than its bytes in slots. Where
+    left behind for want of memory: a layer on the GPU is worth more than its bytes in slots. Where
     a number of layers was asked for, each goes there with all its experts.
     """
     ledger = Ledger(Tier.VRAM, request.vram or 0)
-    scratch = scratch if request.card_scratch is None else request.card_scratch
-    kv = kv if request.card_kv is None else list(request.card_kv)
+    scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
+    kv = kv if request.gpu_kv is None else list(request.gpu_kv)
     wanted = _wanted_layers(model, request)
     room = ledger.left - RESERVE_BYTES - scratch
     beside = kv
@@ -57,39 +57,39 @@ def plan_card(model: ModelFacts, request: TierRequest, kv: list[int], scratch: i
         beside = [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]
     fitting = _fitting_layers(model, beside, wanted, room)
     if fitting is None:
-        return CardPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
-    ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the card")
+        return GpuPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
+    ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
     trunk = model.output_bytes + sum(model.layers[i].trunk_bytes for i in fitting)
     ledger.take(Purpose.TRUNK, trunk, f"read for every token: {len(fitting)} layers and the output")
     has_slots = len(fitting) == wanted or goes_whole(request)
     left = ledger.left - sum(kv[i] for i in fitting)
-    experts = card_experts(model, request, fitting if has_slots else [], left)
+    experts = gpu_experts(model, request, fitting if has_slots else [], left)
     _take_kv(ledger, request, [kv[i] for i in fitting], fitting, experts.growth)
     _take_experts(ledger, experts)
     notes = _left_out_notes(wanted, len(fitting))
     if experts.growth is not None:
         notes = (*notes, experts.growth.note(request.num_pages))
-    return CardPlan(
+    return GpuPlan(
         frozenset(fitting), experts.slots, True, ledger, notes,
         experts.staging, experts.stash, experts.growth,
     )  # fmt: skip
 
 
 def _take_kv(
-    ledger: Ledger, request: TierRequest, kv: list[int], on_card: list[int], growth: KvGrowth | None
+    ledger: Ledger, request: TierRequest, kv: list[int], on_gpu: list[int], growth: KvGrowth | None
 ) -> None:
     reason = f"{request.context_size} positions beside their layers"
-    if growth is not None and request.card_kv_first is not None:
-        kv = [request.card_kv_first[i] for i in on_card]
+    if growth is not None and request.gpu_kv_first is not None:
+        kv = [request.gpu_kv_first[i] for i in on_gpu]
         positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, request.num_pages))
         reason = f"{positions} positions beside their layers; up to {most} in place of slots"
     ledger.take(Purpose.KV, sum(kv), reason)
 
 
-def _take_experts(ledger: Ledger, experts: CardExperts) -> None:
+def _take_experts(ledger: Ledger, experts: GpuExperts) -> None:
     ledger.take(Purpose.STAGING, experts.staging_bytes, experts.staging.reason)
-    ledger.take(Purpose.STASH, experts.stash.card_bytes, experts.stash.reason)
+    ledger.take(Purpose.STASH, experts.stash.gpu_bytes, experts.stash.reason)
     reason = "what trunk and KV cache leave, shared by the layers"
     ledger.take(Purpose.SLOTS, experts.slots_bytes, reason)
 
@@ -121,7 +121,7 @@ def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
     return all(source is None or source >= layers[0] for source in sources)
 
 
-def _left_out_notes(wanted: int, on_card: int) -> tuple[str, ...]:
-    if on_card == wanted:
+def _left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
+    if on_gpu == wanted:
         return ()
-    return (f"{wanted - on_card} of {wanted} layers stay on the CPU: they do not fit VRAM",)
+    return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit VRAM",)

@@ -1,4 +1,4 @@
-"""What the experts get of a card: slots; where they are too few, staging and a stash."""
+"""What the experts get of a GPU: slots; where they are too few, staging and a stash."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -10,31 +10,31 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_r
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_grants import SlotWant, grant
 from sharpi.tiers.slot_sizing import most_slots
-from sharpi.tiers.staging import NO_STAGING, CardStaging, card_staging, card_staging_bytes
+from sharpi.tiers.staging import NO_STAGING, GpuStaging, gpu_staging, gpu_staging_bytes
 
 Layers = Mapping[int, LayerFacts]
 
 
 @dataclass(frozen=True, slots=True)
-class CardExperts:
+class GpuExperts:
     """Slots by layer, and what is beside them; `growth` where the KV cache begins small."""
 
     slots: dict[int, int] = field(default_factory=dict)
     slots_bytes: int = 0
-    staging: CardStaging = NO_STAGING
+    staging: GpuStaging = NO_STAGING
     staging_bytes: int = 0
     stash: StashPlan = NO_STASH
     growth: KvGrowth | None = None
 
 
-def card_experts(
-    model: ModelFacts, request: TierRequest, on_card: list[int], room: int
-) -> CardExperts:
-    """For the layers `on_card`, of the `room` bytes that trunk and the whole KV cache leave."""
+def gpu_experts(
+    model: ModelFacts, request: TierRequest, on_gpu: list[int], room: int
+) -> GpuExperts:
+    """For the layers `on_gpu`, of the `room` bytes that trunk and the whole KV cache leave."""
     layers = {
         i: model.layers[i]
-        for i in on_card
-        if model.layers[i].num_experts and not request.keeps_off_card(i)
+        for i in on_gpu
+        if model.layers[i].num_experts and not request.keeps_off_gpu(i)
     }
     wants = {
         i: SlotWant(layer.slot_bytes, most_slots(layer, request.moe_slots))
@@ -42,23 +42,23 @@ def card_experts(
     }
     slots = grant(wants, room)
     if all(count == layers[i].num_experts for i, count in slots.items()):
-        return CardExperts(slots, _slots_bytes(layers, slots))
+        return GpuExperts(slots, _slots_bytes(layers, slots))
     staging, stash = NO_STAGING, NO_STASH
     if request.fills_from_ram:
-        staging = card_staging(model, layers.values(), room)
-    staging_bytes, stash_bytes = card_staging_bytes(staging, layers.values()), 0
+        staging = gpu_staging(model, layers.values(), room)
+    staging_bytes, stash_bytes = gpu_staging_bytes(staging, layers.values()), 0
     if staging.num_streamed:
         stash = prompt_stash(model, request, room)
         stash_bytes = stash_room(model, request, room)
     room -= staging_bytes + stash_bytes
     slots = grant(wants, room)
-    growth = _growth(request, layers, wants, slots, on_card, room)
+    growth = _growth(request, layers, wants, slots, on_gpu, room)
     if growth is not None:
         slots = {i: want.most for i, want in growth.wants.items()}
     num_bytes = _slots_bytes(layers, slots)
     if not num_bytes:
-        return CardExperts(slots)
-    return CardExperts(slots, num_bytes, staging, staging_bytes, stash, growth)
+        return GpuExperts(slots)
+    return GpuExperts(slots, num_bytes, staging, staging_bytes, stash, growth)
 
 
 def _growth(
@@ -66,7 +66,7 @@ def _growth(
     layers: Layers,
     wants: Mapping[int, SlotWant],
     last_slots: Mapping[int, int],
-    on_card: list[int],
+    on_gpu: list[int],
     room: int,
 ) -> KvGrowth | None:
     """Where a cache that begins small makes more slots, and can become whole later.
@@ -74,10 +74,10 @@ def _growth(
     While a layer's part of the cache moves it is there twice. A layer that has all its experts
     at the end has them from the start; no other one ever has all.
     """
-    whole, first = request.card_kv, request.card_kv_first
+    whole, first = request.gpu_kv, request.gpu_kv_first
     if whole is None or first is None or goes_whole(request):
         return None
-    last_bytes = room - max(whole[i] for i in on_card)
+    last_bytes = room - max(whole[i] for i in on_gpu)
     if last_bytes < 0:
         return None
     most = {
@@ -86,7 +86,7 @@ def _growth(
         else want
         for i, want in wants.items()
     }
-    slots = grant(most, room + sum(whole[i] - first[i] for i in on_card))
+    slots = grant(most, room + sum(whole[i] - first[i] for i in on_gpu))
     if _slots_bytes(layers, slots) <= _slots_bytes(layers, last_slots):
         return None
     granted = {i: SlotWant(most[i].slot_bytes, count) for i, count in slots.items()}
@@ -103,6 +103,6 @@ def goes_whole(request: TierRequest) -> bool:
 
 
 def whole_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
-    """Room for all experts of a layer, where they may be on the card."""
+    """Room for all experts of a layer, where they may be on the GPU."""
     layer = model.layers[index]
-    return 0 if request.keeps_off_card(index) else layer.num_experts * layer.slot_bytes
+    return 0 if request.keeps_off_gpu(index) else layer.num_experts * layer.slot_bytes

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu import CardPlan
+from sharpi.tiers.gpu import GpuPlan
 from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.request import TierRequest
@@ -16,7 +16,7 @@ from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """`home`: the tier of the experts that the card does not hold; `slots` by layer index."""
+    """`home`: the tier of the experts that the GPU does not hold; `slots` by layer index."""
 
     home: Tier
     slots: dict[int, int]
@@ -27,29 +27,29 @@ class HostPlan:
 def plan_host(
     model: ModelFacts,
     request: TierRequest,
-    card: CardPlan,
+    gpu: GpuPlan,
     budget: int,
     kv: list[int],
     scratch: int,
 ) -> HostPlan:
-    """The CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the card."""
+    """The CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the GPU."""
     ledger = Ledger(Tier.RAM, budget)
-    _take_trunk(model, card, ledger)
-    in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in card.layers]
+    _take_trunk(model, gpu, ledger)
+    in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
     ledger.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
-    ledger.take(Purpose.STASH, card.stash.host_bytes, f"{card.stash.reason}: page-locked")
+    ledger.take(Purpose.STASH, gpu.stash.host_bytes, f"{gpu.stash.reason}: page-locked")
     layers = {
         i: layer
         for i, layer in enumerate(model.layers)
-        if layer.num_experts and not card.holds_all_experts(i, layer)
+        if layer.num_experts and not gpu.holds_all_experts(i, layer)
     }
     size = sum(layer.experts_bytes for layer in layers.values())
     least = staging_bytes(model, layers.values())
-    if size <= max(ledger.left, least) and not _asks_for_slots(request, card):
-        ledger.take(Purpose.EXPERTS, size, _experts_reason(request, card, layers))
+    if size <= max(ledger.left, least) and not _asks_for_slots(request, gpu):
+        ledger.take(Purpose.EXPERTS, size, _experts_reason(request, gpu, layers))
         return HostPlan(Tier.RAM, {}, 0, ledger)
-    return _with_slots(model, request, card, layers, ledger)
+    return _with_slots(model, request, gpu, layers, ledger)
 
 
 def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
@@ -61,16 +61,16 @@ def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
     return positions
 
 
-def _experts_reason(request: TierRequest, card: CardPlan, layers: Iterable[int]) -> str:
-    if all(request.keeps_off_card(index) for index in card.layers.intersection(layers)):
+def _experts_reason(request: TierRequest, gpu: GpuPlan, layers: Iterable[int]) -> str:
+    if all(request.keeps_off_gpu(index) for index in gpu.layers.intersection(layers)):
         return "all fit: read where the file is mapped, no copy"
-    return "all fit: those of layers with slots are page-locked, so that the card reads them too"
+    return "all fit: those of layers with slots are page-locked, so that the GPU reads them too"
 
 
-def _take_trunk(model: ModelFacts, card: CardPlan, ledger: Ledger) -> None:
-    on_cpu = set(range(len(model.layers))) - card.layers
+def _take_trunk(model: ModelFacts, gpu: GpuPlan, ledger: Ledger) -> None:
+    on_cpu = set(range(len(model.layers))) - gpu.layers
     trunk = sum(model.layers[i].trunk_bytes for i in on_cpu)
-    output = 0 if card.has_output else model.output_bytes
+    output = 0 if gpu.has_output else model.output_bytes
     ledger.take(
         Purpose.TRUNK,
         trunk + output,
@@ -79,24 +79,24 @@ def _take_trunk(model: ModelFacts, card: CardPlan, ledger: Ledger) -> None:
     ledger.take(Purpose.TRUNK, model.embedding_bytes, "embedding: one row is looked up for a token")
 
 
-def _asks_for_slots(request: TierRequest, card: CardPlan) -> bool:
-    """Slots that were asked for are made although the model would fit; a card's come first."""
-    return request.moe_slots is not None and not any(card.slots.values())
+def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
+    """Slots that were asked for are made although the model would fit; a GPU's come first."""
+    return request.moe_slots is not None and not any(gpu.slots.values())
 
 
 def _with_slots(
     model: ModelFacts,
     request: TierRequest,
-    card: CardPlan,
+    gpu: GpuPlan,
     layers: dict[int, LayerFacts],
     ledger: Ledger,
 ) -> HostPlan:
     if not layers:
         return HostPlan(Tier.RAM, {}, 0, ledger)
     ledger.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
-    limit = request.moe_slots if _asks_for_slots(request, card) else None
+    limit = request.moe_slots if _asks_for_slots(request, gpu) else None
     elsewhere = {
-        i: replace(layer, num_experts=layer.num_experts - card.slots.get(i, 0))
+        i: replace(layer, num_experts=layer.num_experts - gpu.slots.get(i, 0))
         for i, layer in layers.items()
     }
     slots = grant_slots(elsewhere, ledger.left, limit)

@@ -1,4 +1,4 @@
-"""KvGrowth: a card's KV cache that begins small and takes the rest from the experts' slots."""
+"""KvGrowth: a GPU's KV cache that begins small and takes the rest from the experts' slots."""
 
 from collections.abc import Mapping
 

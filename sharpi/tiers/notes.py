@@ -30,7 +30,7 @@ def plan_notes(
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
-    """Of experts that a card has in its slots, none is asked for in RAM."""
+    """Of experts that a GPU has in its slots, none is asked for in RAM."""
     slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
     fewest = min(slots, default=num_used)
     if slots:
@@ -57,7 +57,7 @@ def layer_reason(
 ) -> str:
     """For one layer whose experts' home is that tier; `num_used`: experts of a token.
 
-    `is_kept_off`: whether the layer is on the card, but its experts were asked to be elsewhere.
+    `is_kept_off`: whether the layer is on the GPU, but its experts were asked to be elsewhere.
     """
     if home is None:
         return "dense: no routed experts"
@@ -73,19 +73,19 @@ def layer_reason(
     if ram_slots < min(num_used, rest):
         return f"fewer slots than a token's {num_used} experts: works in groups"
     if vram_slots:
-        return f"{vram_slots} on the card, {ram_slots} in slots in RAM, the others on disk"
+        return f"{vram_slots} on the GPU, {ram_slots} in slots in RAM, the others on disk"
     return f"{ram_slots} of {layer.num_experts} in slots, the others on disk"
 
 
 def _in_memory(layer: LayerFacts, home: Tier, vram_slots: int, *, is_kept_off: bool) -> str:
     if is_kept_off:
-        return f"kept off the card: the CPU computes all {layer.num_experts} experts"
+        return f"kept off the GPU: the CPU computes all {layer.num_experts} experts"
     if vram_slots and home is Tier.RAM:
-        return f"{vram_slots} of {layer.num_experts} in slots on the card, the others in RAM"
+        return f"{vram_slots} of {layer.num_experts} in slots on the GPU, the others in RAM"
     return f"all {layer.num_experts} experts fit {home.name}"
 
 
 def _slots(vram_slots: int, ram_slots: int) -> str:
     if vram_slots:
-        return f"{vram_slots} on the card, the other {ram_slots} have a slot in RAM"
+        return f"{vram_slots} on the GPU, the other {ram_slots} have a slot in RAM"
     return f"all {ram_slots} experts have a slot"

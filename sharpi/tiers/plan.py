@@ -8,8 +8,15 @@ from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
-from sharpi.tiers.staging import NO_STAGING, CardStaging
+from sharpi.tiers.staging import NO_STAGING, GpuStaging
 from sharpi.units import format_bytes
+
+# Names that `sharpi plan --json` has had from the beginning.
+_PUBLISHED = {
+    "gpu_staging": "card_staging",
+    "gpu_pages": "card_pages",
+    "gpu_bytes": "card_bytes",
+}
 
 
 class Tier(StrEnum):
@@ -109,9 +116,9 @@ class TierPlan:
     """The whole decision; pure data. Budgets and sizes in bytes.
 
     `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
-    buffers of the largest expert that reads land in, 0 without slots in RAM. `card_staging`: the
-    same of a card whose slots are fewer than its layers' experts; `stash`: what prompts have there.
-    `kv_growth`: where the card's KV cache begins small.
+    buffers of the largest expert that reads land in, 0 without slots in RAM. `gpu_staging`: the
+    same of a GPU whose slots are fewer than its layers' experts; `stash`: what prompts have there.
+    `kv_growth`: where the GPU's KV cache begins small.
     """
 
     context_size: int
@@ -124,7 +131,7 @@ class TierPlan:
     layers: tuple[LayerPlan, ...]
     speed: Speed
     notes: tuple[str, ...]
-    card_staging: CardStaging = NO_STAGING
+    gpu_staging: GpuStaging = NO_STAGING
     stash: StashPlan = NO_STASH
     kv_growth: KvGrowth | None = None
 
@@ -161,8 +168,8 @@ class TierPlan:
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
-    def first_card_layer(self) -> int:
-        """Layers from here on compute on the card; the number of layers where none does."""
+    def first_gpu_layer(self) -> int:
+        """Layers from here on compute on the GPU; the number of layers where none does."""
         return sum(layer.trunk is not Tier.VRAM for layer in self.layers)
 
     @property
@@ -183,4 +190,14 @@ class TierPlan:
             "is_mapped": self.is_mapped,
             "bytes_by_tier": {tier.value: self.bytes_in(tier) for tier in Tier},
         }
-        return asdict(self) | derived
+        plain: dict[str, Any] = _published(asdict(self))
+        return plain | derived
+
+
+def _published(plain: Any) -> Any:
+    """The same with the keys of the JSON format."""
+    if isinstance(plain, dict):
+        return {_PUBLISHED.get(key, key): _published(value) for key, value in plain.items()}
+    if isinstance(plain, (list, tuple)):
+        return [_published(each) for each in plain]
+    return plain

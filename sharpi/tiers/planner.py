@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu import CardPlan, plan_card
+from sharpi.tiers.gpu import GpuPlan, plan_gpu
 from sharpi.tiers.host import HostPlan, plan_host
 from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
@@ -23,13 +23,13 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     scratch = _scratch(model, request)
     pages, states = request.num_pages, request.num_states
     kv = [pages * layer.kv_page_bytes + states * layer.state_bytes for layer in model.layers]
-    card, host = _card_and_host(model, request, budget, kv, scratch)
-    if request.card_kv is not None:
-        on_card = request.card_kv
-        if card.growth is not None and request.card_kv_first is not None:
-            on_card = request.card_kv_first
-        kv = [on_card[i] if i in card.layers else size for i, size in enumerate(kv)]
-    layers = tuple(_layer(model, request, i, kv[i], card, host) for i in range(len(model.layers)))
+    gpu, host = _gpu_and_host(model, request, budget, kv, scratch)
+    if request.gpu_kv is not None:
+        on_gpu = request.gpu_kv
+        if gpu.growth is not None and request.gpu_kv_first is not None:
+            on_gpu = request.gpu_kv_first
+        kv = [on_gpu[i] if i in gpu.layers else size for i, size in enumerate(kv)]
+    layers = tuple(_layer(model, request, i, kv[i], gpu, host) for i in range(len(model.layers)))
     return TierPlan(
         context_size=request.context_size,
         ram_budget=budget,
@@ -37,26 +37,26 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         status=worst(layer.status for layer in layers),
         ratio=min((_ratio(layer) for layer in layers if layer.num_experts), default=1.0),
         num_staging=host.num_staging,
-        lines=(*card.ledger.lines, *host.ledger.lines, *_disk_lines(layers)),
+        lines=(*gpu.ledger.lines, *host.ledger.lines, *_disk_lines(layers)),
         layers=layers,
-        speed=expected_speed(model, request, layers, card.has_output, hardware.rates),
-        notes=(*card.notes, *plan_notes(model, hardware, request, host, layers)),
-        card_staging=card.staging,
-        stash=card.stash,
-        kv_growth=card.growth,
+        speed=expected_speed(model, request, layers, gpu.has_output, hardware.rates),
+        notes=(*gpu.notes, *plan_notes(model, hardware, request, host, layers)),
+        gpu_staging=gpu.staging,
+        stash=gpu.stash,
+        kv_growth=gpu.growth,
     )
 
 
-def _card_and_host(
+def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
-) -> tuple[CardPlan, HostPlan]:
-    """Where RAM is too small, too, the card has no use for buffers that would be filled from it."""
-    card = plan_card(model, request, kv, scratch)
-    host = plan_host(model, request, card, budget, kv, scratch)
-    if host.home is not Tier.DISK or not card.slots:
-        return card, host
-    card = plan_card(model, replace(request, fills_from_ram=False), kv, scratch)
-    return card, plan_host(model, request, card, budget, kv, scratch)
+) -> tuple[GpuPlan, HostPlan]:
+    """Where RAM is too small, too, the GPU has no use for buffers that would be filled from it."""
+    gpu = plan_gpu(model, request, kv, scratch)
+    host = plan_host(model, request, gpu, budget, kv, scratch)
+    if host.home is not Tier.DISK or not gpu.slots:
+        return gpu, host
+    gpu = plan_gpu(model, replace(request, fills_from_ram=False), kv, scratch)
+    return gpu, plan_host(model, request, gpu, budget, kv, scratch)
 
 
 def default_ram(hardware: HardwareInfo) -> int:
@@ -81,16 +81,16 @@ def _layer(
     request: TierRequest,
     index: int,
     kv_bytes: int,
-    card: CardPlan,
+    gpu: GpuPlan,
     host: HostPlan,
 ) -> LayerPlan:
     layer = model.layers[index]
     recommended = recommended_slots(layer, model)
-    vram_slots, ram_slots = card.slots.get(index, 0), host.slots.get(index, 0)
-    home = _home(index, layer, card, host)
+    vram_slots, ram_slots = gpu.slots.get(index, 0), host.slots.get(index, 0)
+    home = _home(index, layer, gpu, host)
     return LayerPlan(
         index=index,
-        trunk=Tier.VRAM if index in card.layers else Tier.RAM,
+        trunk=Tier.VRAM if index in gpu.layers else Tier.RAM,
         trunk_bytes=layer.trunk_bytes,
         kv_bytes=kv_bytes,
         experts=home,
@@ -100,29 +100,29 @@ def _layer(
         vram_slots=vram_slots,
         ram_slots=ram_slots,
         recommended_slots=recommended,
-        status=slot_status(layer, _within_reach(index, layer, card, host), recommended),
+        status=slot_status(layer, _within_reach(index, layer, gpu, host), recommended),
         reason=layer_reason(
             layer,
             home,
             vram_slots=vram_slots,
             ram_slots=ram_slots,
             num_used=model.num_experts_per_token,
-            is_kept_off=index in card.layers and request.keeps_off_card(index),
+            is_kept_off=index in gpu.layers and request.keeps_off_gpu(index),
         ),
     )
 
 
-def _within_reach(index: int, layer: LayerFacts, card: CardPlan, host: HostPlan) -> int:
+def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:
     """Experts in the fastest tier that may hold some of this layer."""
-    if card.takes_experts(index):
-        return card.slots[index]
+    if gpu.takes_experts(index):
+        return gpu.slots[index]
     return layer.num_experts if host.home is Tier.RAM else host.slots.get(index, 0)
 
 
-def _home(index: int, layer: LayerFacts, card: CardPlan, host: HostPlan) -> Tier | None:
+def _home(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> Tier | None:
     if not layer.num_experts:
         return None
-    return Tier.VRAM if card.holds_all_experts(index, layer) else host.home
+    return Tier.VRAM if gpu.holds_all_experts(index, layer) else host.home
 
 
 def _ratio(layer: LayerPlan) -> float:

@@ -4,7 +4,7 @@ from sharpi.dataclass import dataclass
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.request import TierRequest
 
-_BUDGET_SHARE = 16  # of a card's memory for experts, the stash takes one part in so many
+_BUDGET_SHARE = 16  # of a GPU's memory for experts, the stash takes one part in so many
 _FLOAT_BYTES = 4
 _STREAMS = 5  # values as wide as the residual stream: it, a normed copy, and what a layer adds
 
@@ -13,14 +13,14 @@ _STREAMS = 5  # values as wide as the residual stream: it, a normed copy, and wh
 class StashPlan:
     """`max_tokens` pass layer by layer at once, 0 where batches pass one after the other.
 
-    Pages of `page_tokens` tokens, on the card and in page-locked RAM; bytes are all of either's.
+    Pages of `page_tokens` tokens, on the GPU and in page-locked RAM; bytes are all of either's.
     """
 
     max_tokens: int = 0
     page_tokens: int = 1
-    card_pages: int = 0
+    gpu_pages: int = 0
     host_pages: int = 0
-    card_bytes: int = 0
+    gpu_bytes: int = 0
     host_bytes: int = 0
 
     @property
@@ -50,11 +50,11 @@ def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashP
     tokens, page = batches * request.batch_size, request.stash_page_tokens
     if not page:
         return StashPlan(tokens, 1, tokens, 0, tokens * token, 0)
-    card, host = (
+    gpu, host = (
         -(-int(tokens * factor) // page)
         for factor in (request.stash_gpu_factor, request.stash_cpu_factor)
     )
-    return StashPlan(tokens, page, card, host, card * page * token, host * page * token)
+    return StashPlan(tokens, page, gpu, host, gpu * page * token, host * page * token)
 
 
 def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:

@@ -12,16 +12,16 @@ from sharpi.ops.state_layout import MAX_STATES, num_states
 class TierRequest:
     """Sizes in bytes; None leaves a choice to the planner.
 
-    `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no card is used.
-    `gpu_layers`: layers on the card at most. `moe_slots`: slots per layer of the fastest tier that
-    has some. `num_cpu_moe`: the first so many layers keep their experts off the card; `cpu_moe`:
-    all do. `miss`: how those that a card has not are served. `card_scratch` and `card_kv`: the
-    card's buffers and each layer's KV cache there, where somebody counted them. `num_kv_pages`:
-    pages of the KV cache, those of one context where nobody says. `card_kv_first`: the card's KV
+    `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no GPU is used.
+    `gpu_layers`: layers on the GPU at most. `moe_slots`: slots per layer of the fastest tier that
+    has some. `num_cpu_moe`: the first so many layers keep their experts off the GPU; `cpu_moe`:
+    all do. `miss`: how those that a GPU has not are served. `gpu_scratch` and `gpu_kv`: the
+    GPU's buffers and each layer's KV cache there, where somebody counted them. `num_kv_pages`:
+    pages of the KV cache, those of one context where nobody says. `gpu_kv_first`: the GPU's KV
     cache with `kv_first_pages` alone, where it can grow. `num_states`: copies of what
     recurrent layers carry. `stash_page_tokens`: of pages for what long prompts carry from layer to
-    layer, 0 for none; so many times what they need is on the card, and in RAM.
-    `fills_from_ram`: whether a card may read experts that it has not from RAM.
+    layer, 0 for none; so many times what they need is on the GPU, and in RAM.
+    `fills_from_ram`: whether a GPU may read experts that it has not from RAM.
     """
 
     context_size: int
@@ -36,9 +36,9 @@ class TierRequest:
     cpu_moe: bool = False
     num_cpu_moe: int = 0
     miss: Miss = "auto"
-    card_scratch: int | None = None
-    card_kv: tuple[int, ...] | None = None
-    card_kv_first: tuple[int, ...] | None = None
+    gpu_scratch: int | None = None
+    gpu_kv: tuple[int, ...] | None = None
+    gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
     num_kv_pages: int | None = None
     num_states: int = MAX_STATES
@@ -52,7 +52,7 @@ class TierRequest:
         """Pages of the whole KV cache."""
         return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
 
-    def keeps_off_card(self, index: int) -> bool:
+    def keeps_off_gpu(self, index: int) -> bool:
         """Whether the CPU is to compute all experts of a layer."""
         return self.cpu_moe or index < self.num_cpu_moe
 
@@ -96,7 +96,7 @@ def tier_request(
 
 
 def _vram(config: RunConfig, hardware: HardwareInfo) -> int | None:
-    """What was asked for, as far as it is free where there is a card; else what is free there."""
+    """What was asked for, as far as it is free where there is a GPU; else what is free there."""
     if config.device == "cpu":
         return None
     if config.vram is None:

@@ -1,6 +1,6 @@
 """Decode speed that the bandwidths allow: bytes of a token over the rate of where they lie.
 
-Within a layer on a card, hits and misses are served at the same time; nothing else is taken to
+Within a layer on a GPU, hits and misses are served at the same time; nothing else is taken to
 overlap, and no other cost is counted. A slot is taken to be hit as often as residency says: routes
 of real text repeat, so caches do better.
 """
@@ -14,7 +14,7 @@ from sharpi.tiers.plan import LayerPlan, Speed, Tier
 from sharpi.tiers.request import TierRequest
 
 VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus"
-# A desktop card, two channels of DDR4, an SSD and sixteen lanes of PCIe 3: bytes a second.
+# A desktop GPU, two channels of DDR4, an SSD and sixteen lanes of PCIe 3: bytes a second.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
 _WAYS = {BUS: "crosses the bus", RAM_READ: "is computed by the CPU"}
 
@@ -23,12 +23,12 @@ def expected_speed(
     model: ModelFacts,
     request: TierRequest,
     layers: Iterable[LayerPlan],
-    output_on_card: bool,
+    output_on_gpu: bool,
     rates: Rates,
 ) -> Speed:
     """The speed at a short context; sources of no bytes are left out."""
     layers, speeds = tuple(layers), _speeds(rates)
-    output = VRAM_READ if output_on_card else RAM_READ
+    output = VRAM_READ if output_on_gpu else RAM_READ
     reads = [{output: float(model.output_bytes)}]
     for layer in layers:
         way = _way_of_misses(layer, request, speeds)
@@ -57,15 +57,15 @@ def _layer_reads(layer: LayerPlan, num_used: int, way: str) -> Iterator[dict[str
     if not layer.num_experts:
         return
     chosen = num_used * (layer.expert_bytes or 0)
-    on_card = chosen * layer.vram_slots / layer.num_experts
-    yield {VRAM_READ: on_card, way: chosen - on_card}
+    on_gpu = chosen * layer.vram_slots / layer.num_experts
+    yield {VRAM_READ: on_gpu, way: chosen - on_gpu}
     yield {DISK_READ: chosen * (1 - layer.num_resident / layer.num_experts)}
 
 
 def _way_of_misses(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
-    """From disk, experts come through slots in RAM, which the card does not read."""
+    """From disk, experts come through slots in RAM, which the GPU does not read."""
     is_reached = layer.trunk is Tier.VRAM and layer.experts is not Tier.DISK
-    if not is_reached or request.keeps_off_card(layer.index) or request.miss == "cpu":
+    if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
         return RAM_READ
     return BUS if request.miss != "auto" or speeds[BUS] > speeds[RAM_READ] else RAM_READ
 
@@ -73,13 +73,13 @@ def _way_of_misses(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, 
 def _ways(
     layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
-    """How the misses of a card's slots are taken to be served, each way once."""
+    """How the misses of a GPU's slots are taken to be served, each way once."""
     ways = {
         _way_of_misses(layer, request, speeds)
         for layer in layers
         if layer.trunk is Tier.VRAM and layer.vram_slots < layer.num_experts
     }
-    yield from (f"what the card has not {_WAYS[way]}" for way in sorted(ways))
+    yield from (f"what the GPU has not {_WAYS[way]}" for way in sorted(ways))
 
 
 def _hit_rate(layers: Iterable[LayerPlan]) -> float:

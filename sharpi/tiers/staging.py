@@ -6,8 +6,8 @@ from sharpi.dataclass import dataclass
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
 TOKENS = 2  # whose experts of a layer find room: those in use, and those read meanwhile
-_STREAMED_SHARE = 4  # of a layer's experts, one part in so many is in each of a card's two buffers
-_BUDGET_SHARE = 8  # of a card's memory for experts, these two buffers take one part in so many
+_STREAMED_SHARE = 4  # of a layer's experts, one part in so many is in each of a GPU's two buffers
+_BUDGET_SHARE = 8  # of a GPU's memory for experts, these two buffers take one part in so many
 
 
 def num_staging(model: ModelFacts) -> int:
@@ -27,8 +27,8 @@ def staging_reason(model: ModelFacts) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CardStaging:
-    """Room on a card for experts that have no slot, in experts of the largest layer.
+class GpuStaging:
+    """Room on a GPU for experts that have no slot, in experts of the largest layer.
 
     `num_missed` of a token, `num_early` of each of two layers that were guessed, `num_streamed` in
     each of the two buffers that a prompt's experts pass through.
@@ -52,20 +52,20 @@ class CardStaging:
         )
 
 
-NO_STAGING = CardStaging()
+NO_STAGING = GpuStaging()
 
 
-def card_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) -> CardStaging:
+def gpu_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) -> GpuStaging:
     """What is worth its room, where not all experts have slots; `budget`: bytes for all of it."""
     if not layers:
         return NO_STAGING
     used, most = model.num_experts_per_token, max(layer.num_experts for layer in layers)
     wanted = max(used, -(-most // _STREAMED_SHARE))
     fitting = max(0, budget) // _BUDGET_SHARE // (2 * max(1, _largest(layers)))
-    return CardStaging(used, -(-used // 2), min(wanted, fitting))
+    return GpuStaging(used, -(-used // 2), min(wanted, fitting))
 
 
-def card_staging_bytes(staging: CardStaging, layers: Iterable[LayerFacts]) -> int:
+def gpu_staging_bytes(staging: GpuStaging, layers: Iterable[LayerFacts]) -> int:
     """Bytes of it, for these layers."""
     return staging.num_experts * _largest(layers)
 

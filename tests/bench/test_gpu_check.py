@@ -1,4 +1,4 @@
-"""The check of a card: steps with limits, what their output means, and the report's words."""
+"""The check of a GPU: steps with limits, what their output means, and the report's words."""
 
 import json
 import socket
@@ -122,11 +122,11 @@ def test_what_the_sanitizer_says() -> None:
 
 
 RESULTS = """<testsuites><testsuite>
-<testcase classname="tests.cuda.test_matvec" name="test_a[card]"/>
-<testcase classname="tests.cuda.test_matvec" name="test_b[card]">
+<testcase classname="tests.cuda.test_matvec" name="test_a[GPU]"/>
+<testcase classname="tests.cuda.test_matvec" name="test_b[GPU]">
 <failure message="assert 1 == 2&#10; more">...</failure></testcase>
-<testcase classname="tests.cuda.test_heads" name="test_c[card]">
-<skipped message="no card"/></testcase>
+<testcase classname="tests.cuda.test_heads" name="test_c[GPU]">
+<skipped message="no GPU"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -136,12 +136,12 @@ def test_what_the_tests_say(tmp_path: Path) -> None:
     findings = Findings()
     read_results(findings, path)
     assert findings.figures == {"passed": 1, "failed": 1, "skipped": 1}
-    assert findings.failures == ["test_matvec.test_b[card]: assert 1 == 2 more"]
-    assert findings.notes == ["test_heads.test_c[card] was skipped: no card"]
-    path.write_text(RESULTS.replace('name="test_a[card]"/>', 'name="a"><skipped/></testcase>'))
+    assert findings.failures == ["test_matvec.test_b[GPU]: assert 1 == 2 more"]
+    assert findings.notes == ["test_heads.test_c[GPU] was skipped: no GPU"]
+    path.write_text(RESULTS.replace('name="test_a[GPU]"/>', 'name="a"><skipped/></testcase>'))
     nothing = Findings()
     read_results(nothing, path)
-    assert nothing.failures[-1] == "no test ran on the card"
+    assert nothing.failures[-1] == "no test ran on the GPU"
 
 
 def test_the_steps_and_their_order() -> None:
@@ -209,7 +209,7 @@ def bench_row(test: str, percent: float | None) -> dict[str, object]:
 
 def figures() -> dict[str, dict[str, object]]:
     facts = {
-        "card": "Some Card 9000",
+        "gpu": "Some GPU 9000",
         "driver": "580.1",
         "driver_cuda": 13000,
         "cuda": 12090,
@@ -254,10 +254,10 @@ def test_the_report(tmp_path: Path) -> None:
     outcomes.append(Outcome("memcheck", "memcheck", "skipped", 0, Findings(notes=["not there"])))
     outcomes.append(Outcome("types", "types", "failed", 1, Findings(failures=["a | b", "c"])))
     path = write_report(outcomes, tmp_path, 100.0, is_dry=False)
-    assert path.name == "gpu-check-some-card-9000.md"
+    assert path.name == "gpu-check-some-gpu-9000.md"
     text = path.read_text()
     for line in (
-        "# GPU check: Some Card 9000",
+        "# GPU check: Some GPU 9000",
         "4 of 6 steps passed in 100 s: some of it failed.",
         "| types | failed | 1 | a \\| b (and 1 more) |",
         "| memcheck | skipped | 0 | not there |",
@@ -340,5 +340,5 @@ def test_tables_of_some_experts_in_vram() -> None:
 def test_a_report_of_nothing(tmp_path: Path) -> None:
     outcome = Outcome("packages", "packages", "failed", 1.0, Findings(failures=["missing: cupy"]))
     path = write_report([outcome], tmp_path, 1.0, is_dry=False)
-    assert path.name == "gpu-check-no-card.md"
+    assert path.name == "gpu-check-no-gpu.md"
     assert "missing: cupy" in path.read_text()

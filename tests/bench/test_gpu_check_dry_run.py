@@ -1,4 +1,4 @@
-"""The check's programs on the CPU's execution of the kernels: what only a card can add is speed."""
+"""The check's programs on the CPU's execution of the kernels: what only a GPU can add is speed."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ from gpu_models import check_graph, check_references, check_types
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.unsupported import CARD_TYPES
+from sharpi.ops.cuda.unsupported import GPU_TYPES
 
 pytestmark = pytest.mark.native
 TINY = Sizes(
@@ -85,7 +85,7 @@ def test_types_without_time_are_named(device: Device) -> None:
 
 def test_the_usual_types_come_first() -> None:
     assert [t.name for t in all_types()[:2]] == ["Q4_K", "Q6_K"]
-    assert set(all_types()) == CARD_TYPES
+    assert set(all_types()) == GPU_TYPES
 
 
 def test_models_against_the_cpu(device: Device) -> None:

@@ -1,4 +1,4 @@
-"""The rows of a rerun: those of a card only where there is one."""
+"""The rows of a rerun: those of a GPU only where there is one."""
 
 from pathlib import Path
 
@@ -10,21 +10,21 @@ DEMO = MODELS / "stories-moe.gguf"
 DENSE = Path(__file__).parents[1] / "references" / "data" / "llama.gguf"
 
 
-def test_without_a_card_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    found = runs(DEMO, has_card=False)
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runs(DEMO, has_gpu=False)
     assert all(arguments[-2:] == ["--device", "cpu"] for arguments in found.values())
-    assert "no card: its rows are left out" in capsys.readouterr().err
+    assert "no GPU: its rows are left out" in capsys.readouterr().err
 
 
-def test_with_a_card_a_quarter_of_the_experts_has_slots() -> None:
-    found = runs(DEMO, has_card=True)
-    quarter = found["card 25 % stream "]
+def test_with_a_gpu_a_quarter_of_the_experts_has_slots() -> None:
+    found = runs(DEMO, has_gpu=True)
+    quarter = found["gpu 25 % stream "]
     assert quarter[quarter.index("--moe-slots") + 1] == "4"
     assert quarter[-2:] == ["--moe-miss", "stream"]
-    assert {name for name in found if name.startswith("card")} == {
-        "card ", "card 25 % auto ", "card 25 % stream ", "card 25 % load ", "card 25 % cpu ",
+    assert {name for name in found if name.startswith("gpu")} == {
+        "gpu ", "gpu 25 % auto ", "gpu 25 % stream ", "gpu 25 % load ", "gpu 25 % cpu ",
     }  # fmt: skip
 
 
 def test_a_dense_model_has_no_experts_to_miss() -> None:
-    assert [name for name in runs(DENSE, has_card=True) if name.startswith("card")] == ["card "]
+    assert [name for name in runs(DENSE, has_gpu=True) if name.startswith("gpu")] == ["gpu "]

@@ -13,7 +13,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import open_gguf
-from sharpi.ops.cuda.unsupported import CARD_TYPES
+from sharpi.ops.cuda.unsupported import GPU_TYPES
 
 TINY = Shape(
     layers=2,
@@ -28,8 +28,8 @@ TINY = Shape(
 )
 
 
-@pytest.mark.parametrize("quant_type", sorted(CARD_TYPES), ids=lambda t: t.name)
-def test_every_type_of_a_card_has_blocks(quant_type: QuantType) -> None:
+@pytest.mark.parametrize("quant_type", sorted(GPU_TYPES), ids=lambda t: t.name)
+def test_every_type_of_a_gpu_has_blocks(quant_type: QuantType) -> None:
     pool = block_pool(quant_type, 256, 1 << 14)
     assert 0 < pool.nbytes <= 1 << 14
     assert pool.nbytes % quant_type.block_bytes == 0

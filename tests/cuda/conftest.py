@@ -11,7 +11,7 @@ from cpu_device import CpuDevice
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
-from sharpi.device.gpu import open_card
+from sharpi.device.gpu import open_gpu
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.errors import DeviceError
@@ -19,17 +19,17 @@ from sharpi.errors import DeviceError
 Load = Callable[..., Engine]
 
 
-@pytest.fixture(scope="session", params=["cpu", pytest.param("card", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
-    """Every test runs on the CPU with all checks, and on a card where there is one."""
-    return CpuDevice(check=True) if request.param == "cpu" else request.getfixturevalue("card")
+    """Every test runs on the CPU with all checks, and on a GPU where there is one."""
+    return CpuDevice(check=True) if request.param == "cpu" else request.getfixturevalue("gpu")
 
 
 @pytest.fixture(scope="session")
-def card() -> Iterator[Device]:
-    """The first card; without one, or what it needs, the test is skipped and counted."""
+def gpu() -> Iterator[Device]:
+    """The first GPU; without one, or what it needs, the test is skipped and counted."""
     try:
-        yield open_card()
+        yield open_gpu()
     except DeviceError as error:
         pytest.skip(str(error))
 

@@ -29,7 +29,7 @@ class CpuDevice:
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
     `adopts`: whether memory of the host can be page-locked where it lies. Streams are simulated in
-    the order of the calls: where a card would wait for the host, the host has its turn, and a word
+    the order of the calls: where a GPU would wait for the host, the host has its turn, and a word
     that it does not write then fails the test.
     """
 
@@ -49,7 +49,7 @@ class CpuDevice:
 
     @property
     def name(self) -> str:
-        return "the CPU in place of a card"
+        return "the CPU in place of a GPU"
 
     @property
     def free_bytes(self) -> int:
@@ -91,7 +91,7 @@ class CpuDevice:
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         at = host_bytes(word).view(np.uint32)
         meanwhile()
-        assert at[0] == value, "the card would wait for ever"
+        assert at[0] == value, "the GPU would wait for ever"
 
     def aside(self, work: Sequence[Work]) -> Mark:
         for each in work:

@@ -1,4 +1,4 @@
-"""In NumPy, what a card's own libraries do for the engine: products of halves, fused attention."""
+"""In NumPy, what a GPU's own libraries do for the engine: products of halves, fused attention."""
 
 import numpy as np
 import numpy.typing as npt

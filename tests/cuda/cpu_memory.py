@@ -1,4 +1,4 @@
-"""Memory of the host in the place of a card's."""
+"""Memory of the host in the place of a GPU's."""
 
 import numpy as np
 import numpy.typing as npt

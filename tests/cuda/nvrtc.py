@@ -1,4 +1,4 @@
-"""NVRTC without a card: compiles a kernel for an architecture, and says what it takes of it."""
+"""NVRTC without a GPU: compiles a kernel for an architecture, and says what it takes of it."""
 
 import ctypes
 import hashlib

@@ -21,7 +21,7 @@ class CudaRuntimeError(Exception):
 
 
 @dataclass
-class Card:
+class Gpu:
     """What the stand-ins show of a machine; a status makes the call of that name fail."""
 
     driver: int = 13000
@@ -50,9 +50,9 @@ class Stream:
 
     ptr = 0x57
 
-    def __init__(self, card: Card, non_blocking: bool) -> None:
-        self.card, self.current = card, False
-        card.called("Stream", non_blocking)
+    def __init__(self, gpu: Gpu, non_blocking: bool) -> None:
+        self.gpu, self.current = gpu, False
+        gpu.called("Stream", non_blocking)
 
     def __enter__(self) -> "Stream":
         self.current = True
@@ -62,102 +62,102 @@ class Stream:
         self.current = False
 
     def synchronize(self) -> None:
-        self.card.called("synchronize")
+        self.gpu.called("synchronize")
 
     def begin_capture(self) -> None:
-        self.card.called("begin_capture")
+        self.gpu.called("begin_capture")
 
     def end_capture(self) -> Any:
-        self.card.called("end_capture")
-        return SimpleNamespace(launch=lambda stream: self.card.called("replay", stream))
+        self.gpu.called("end_capture")
+        return SimpleNamespace(launch=lambda stream: self.gpu.called("replay", stream))
 
 
 class Function:
     """A kernel; knows whether the stream was current when it was started."""
 
-    def __init__(self, card: Card, module: "Module", entry: str) -> None:
-        self.card, self.module, self.entry = card, module, entry
+    def __init__(self, gpu: Gpu, module: "Module", entry: str) -> None:
+        self.gpu, self.module, self.entry = gpu, module, entry
         self.max_dynamic_shared_size_bytes = 48 << 10
 
     def __call__(
         self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, **others: Any
     ) -> None:
         assert not others
-        assert self.card.stream.current
-        self.card.called("launch", self, grid, block, arguments, shared_mem)
+        assert self.gpu.stream.current
+        self.gpu.called("launch", self, grid, block, arguments, shared_mem)
 
 
 class Module:
     """What RawModule keeps."""
 
-    def __init__(self, card: Card, code: str, options: tuple[str, ...]) -> None:
-        self.card, self.code, self.options = card, code, options
-        card.called("compile", self)
+    def __init__(self, gpu: Gpu, code: str, options: tuple[str, ...]) -> None:
+        self.gpu, self.code, self.options = gpu, code, options
+        gpu.called("compile", self)
 
     def get_function(self, entry: str) -> Function:
-        return Function(self.card, self, entry)
+        return Function(self.gpu, self, entry)
 
 
-def _allocation(card: Card, name: str, size: int, *flags: int) -> Any:
-    card.called(name, size, *flags)
+def _allocation(gpu: Gpu, name: str, size: int, *flags: int) -> Any:
+    gpu.called(name, size, *flags)
     if name == "PinnedMemory":
         room = ctypes.create_string_buffer(size)
         return SimpleNamespace(ptr=ctypes.addressof(room), room=room)
     return SimpleNamespace(ptr=0x7000)
 
 
-def cupy_module(card: Card) -> ModuleType:
+def cupy_module(gpu: Gpu) -> ModuleType:
     """What `import cupy` gives."""
 
     def count() -> int:
-        card.called("getDeviceCount")
-        return card.count
+        gpu.called("getDeviceCount")
+        return gpu.count
 
     def make_stream(non_blocking: bool) -> Stream:
-        card.stream = Stream(card, non_blocking)
-        return card.stream
+        gpu.stream = Stream(gpu, non_blocking)
+        return gpu.stream
 
     runtime = SimpleNamespace(
         CUDARuntimeError=CudaRuntimeError,
-        driverGetVersion=lambda: card.driver,
-        runtimeGetVersion=lambda: card.runtime,
+        driverGetVersion=lambda: gpu.driver,
+        runtimeGetVersion=lambda: gpu.runtime,
         getDeviceCount=count,
-        getDeviceProperties=lambda index: {"name": b"Some Card"},
-        memGetInfo=lambda: (card.free, 2 * card.free),
-        memcpyAsync=lambda *values: card.called("memcpyAsync", *values),
+        getDeviceProperties=lambda index: {"name": b"Some GPU"},
+        memGetInfo=lambda: (gpu.free, 2 * gpu.free),
+        memcpyAsync=lambda *values: gpu.called("memcpyAsync", *values),
         hostAllocMapped=2,
         hostAllocPortable=1,
     )
     module = ModuleType("cupy")
-    module.RawModule = lambda code, options: Module(card, code, options)
+    module.RawModule = lambda code, options: Module(gpu, code, options)
     module.cuda = SimpleNamespace(
         runtime=runtime,
         Device=lambda index: SimpleNamespace(
-            compute_capability=card.capability, use=lambda: card.called("use", index)
+            compute_capability=gpu.capability, use=lambda: gpu.called("use", index)
         ),
         Stream=make_stream,
-        Memory=lambda size: _allocation(card, "Memory", size),
-        PinnedMemory=lambda size, flags: _allocation(card, "PinnedMemory", size, flags),
+        Memory=lambda size: _allocation(gpu, "Memory", size),
+        PinnedMemory=lambda size, flags: _allocation(gpu, "PinnedMemory", size, flags),
     )
     return module
 
 
-def torch_module(card: Card) -> ModuleType:
+def torch_module(gpu: Gpu) -> ModuleType:
     """What `import torch` gives."""
     module = ModuleType("torch")
     module.__version__ = "9.9"
     module.cuda = SimpleNamespace(
-        is_available=lambda: card.torch_sees_it,
+        is_available=lambda: gpu.torch_sees_it,
         ExternalStream=lambda pointer, device: SimpleNamespace(pointer=pointer, device=device),
     )
     return module
 
 
-def install(monkeypatch: pytest.MonkeyPatch, card: Card, *missing: str) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, *missing: str) -> None:
     """Puts the stand-ins where imports look; `missing` packages cannot be imported."""
     modules: dict[str, ModuleType | None] = {
-        "cupy": cupy_module(card),
-        "torch": torch_module(card),
+        "cupy": cupy_module(gpu),
+        "torch": torch_module(gpu),
         _TORCH_BIAS: ModuleType(_TORCH_BIAS),
     }
     modules |= dict.fromkeys(missing)

@@ -1,4 +1,4 @@
-"""Cards through a stand-in for the management library, whose calls write into what they get."""
+"""GPUs through a stand-in for the management library, whose calls write into what they get."""
 
 import ctypes
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sharpi.hardware.gpu import Gpu, GpuDriver, has_card, probe_gpus
+from sharpi.hardware.gpu import Gpu, GpuDriver, has_gpu, probe_gpus
 
 GIB = 1 << 30
 
 
 class FakeNvml:
-    """NVML with two cards, as far as it is called."""
+    """NVML with two GPUs, as far as it is called."""
 
     def __init__(self, fault: int = 0) -> None:
         self.fault, self.is_open = fault, False
@@ -49,7 +49,7 @@ class FakeNvml:
         return 0
 
     def nvmlDeviceGetName(self, device: Any, buffer: Any, length: Any) -> int:
-        return write(b"Card %d" % device.value, buffer, length)
+        return write(b"GPU %d" % device.value, buffer, length)
 
 
 def write(text: bytes, buffer: Any, length: Any) -> int:
@@ -58,14 +58,14 @@ def write(text: bytes, buffer: Any, length: Any) -> int:
     return 0
 
 
-def test_cards() -> None:
+def test_gpus() -> None:
     library = FakeNvml()
     assert probe_gpus(lambda name: library) == GpuDriver(
         version="550.54.15",
         cuda_version="12.4",
         gpus=(
-            Gpu("Card 1", 24 * GIB, 23 * GIB, "8.1"),
-            Gpu("Card 2", 24 * GIB, 22 * GIB, "8.2"),
+            Gpu("GPU 1", 24 * GIB, 23 * GIB, "8.1"),
+            Gpu("GPU 2", 24 * GIB, 22 * GIB, "8.2"),
         ),
     )
     assert not library.is_open
@@ -83,8 +83,8 @@ def test_a_driver_that_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize(("vendor", "expected"), [("0x10de", True), ("0x1002", False)])
-def test_a_card_is_found_by_its_vendor(tmp_path: Path, vendor: str, expected: bool) -> None:
+def test_a_gpu_is_found_by_its_vendor(tmp_path: Path, vendor: str, expected: bool) -> None:
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:01:00.0" / "vendor").write_text(vendor + "\n")
-    assert has_card(tmp_path) is expected
-    assert not has_card(tmp_path / "none")
+    assert has_gpu(tmp_path) is expected
+    assert not has_gpu(tmp_path / "none")

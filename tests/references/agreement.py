@@ -1,4 +1,4 @@
-"""How far logits are from others', and kernels that are near a card's."""
+"""How far logits are from others', and kernels that are near a GPU's."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def errors_by_token(logits: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def float_attention() -> str | None:
-    """The best instruction set here whose attention multiplies float32, as a card's does.
+    """The best instruction set here whose attention multiplies float32, as a GPU's does.
 
     AVX-512's may take bfloat16; None is what runs by itself.
     """

@@ -1,4 +1,4 @@
-"""A card's KV cache that begins small: what the plan takes at any size of it."""
+"""A GPU's KV cache that begins small: what the plan takes at any size of it."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,8 +21,8 @@ PAGES, FIRST = 16, 4
 def request(of: ModelFacts, vram: int) -> TierRequest:
     kv = tuple(PAGES * layer.kv_page_bytes for layer in of.layers)
     return replace(
-        REQUEST, context_size=64 * PAGES, ram=8 * GIB, vram=vram, card_scratch=MIB, card_kv=kv,
-        card_kv_first=tuple(size * FIRST // PAGES for size in kv), kv_first_pages=FIRST,
+        REQUEST, context_size=64 * PAGES, ram=8 * GIB, vram=vram, gpu_scratch=MIB, gpu_kv=kv,
+        gpu_kv_first=tuple(size * FIRST // PAGES for size in kv), kv_first_pages=FIRST,
     )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_slots_take_what_the_cache_does_not_need_yet() -> None:
     facts = model(*[replace(moe_layer(), kv_page_bytes=MIB)] * 4)
     vram = whole(facts) + 48 * MIB
     found = plan(facts, vram)
-    small = plan_tiers(facts, MACHINE, replace(request(facts, vram), card_kv_first=None))
+    small = plan_tiers(facts, MACHINE, replace(request(facts, vram), gpu_kv_first=None))
     assert found.kv_growth is not None
     assert small.kv_growth is None
     assert sum(found.vram_slots) > sum(small.vram_slots)

@@ -118,14 +118,14 @@ class TestAskedSlots:
         assert plan.ram_slots == (4, 3, 3, 3)
         assert "6 slots a layer were asked for, 3 to 4 fit" in plan.notes
 
-    def test_are_the_cards_where_it_has_room(self) -> None:
+    def test_are_the_gpus_where_it_has_room(self) -> None:
         plan = planned(moe_slots=3, vram=2 * GIB)
         assert plan.vram_slots == (3, 3, 3, 3)
         assert plan.is_mapped
 
 
-class TestCard:
-    def test_all_on_the_card(self) -> None:
+class TestGpu:
+    def test_all_on_the_gpu(self) -> None:
         plan = planned(vram=2 * GIB)
         assert {layer.trunk for layer in plan.layers} == {Tier.VRAM}
         assert {layer.experts for layer in plan.layers} == {Tier.VRAM}
@@ -151,7 +151,7 @@ class TestCard:
         assert plan.vram_slots == (0, 0, 0, 0)
         assert plan.notes == ("1 of 4 layers stay on the CPU: they do not fit VRAM",)
 
-    def test_a_card_too_small_for_anything_is_left_alone(self) -> None:
+    def test_a_gpu_too_small_for_anything_is_left_alone(self) -> None:
         plan = planned(vram=100 * MIB)
         assert plan.bytes_in(Tier.VRAM) == 0
         assert plan.is_mapped
@@ -173,16 +173,16 @@ class TestCard:
     def test_a_layer_is_where_the_keys_that_it_reads_are(self) -> None:
         reads_earlier = replace(moe_layer(), kv_layer=1)
         layers = (moe_layer(), moe_layer(), reads_earlier, moe_layer())
-        for count, on_card in ((4, 4), (3, 3), (2, 1), (1, 1)):
+        for count, on_gpu in ((4, 4), (3, 3), (2, 1), (1, 1)):
             plan = planned(*layers, vram=2 * GIB, gpu_layers=count)
-            assert sum(layer.trunk is Tier.VRAM for layer in plan.layers) == on_card
+            assert sum(layer.trunk is Tier.VRAM for layer in plan.layers) == on_gpu
 
-    def test_experts_that_were_kept_off_the_card(self) -> None:
+    def test_experts_that_were_kept_off_the_gpu(self) -> None:
         assert planned(vram=2 * GIB, cpu_moe=True).vram_slots == (0, 0, 0, 0)
         assert planned(vram=2 * GIB, num_cpu_moe=3).vram_slots == (0, 0, 0, 8)
 
     def test_three_tiers(self) -> None:
-        """The card has no staging: it could not be filled from RAM."""
+        """The GPU has no staging: it could not be filled from RAM."""
         vram = RESERVE_BYTES + scratch() + TRUNK + KV + 4 * SLOT
         ram = EMBEDDING + scratch() + STAGING + 12 * SLOT
         plan = planned(vram=vram, ram=ram)
@@ -190,21 +190,21 @@ class TestCard:
         assert plan.bytes_in(Tier.VRAM, Purpose.STAGING) == 0
         assert {layer.experts for layer in plan.layers} == {Tier.DISK}
         assert {layer.num_resident for layer in plan.layers} == {4}
-        assert plan.layers[0].reason == "1 on the card, 3 in slots in RAM, the others on disk"
+        assert plan.layers[0].reason == "1 on the GPU, 3 in slots in RAM, the others on disk"
 
-    def test_ram_has_no_slots_for_what_the_card_has(self) -> None:
+    def test_ram_has_no_slots_for_what_the_gpu_has(self) -> None:
         ram = EMBEDDING + scratch() + STAGING + 4 * SLOT
         plan = planned(vram=2 * GIB, moe_slots=7, ram=ram)
         assert (plan.vram_slots, plan.ram_slots) == ((7, 7, 7, 7), (1, 1, 1, 1))
         assert plan.layers[0].reason == (
-            "7 on the card, the other 1 have a slot in RAM, read from disk once"
+            "7 on the GPU, the other 1 have a slot in RAM, read from disk once"
         )
         assert not any("groups" in note for note in plan.notes)
 
     def test_layers_whose_experts_the_cpu_computes_say_so(self) -> None:
         plan = planned(vram=2 * GIB, num_cpu_moe=3)
         reasons = [layer.reason for layer in plan.layers]
-        assert reasons[:3] == ["kept off the card: the CPU computes all 8 experts"] * 3
+        assert reasons[:3] == ["kept off the GPU: the CPU computes all 8 experts"] * 3
         assert reasons[3] == "all 8 experts fit VRAM"
         host = next(line for line in plan.lines if line.purpose is Purpose.EXPERTS)
         assert "no copy" in host.reason

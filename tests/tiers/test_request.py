@@ -10,12 +10,12 @@ from sharpi.config import Device, RunConfig
 from sharpi.tiers.request import TierRequest, tier_request
 
 CONFIG = RunConfig(model=Path("m.gguf"))
-WITH_CARD = replace(MACHINE, free_vram=10 * GIB)
+WITH_GPU = replace(MACHINE, free_vram=10 * GIB)
 
 
 def asked(config: RunConfig) -> TierRequest:
     return tier_request(
-        config, WITH_CARD, context_size=99, batch_size=7, rounding="int16", num_threads=3
+        config, WITH_GPU, context_size=99, batch_size=7, rounding="int16", num_threads=3
     )
 
 
@@ -43,11 +43,11 @@ def test_everything_is_handed_on() -> None:
         ("cuda", GIB, GIB),
     ],
 )
-def test_memory_of_the_card(device: Device, vram: int | None, expected: int | None) -> None:
+def test_memory_of_the_gpu(device: Device, vram: int | None, expected: int | None) -> None:
     assert asked(replace(CONFIG, device=device, vram=vram)).vram == expected
 
 
-def test_a_card_that_is_not_there_may_be_planned_for() -> None:
+def test_a_gpu_that_is_not_there_may_be_planned_for() -> None:
     request = tier_request(
         replace(CONFIG, vram=GIB), MACHINE,
         context_size=99, batch_size=7, rounding="int16", num_threads=3,

@@ -17,10 +17,10 @@ PAGED = replace(REQUEST, stash_page_tokens=10, stash_gpu_factor=0.5, stash_cpu_f
 def test_a_whole_context_where_there_is_room() -> None:
     token = token_bytes(model())
     plan = prompt_stash(model(), REQUEST, GIB)
-    assert (plan.max_tokens, plan.card_bytes, plan.host_bytes) == (256, 256 * token, 0)
+    assert (plan.max_tokens, plan.gpu_bytes, plan.host_bytes) == (256, 256 * token, 0)
     paged = prompt_stash(model(), PAGED, GIB)
-    assert (paged.card_pages, paged.host_pages) == (13, 20)
-    assert (paged.card_bytes, paged.host_bytes) == (130 * token, 200 * token)
+    assert (paged.gpu_pages, paged.host_pages) == (13, 20)
+    assert (paged.gpu_bytes, paged.host_bytes) == (130 * token, 200 * token)
 
 
 def test_one_batch_alone_needs_none() -> None:
@@ -40,7 +40,7 @@ def test_more_memory_leaves_more_for_slots(budget: int, more: int, request_: obj
     assert isinstance(request_, type(REQUEST))
     for size in (budget, budget + more):
         plan = prompt_stash(model(), request_, size)
-        assert plan.card_bytes <= stash_room(model(), request_, size)
+        assert plan.gpu_bytes <= stash_room(model(), request_, size)
         assert plan.max_tokens % REQUEST.batch_size == 0
     rooms = [size - stash_room(model(), request_, size) for size in (budget, budget + more)]
     assert rooms[0] <= rooms[1] + 1
@@ -50,6 +50,6 @@ def test_more_memory_leaves_more_for_slots(budget: int, more: int, request_: obj
 def test_both_tiers_account_for_it(vram: int) -> None:
     plan = plan_tiers(model(), MACHINE, replace(PAGED, vram=vram))
     assert plan.stash.max_tokens == 256
-    assert plan.bytes_in(Tier.VRAM, Purpose.STASH) == plan.stash.card_bytes > 0
+    assert plan.bytes_in(Tier.VRAM, Purpose.STASH) == plan.stash.gpu_bytes > 0
     assert plan.bytes_in(Tier.RAM, Purpose.STASH) == plan.stash.host_bytes > 0
     assert plan.bytes_in(Tier.VRAM) <= vram

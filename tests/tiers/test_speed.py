@@ -36,14 +36,14 @@ def test_a_quarter_in_slots() -> None:
     assert (found.bound, found.hit_rate) == ("disk read", 0.25)
 
 
-def test_everything_on_the_card() -> None:
+def test_everything_on_the_gpu() -> None:
     found = speed(vram=2 * GIB)
     assert found.bytes_per_token == {"VRAM read": TRUNK + EXPERTS}
     assert found.bound == "VRAM read"
 
 
 @pytest.mark.parametrize(("bus", "bound"), [(5e9, "RAM read"), (12e9, "bus")])
-def test_misses_of_the_card_go_the_faster_way(bus: float, bound: str) -> None:
+def test_misses_of_the_gpu_go_the_faster_way(bus: float, bound: str) -> None:
     found = speed(replace(RATES, bus=bus), vram=2 * GIB, moe_slots=2)
     assert found.bytes_per_token[bound] == EXPERTS * 3 // 4
     assert found.bytes_per_token["VRAM read"] == TRUNK + EXPERTS // 4
@@ -66,7 +66,7 @@ def test_the_way_of_misses_that_was_asked_for(
     found = speed(RATES, vram=2 * GIB, **({"moe_slots": 2} | asked))
     missed = EXPERTS if "cpu_moe" in asked else EXPERTS * 3 // 4
     assert found.bytes_per_token[source] == missed
-    assert found.assumptions[-1] == f"what the card has not {words}"
+    assert found.assumptions[-1] == f"what the GPU has not {words}"
 
 
 def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:
@@ -76,7 +76,7 @@ def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:
 
 
 def test_what_is_on_disk_is_in_neither_memory() -> None:
-    """One expert of eight on the card, three in RAM: four of eight come from disk."""
+    """One expert of eight on the GPU, three in RAM: four of eight come from disk."""
     request = replace(REQUEST, vram=2 * GIB, moe_slots=1, ram=56 * MIB)
     plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
     assert (plan.vram_slots, plan.ram_slots) == ((1,) * 4, (3,) * 4)

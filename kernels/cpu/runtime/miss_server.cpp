@@ -1,6 +1,6 @@
-// Experts that the card has not: their values are computed here while the card computes the others.
+// Experts that the GPU has not: their values are computed here while the GPU computes the others.
 //
-// The card and the host talk through words in page-locked memory, a request and an answer, and take
+// The GPU and the host talk through words in page-locked memory, a request and an answer, and take
 // the layers in turn: a request means that the count of items, their experts and inputs are there.
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kMostOfToken = 32;  // experts of a token that a card has slots for
+constexpr int kMostOfToken = 32;  // experts of a token that a GPU has slots for
 constexpr int kSpins = 4000;      // looks at a word before other threads are let run
 
 // Both sides write one word each; neither is touched by two at once.
@@ -40,7 +40,7 @@ class MissServer {
   MissServer(Pool& pool, const Mailbox& mailbox, int num_threads, int patience_ms)
       : pool_(pool), mailbox_(mailbox), num_threads_(num_threads), patience_(patience_ms) {}
 
-  // Programs of one operation each, in the order of the card's requests; `feed` brings the experts
+  // Programs of one operation each, in the order of the GPU's requests; `feed` brings the experts
   // of the model's layer, null where they are in memory.
   void add(Program& program, ExpertFeed* feed, int layer) {
     layers_.push_back({&program, feed, layer});

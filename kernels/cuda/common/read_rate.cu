@@ -1,4 +1,4 @@
-// Reads memory and does nothing else: what a card's products are held against.
+// Reads memory and does nothing else: what a GPU's products are held against.
 //
 // Each warp leaves the exclusive or of what it read, so that no load can be left out.
 #include "types.cuh"

@@ -1,9 +1,9 @@
-// Items whose experts the card has not, put together for the host: a block an item, which finds its
+// Items whose experts the GPU has not, put together for the host: a block an item, which finds its
 // own place among them. An expert of address 0 is one of those.
 #include "expert_items.cuh"
 
 // ids (items,); x (tokens, columns); weights (items,) or null: 1. To the host: num_late, experts
-// (late,), rows (late, columns), late_weights (late,). places (items,): -1 for what the card has.
+// (late,), rows (late, columns), late_weights (late,). places (items,): -1 for what the GPU has.
 KERNEL __launch_bounds__(256)
     late_items(const int* ids, const uint64_t* addresses, const float* x, const float* weights,
                int* places, int* num_late, int* experts, float* rows, float* late_weights, int used,

@@ -34,7 +34,7 @@ def bench(
 
     Each test (ppN: prefill of N tokens, tgN: decode of N) is warmed up once and then repeated;
     shown are mean and deviation. GB/s are bytes of weights, the limit is reading the same mapped
-    file with as many threads, the peak is that of the int8 instructions in use. A card is held
+    file with as many threads, the peak is that of the int8 instructions in use. A GPU is held
     against what it reads of its own memory and, for experts that stayed in RAM, over the bus.
     """
     tests = list(_tests(options))
@@ -96,7 +96,7 @@ def _pass(row: "BenchmarkRow") -> str:
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
     """What was measured, and the rate; a later row knows it better."""
     if row.threads is None:
-        with_threads = "on the card"
+        with_threads = "on the GPU"
     else:
         with_threads = f"with {row.threads} thread" + ("s" if row.threads > 1 else "")
     if row.read_limit_gigabytes_per_second is None:
@@ -111,5 +111,5 @@ def _settings(row: "BenchmarkRow") -> str:
     """What computed, and how; of the last row, since all have the same."""
     processors = " and ".join(name for name in (row.instruction_set, row.device) if name)
     launches = row.launches_per_token
-    kernels = "" if launches is None else f", {launches} kernels a token on the card"
+    kernels = "" if launches is None else f", {launches} kernels a token on the GPU"
     return f"{processors}, {row.precision} activations, batches of {row.batch_size}{kernels}"

@@ -29,7 +29,7 @@ def doctor(
 ) -> None:
     """Show what the machine has, and what is missing for what.
 
-    Cores, instruction sets, RAM with the limits on it, cards with their driver, optional packages.
+    Cores, instruction sets, RAM with the limits on it, GPUs with their driver, optional packages.
     Reading and copying RAM and reading the disk are measured, which takes a few seconds.
     """
     from sharpi.cli.output.doctor_advice import advise
@@ -51,7 +51,7 @@ def _rows(report: "HardwareReport") -> Iterator[Row]:
     yield from _kernel_rows(report)
     yield from _memory_rows(report)
     yield from _disk_rows(report)
-    yield from _card_rows(report)
+    yield from _gpu_rows(report)
     packages = (f"{name} {found or 'not found'}" for name, found in report.packages.items())
     yield "packages", ", ".join(packages)
 
@@ -90,7 +90,7 @@ def _disk_rows(report: "HardwareReport") -> Iterator[Row]:
     yield "", disk.fault or f"read {_rate(disk.bytes_per_second)} {way}"
 
 
-def _card_rows(report: "HardwareReport") -> Iterator[Row]:
+def _gpu_rows(report: "HardwareReport") -> Iterator[Row]:
     driver = report.gpu_driver
     if driver is None:
         yield "GPU", "none found"

@@ -36,7 +36,7 @@ def plan(
 
     Every layer's trunk and experts with their tier (VRAM, RAM or disk), KV cache, buffers, slots
     for experts beside the recommended number, and the speed that the measured bandwidths allow.
-    `--vram 12GiB` plans for a card that need not be there.
+    `--vram 12GiB` plans for a GPU that need not be there.
     """
     from sharpi.gguf.reader import open_gguf
 
@@ -62,17 +62,17 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
 
-    hardware = probe_hardware(config.instruction_set, with_card=_asks_for_card(config))
+    hardware = probe_hardware(config.instruction_set, with_gpu=_asks_for_gpu(config))
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
-        raise UsageError("--device cuda: no card was found; say --vram SIZE to plan for one")
+        raise UsageError("--device cuda: no GPU was found; say --vram SIZE to plan for one")
     model = read_config(file)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     return placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
 
 
-def _asks_for_card(config: RunConfig) -> bool:
-    """Whether what a card has free decides; a size that was given need not be there."""
+def _asks_for_gpu(config: RunConfig) -> bool:
+    """Whether what a GPU has free decides; a size that was given need not be there."""
     return config.device != "cpu" and config.vram is None
 
 

@@ -1,4 +1,4 @@
-"""The options of a card that has not all experts: what becomes of those that it misses."""
+"""The options of a GPU that has not all experts: what becomes of those that it misses."""
 
 import math
 from dataclasses import replace
@@ -24,9 +24,9 @@ def _factor(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MissOptions:
-    """Misses, and the buffers of prompts; of no effect where no card computes with slots."""
+    """Misses, and the buffers of prompts; of no effect where no GPU computes with slots."""
 
-    heading: ClassVar = "Experts that a card has not"
+    heading: ClassVar = "Experts that a GPU has not"
 
     moe_miss: Annotated[
         Miss,
@@ -62,7 +62,7 @@ class MissOptions:
         float,
         option(
             "--moe-paged-stash-gpu-factor",
-            "Pages on the card, over those that are expected to be needed.",
+            "Pages on the GPU, over those that are expected to be needed.",
             "F",
             min=0,
             callback=finite,
@@ -72,7 +72,7 @@ class MissOptions:
         float,
         option(
             "--moe-paged-stash-cpu-factor",
-            "As many more in page-locked RAM, for what the card has no page for.",
+            "As many more in page-locked RAM, for what the GPU has no page for.",
             "F",
             min=0,
             callback=finite,

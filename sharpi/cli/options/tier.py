@@ -1,4 +1,4 @@
-"""The options that say where a model may live: memory budgets, layers on the card, expert slots."""
+"""The options that say where a model may live: memory budgets, layers on the GPU, expert slots."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar
@@ -53,20 +53,20 @@ class TierOptions:
         int | None,
         option(
             "--vram",
-            "Memory of the card to use at most.",
+            "Memory of the GPU to use at most.",
             "SIZE",
             parser=size,
             show_default="what is free",
         ),
     ] = None
     device: Annotated[
-        Device, option("--device", "auto: a card where one can be used, else the CPU.")
+        Device, option("--device", "auto: a GPU where one can be used, else the CPU.")
     ] = _RUN_DEVICE
     gpu_layers: Annotated[
         int | None,
         option(
             "-g --gpu-layers -ngl",
-            "Whole layers on the card at most.",
+            "Whole layers on the GPU at most.",
             "N",
             min=0,
             callback=count,
@@ -84,12 +84,12 @@ class TierOptions:
             show_default="as many as fit, if not all do",
         ),
     ] = None
-    cpu_moe: Annotated[bool, option("--cpu-moe", "Keep all experts off the card.")] = False
+    cpu_moe: Annotated[bool, option("--cpu-moe", "Keep all experts off the GPU.")] = False
     n_cpu_moe: Annotated[
         int,
         option(
             "--n-cpu-moe",
-            "Keep the experts of the first N layers off the card.",
+            "Keep the experts of the first N layers off the GPU.",
             "N",
             min=0,
             callback=count,
@@ -102,7 +102,7 @@ class TierOptions:
             given.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
         if self.device == "cpu" and (self.vram or self.gpu_layers):
             other = "vram" if self.vram else "gpu_layers"
-            given.refuse("device", other, "the other is about a card")
+            given.refuse("device", other, "the other is about a GPU")
         return replace(
             config,
             load=self.load,

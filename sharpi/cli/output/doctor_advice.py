@@ -27,16 +27,16 @@ class Advice:
 
 
 _DRIVER = Advice(
-    "NVIDIA driver", "running on the card", "sudo ubuntu-drivers install, or as your system has it"
+    "NVIDIA driver", "running on the GPU", "sudo ubuntu-drivers install, or as your system has it"
 )
-_CARD = Advice(
-    "NVIDIA card", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows its worth"
+_GPU = Advice(
+    "NVIDIA GPU", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows its worth"
 )
 
 
 def advise(report: HardwareReport) -> list[Advice]:
     """One piece of advice for each thing missing, the most urgent first."""
-    return [*_kernels(report), *_cards(report), *_memory(report), *_disk(report), *_plots(report)]
+    return [*_kernels(report), *_gpus(report), *_memory(report), *_disk(report), *_plots(report)]
 
 
 def _kernels(report: HardwareReport) -> Iterator[Advice]:
@@ -44,14 +44,14 @@ def _kernels(report: HardwareReport) -> Iterator[Advice]:
         yield Advice("CPU kernels", "running any model", "make run, or pip install .")
 
 
-def _cards(report: HardwareReport) -> Iterator[Advice]:
+def _gpus(report: HardwareReport) -> Iterator[Advice]:
     if report.gpu_driver is None or not report.gpu_driver.gpus:
-        yield _DRIVER if report.has_card else _CARD
+        yield _DRIVER if report.has_gpu else _GPU
         return
     absent = [name for name in ("torch", "cupy") if not report.packages[name]]
     if absent:
         command = f"pip install '.[{_extra(report.gpu_driver)}]'"
-        yield Advice(" and ".join(absent), "running on a card", command)
+        yield Advice(" and ".join(absent), "running on a GPU", command)
 
 
 def _extra(driver: GpuDriver) -> str:

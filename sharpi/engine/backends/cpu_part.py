@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class CpuPart(RecordedPart[Program]):
     """The first `num_layers` layers, all of them with the output; embeds."""
 
-    card_tier = None
+    gpu_tier = None
 
     def __init__(
         self,

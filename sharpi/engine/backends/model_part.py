@@ -81,7 +81,7 @@ class StepRoutes(Protocol):
 
 
 class SlotTier(Protocol):
-    """Who decides about the slots for experts of a card, as records see it."""
+    """Who decides about the slots for experts of a GPU, as records see it."""
 
     def stats(self, model: str, num_tokens: int) -> "ExpertStats | None":
         """What happened so far; `num_tokens` counts decoded ones. None before there are slots."""
@@ -101,8 +101,8 @@ class ModelPart(StepRoutes, Protocol):
         """Of one pass; a part that takes more of them takes one segment of wanted last outputs."""
 
     @property
-    def card_tier(self) -> SlotTier | None:
-        """Who decides about slots for experts, where this is a card that has some."""
+    def gpu_tier(self) -> SlotTier | None:
+        """Who decides about slots for experts, where this is a GPU that has some."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
         """One pass; `max_outputs` of them are wanted at most in passes of this kind."""

@@ -1,4 +1,4 @@
-"""The parts that run a model where its plan says: layers on the CPU first, then those on a card."""
+"""The parts that run a model where its plan says: layers on the CPU first, then those on a GPU."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.engine.backends.gpu.slots import CardSlots
+    from sharpi.engine.backends.gpu.slots import GpuSlots
 
 
 def make_parts(
@@ -23,29 +23,29 @@ def make_parts(
     weights: ModelWeights,
     settings: EngineSettings,
     tier: "ExpertTier | None",
-    slots: "CardSlots | None",
+    slots: "GpuSlots | None",
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """One part or two; the embedding is looked up on the card where it is the output matrix too.
+    """One part or two; the embedding is looked up on the GPU where it is the output matrix too.
 
-    `slots`: for a card that has not all experts of its layers.
+    `slots`: for a GPU that has not all experts of its layers.
     """
     first = config.num_layers
     if device is not None and plan is not None:
-        first = plan.first_card_layer
+        first = plan.first_gpu_layer
     if device is None or plan is None or first == config.num_layers:
         return [
             CpuPart(
                 config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
             )
         ]  # fmt: skip
-    return _with_card(device, slots, tier, first, config, weights, settings, keeps_router_logits)
+    return _with_gpu(device, slots, tier, first, config, weights, settings, keeps_router_logits)
 
 
-def _with_card(
+def _with_gpu(
     device: Device,
-    slots: "CardSlots | None",
+    slots: "GpuSlots | None",
     tier: "ExpertTier | None",
     first: int,
     config: ModelConfig,
@@ -53,24 +53,24 @@ def _with_card(
     settings: EngineSettings,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """The layers from `first` on are the card's; what belongs to it is imported here alone."""
-    from sharpi.engine.backends.gpu.part import CardPart
+    """The layers from `first` on are the GPU's; what belongs to it is imported here alone."""
+    from sharpi.engine.backends.gpu.part import GpuPart
 
     embeds = first == 0 and weights.embedding is weights.output
-    card = CardPart(
+    gpu = GpuPart(
         device, config, weights, settings, first_layer=first, embeds=embeds,
         slots=slots, tier=tier,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
     if embeds:
-        return [card]
+        return [gpu]
     host = CpuPart(
         config, weights, settings, num_layers=first, tier=tier,
         keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
-    return [host, card]
+    return [host, gpu]
 
 
-def card_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
-    """Who decides about the slots of a card, where one has them."""
-    return next((part.card_tier for part in parts if part.card_tier is not None), None)
+def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
+    """Who decides about the slots of a GPU, where one has them."""
+    return next((part.gpu_tier for part in parts if part.gpu_tier is not None), None)

@@ -65,7 +65,7 @@ class Benchmark:
         return [ids[i : i + size] for i in range(0, len(ids), size)]
 
     def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
-        """What all passes read, and how much of it over a card's bus."""
+        """What all passes read, and how much of it over a GPU's bus."""
         total, bus_bytes = Traffic(), 0
         for ids in passes:
             self._sequence.extend(ids)

@@ -1,4 +1,4 @@
-"""What a benchmark's rates are held against: the limits of the CPU, of a card, or of neither.
+"""What a benchmark's rates are held against: the limits of the CPU, of a GPU, or of neither.
 
 Limits are measured in the same run as the model, on the processor that computes it.
 """
@@ -16,11 +16,11 @@ from sharpi.ops.cpu.machine_limits import MachineLimits
 from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
-    from sharpi.engine.backends.gpu.part import CardPart
+    from sharpi.engine.backends.gpu.part import GpuPart
 
 
 class Processor(Protocol):
-    """`device` is the card's name, None on the CPU; `has_cpu_layers`: threads matter to it."""
+    """`device` is the GPU's name, None on the CPU; `has_cpu_layers`: threads matter to it."""
 
     device: str | None
     has_cpu_layers: bool
@@ -44,17 +44,17 @@ class Processor(Protocol):
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
     """The one that computes, or both as one."""
     plan = engine.plan
-    first_card_layer = engine.model_config.num_layers if plan is None else plan.first_card_layer
-    if first_card_layer == engine.model_config.num_layers:
+    first_gpu_layer = engine.model_config.num_layers if plan is None else plan.first_gpu_layer
+    if first_gpu_layer == engine.model_config.num_layers:
         return CpuProcessor(engine)
-    from sharpi.engine.backends.gpu.part import CardPart
+    from sharpi.engine.backends.gpu.part import GpuPart
 
-    (card,) = (part for part in engine.runner.parts if isinstance(part, CardPart))
-    if first_card_layer:
-        return BothProcessors(card)
+    (gpu,) = (part for part in engine.runner.parts if isinstance(part, GpuPart))
+    if first_gpu_layer:
+        return BothProcessors(gpu)
     assert plan is not None
     resident = [layer.vram_slots for layer in plan.layers if layer.num_experts]
-    return CardProcessor(card, BusTraffic(traffic, resident, engine.model_config.num_experts))
+    return GpuProcessor(gpu, BusTraffic(traffic, resident, engine.model_config.num_experts))
 
 
 class CpuProcessor:
@@ -83,16 +83,16 @@ class CpuProcessor:
         return None
 
 
-class CardProcessor:
-    """Reads the card's memory and, where experts stayed in the host's, the bus at the same time."""
+class GpuProcessor:
+    """Reads the GPU's memory and, where experts stayed in the host's, the bus at the same time."""
 
     has_cpu_layers = False
 
-    def __init__(self, card: "CardPart", bus: "BusTraffic") -> None:
-        from sharpi.ops.cuda.gpu_limits import CardLimits
+    def __init__(self, gpu: "GpuPart", bus: "BusTraffic") -> None:
+        from sharpi.ops.cuda.gpu_limits import GpuLimits
 
-        self.device: str | None = card.device.name
-        self._card, self._bus, self._limits = card, bus, CardLimits(card.device)
+        self.device: str | None = gpu.device.name
+        self._gpu, self._bus, self._limits = gpu, bus, GpuLimits(gpu.device)
 
     def measure(self, num_threads: int) -> None:
         self._limits.measure()
@@ -113,17 +113,17 @@ class CardProcessor:
         return None
 
     def launches(self, position: int) -> int | None:
-        return self._card.launches_of_token(position)
+        return self._gpu.launches_of_token(position)
 
 
 class BothProcessors:
-    """Layers on the CPU and on a card: neither's limit is that of the whole."""
+    """Layers on the CPU and on a GPU: neither's limit is that of the whole."""
 
     has_cpu_layers = True
 
-    def __init__(self, card: "CardPart") -> None:
-        self.device: str | None = card.device.name
-        self._card = card
+    def __init__(self, gpu: "GpuPart") -> None:
+        self.device: str | None = gpu.device.name
+        self._gpu = gpu
 
     def measure(self, num_threads: int) -> None:
         """There is nothing to hold the rates against."""
@@ -138,13 +138,13 @@ class BothProcessors:
         return None
 
     def launches(self, position: int) -> int | None:
-        return self._card.launches_of_token(position)
+        return self._gpu.launches_of_token(position)
 
 
 class BusTraffic:
-    """Bytes of experts that a card reads from the host's memory.
+    """Bytes of experts that a GPU reads from the host's memory.
 
-    `resident`: how many of each MoE layer's experts are on the card, those with the lowest ids.
+    `resident`: how many of each MoE layer's experts are on the GPU, those with the lowest ids.
     """
 
     def __init__(self, traffic: WeightTraffic, resident: Sequence[int], num_experts: int) -> None:

@@ -33,9 +33,9 @@ class BenchmarkRow:
 
     A pass is a batch of prefill or a token of decode. Giga is 1e9. `percent_of_limit` holds
     `gigabytes_per_second` of weights against reading the mapped file with as many threads, or
-    against a card's own rate; the int8 figures are None for decode and for float activations.
+    against a GPU's own rate; the int8 figures are None for decode and for float activations.
 
-    `device` is the card's name. Where it computes everything, `threads` and `instruction_set` are
+    `device` is the GPU's name. Where it computes everything, `threads` and `instruction_set` are
     None; where layers are on both processors, there is no limit to hold the rate against.
     """
 
@@ -66,11 +66,11 @@ class BenchmarkRow:
 
     def _has(self, name: str) -> bool:
         if self.device is None:
-            return name not in _OF_A_CARD
+            return name not in _OF_A_GPU
         return self.threads is not None or name not in _OF_THE_CPU
 
 
-_OF_A_CARD = ("device", "launches_per_token")
+_OF_A_GPU = ("device", "launches_per_token")
 _OF_THE_CPU = (
     "threads",
     "instruction_set",

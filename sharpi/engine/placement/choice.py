@@ -1,6 +1,6 @@
-"""CardChoice: which processor computes, and where everything lives then.
+"""GpuChoice: which processor computes, and where everything lives then.
 
-A card is used where there is one, unless something speaks against it; then the CPU computes and a
+A GPU is used where there is one, unless something speaks against it; then the CPU computes and a
 note says why. `--device cuda` insists, and what speaks against it is raised.
 """
 
@@ -13,25 +13,25 @@ from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware.gpu import has_card, probe_gpus
+from sharpi.hardware.gpu import has_gpu, probe_gpus
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
 
-OpenCard = Callable[[], Device]
+OpenGpu = Callable[[], Device]
 Placed = tuple[Placement, TierPlan | None, str | None]
 
 
 def is_there() -> bool:
-    """Whether an NVIDIA card is plugged in, or a driver answers for one that is elsewhere (WSL)."""
-    return has_card() or probe_gpus() is not None
+    """Whether an NVIDIA GPU is plugged in, or a driver answers for one that is elsewhere (WSL)."""
+    return has_gpu() or probe_gpus() is not None
 
 
-class CardChoice:
-    """`device` is the card to compute on, None for the CPU; `notes` say why not the card."""
+class GpuChoice:
+    """`device` is the GPU to compute on, None for the CPU; `notes` say why not the GPU."""
 
     def __init__(
-        self, config: RunConfig, open_device: OpenCard, is_there: Callable[[], bool] = is_there
+        self, config: RunConfig, open_device: OpenGpu, is_there: Callable[[], bool] = is_there
     ) -> None:
         self._config = config
         self.notes: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class CardChoice:
         """The plan to run by and what to warn of; raises UsageError as `running_plan` does."""
         if self.device is not None:
             try:
-                return self._place_on_card(self.device, file, model, settings, hardware)
+                return self._place_on_gpu(self.device, file, model, settings, hardware)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
         config = replace(self._config, device="cpu", vram=None, gpu_layers=None)
         placement = Placement(config, file, model, settings, hardware)
         return placement, *running_plan(placement, config)
 
-    def _place_on_card(
+    def _place_on_gpu(
         self,
         device: Device,
         file: GgufFile,
@@ -73,7 +73,7 @@ class CardChoice:
         plan, warning = running_plan(placement, self._config)
         if plan is None:
             raise DeviceError("RAM is too small for what VRAM does not hold")
-        if plan.first_card_layer == len(plan.layers):
+        if plan.first_gpu_layer == len(plan.layers):
             raise DeviceError(f"{device.name} has no room for a single layer")
         return placement, plan, warning
 
@@ -81,7 +81,7 @@ class CardChoice:
         if self._config.device == "cuda":
             raise error
         self.device = None
-        self.notes = (f"the CPU computes, not the card: {error}",)
+        self.notes = (f"the CPU computes, not the GPU: {error}",)
 
 
 def _is_wanted(config: RunConfig, is_there: Callable[[], bool]) -> bool:

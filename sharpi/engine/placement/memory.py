@@ -1,7 +1,7 @@
-"""How much of the card's memory a step takes, found by recording it on a device that counts."""
+"""How much of the GPU's memory a step takes, found by recording it on a device that counts."""
 
 from sharpi.device.counting import CountingDevice
-from sharpi.engine.backends.gpu.part import CardPart
+from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -10,8 +10,8 @@ from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
 from sharpi.ops.state_layout import num_states, state_bytes
 
 
-def card_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
-    """Bytes of each layer's KV cache as it is on a card, and of its recurrent states."""
+def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
+    """Bytes of each layer's KV cache as it is on a GPU, and of its recurrent states."""
     states = num_states(settings.num_parallel)
     counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
@@ -19,10 +19,10 @@ def card_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, .
     return tuple(counts)
 
 
-def card_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
-    """Bytes of buffers, inputs and outputs with all layers on the card; fewer need no more."""
+def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
+    """Bytes of buffers, inputs and outputs with all layers on the GPU; fewer need no more."""
     device = CountingDevice()
-    part = CardPart(device, config, weights, settings)
+    part = GpuPart(device, config, weights, settings)
     part.prepare()
     buffers = device.num_bytes - part.weight_bytes - part.kv_bytes
     return buffers + _library_bytes(config, settings)

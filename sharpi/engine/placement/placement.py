@@ -19,7 +19,7 @@ from sharpi.units import format_bytes
 class Placement:
     """What the planner is asked; planning itself costs next to nothing.
 
-    Raises UnsupportedModelError where a card is to be used that has no kernels for the model.
+    Raises UnsupportedModelError where a GPU is to be used that has no kernels for the model.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Placement:
             num_kv_pages=settings.num_pages,
         )
         if request.vram:
-            from sharpi.engine.placement.memory import card_kv_bytes, card_scratch_bytes
+            from sharpi.engine.placement.memory import gpu_kv_bytes, gpu_scratch_bytes
 
-            scratch = card_scratch_bytes(model, load_weights(file, model), settings)
-            kv = card_kv_bytes(model, settings)
+            scratch = gpu_scratch_bytes(model, load_weights(file, model), settings)
+            kv = gpu_kv_bytes(model, settings)
             first = first_pages(settings.num_pages)
             request = replace(
                 request,
-                card_scratch=scratch,
-                card_kv=kv,
-                card_kv_first=card_kv_bytes(model, replace(settings, num_kv_pages=first)),
+                gpu_scratch=scratch,
+                gpu_kv=kv,
+                gpu_kv_first=gpu_kv_bytes(model, replace(settings, num_kv_pages=first)),
                 kv_first_pages=first,
             )
         self.request: TierRequest = request

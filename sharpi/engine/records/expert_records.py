@@ -49,13 +49,13 @@ class ExpertRecords:
         self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
         self._counts_uses = bool(asked.stats or asked.profile)
         self._watched_until = 0.0
-        self._card: SlotTier | None = None
+        self._gpu: SlotTier | None = None
         trace = asked.trace if moe_layers else None
         self._log = RouteLog(trace, model, expert_bytes) if trace else None
 
-    def watch(self, card: SlotTier | None) -> None:
-        """Counts are those of a card's slots, where it has some."""
-        self._card = card
+    def watch(self, gpu: SlotTier | None) -> None:
+        """Counts are those of a GPU's slots, where it has some."""
+        self._gpu = gpu
 
     @property
     def keeps_router_logits(self) -> bool:
@@ -111,8 +111,8 @@ class ExpertRecords:
         """What is known now; None for a model without experts, or where nothing was counted."""
         if not self._moe_layers:
             return None
-        if self._card is not None:
-            return self._card.stats(self._name, self._num_tokens)
+        if self._gpu is not None:
+            return self._gpu.stats(self._name, self._num_tokens)
         if self._tier is not None:
             return self._tier.stats(self._name, self._num_tokens)
         if not self._counts_uses:
@@ -134,8 +134,8 @@ class ExpertRecords:
         """
         if not self._moe_layers:
             return None
-        if self._card is not None:
-            return self._card.view(self._num_tokens)
+        if self._gpu is not None:
+            return self._gpu.view(self._num_tokens)
         from sharpi.experts.stats.view import view_of_mapped, view_of_store
 
         if self._tier is not None:
@@ -174,7 +174,7 @@ class ExpertRecords:
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
         uses = self._uses if self._tier is None else self._tier.policy.states().accesses
-        seen = None if self._card is None else self._card.view(self._num_tokens)
+        seen = None if self._gpu is None else self._gpu.view(self._num_tokens)
         if seen is not None:
             uses = uses.copy()
             uses[list(seen.layers)] = seen.uses

@@ -1,4 +1,4 @@
-"""How fast a card reads, measured: its own memory, and the host's over the bus.
+"""How fast a GPU reads, measured: its own memory, and the host's over the bus.
 
 Benchmarks hold the kernels against these, as the CPU's against `sharpi.ops.cpu.machine_limits`.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from sharpi.device.device import Device, Work
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 
-BYTES_A_TRY = 1 << 30  # well beyond any card's cache
+BYTES_A_TRY = 1 << 30  # well beyond any GPU's cache
 BUS_BYTES_A_TRY = 128 << 20
 READS_OF_A_TRY = 16  # in one graph, beside which the host's part is nothing
 TRIES = 5
@@ -21,7 +21,7 @@ _THREADS, _BLOCK_BYTES, _WORD_BYTES = 256, 128 << 10, 16
 _SUMS_OF_BLOCK, _SUM_BYTES = 8, 4
 
 
-class CardLimits:
+class GpuLimits:
     """The best rates seen so far; nothing stays allocated between two measurements."""
 
     def __init__(self, device: Device) -> None:
@@ -29,7 +29,7 @@ class CardLimits:
         self._read, self._bus = 0.0, 0.0
 
     def measure(self) -> None:
-        """Another try at the card's memory: as much as BYTES_A_TRY, or half of what is free."""
+        """Another try at the GPU's memory: as much as BYTES_A_TRY, or half of what is free."""
         size = _whole_words(min(BYTES_A_TRY, self._device.free_bytes // 2))
         memory = filled_memory(self._device, size)
         self._read = max(self._read, read_bytes_per_second(self._device, memory))
@@ -42,7 +42,7 @@ class CardLimits:
 
     @property
     def bytes_per_second(self) -> float:
-        """Of reading the card's memory; `measure` comes first."""
+        """Of reading the GPU's memory; `measure` comes first."""
         return self._read
 
     @property
@@ -101,7 +101,7 @@ def _seconds(device: Device, graph: Work) -> float:
 
 
 def filled_memory(device: Device, num_bytes: int) -> Memory:
-    """Memory of the card, full of random bytes; raises DeviceError where there is no room."""
+    """Memory of the GPU, full of random bytes; raises DeviceError where there is no room."""
     memory, chunk = device.allocate(num_bytes), random_bytes(num_bytes)
     for start in range(0, num_bytes, len(chunk)):
         part = chunk[: num_bytes - start]

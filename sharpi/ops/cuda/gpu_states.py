@@ -1,4 +1,4 @@
-"""The states of recurrent layers in the card's memory; who has which is decided elsewhere."""
+"""The states of recurrent layers in the GPU's memory; who has which is decided elsewhere."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from sharpi.ops.state_layout import StateLayout
 _FLOAT_BYTES = 4
 
 
-class CardStates:
+class GpuStates:
     """`num_states` states of some layers, (num_states, num_floats) in `memory`.
 
     `offsets`: where each shape begins within a state, in floats.

@@ -1,4 +1,4 @@
-"""The weights on the card: collected while a step is recorded, then copied there together."""
+"""The weights on the GPU: collected while a step is recorded, then copied there together."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ def aligned(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
-class CardWeights:
-    """Arrays in the card's memory, each once: `want` before `load`, `span` after."""
+class GpuWeights:
+    """Arrays in the GPU's memory, each once: `want` before `load`, `span` after."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -28,7 +28,7 @@ class CardWeights:
         return sum(aligned(array.nbytes) for array, _ in self._loaded.values())
 
     def want(self, array: HostArray) -> HostArray:
-        """Remembers an array that the card is to hold; returns it."""
+        """Remembers an array that the GPU is to hold; returns it."""
         if id(array) not in self._loaded:
             self._wanted[id(array)] = array
         return array

@@ -1,4 +1,4 @@
-"""The KV cache on the card: pages of 64 positions, keys and values of a layer apart.
+"""The KV cache on the GPU: pages of 64 positions, keys and values of a layer apart.
 
 Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim) in f16; as q8_0
 a page's head is int8 (64, dim), then f16 scales (64, dim / 32).
@@ -51,7 +51,7 @@ def _check(shape: AttentionShape) -> None:
         refuse(f"heads of {shape.value_dim} values")
 
 
-class CardKvCache:
+class GpuKvCache:
     """All pages of some layers, each in a memory of its own; who uses which is decided elsewhere.
 
     `kv_type` is one that `check_kv_type` passes. Raises UnsupportedModelError for heads that the

@@ -1,4 +1,4 @@
-"""PassCounts: how prompts passed through a card that has not all of its layers' experts."""
+"""PassCounts: how prompts passed through a GPU that has not all of its layers' experts."""
 
 from sharpi.dataclass import dataclass
 

@@ -1,4 +1,4 @@
-"""A step being recorded for the card: its calls, as functions of the sizes, and their buffers."""
+"""A step being recorded for the GPU: its calls, as functions of the sizes, and their buffers."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from sharpi.errors import UnsupportedModelError
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer, place
 from sharpi.ops.cpu.program import ProgramLimits
-from sharpi.ops.cuda.gpu_weights import CardWeights
+from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers import heads, quantise
 from sharpi.ops.cuda.launchers.activations import PLANES, activation_bytes
 from sharpi.ops.cuda.launchers.heads import HeadGroup
@@ -47,7 +47,7 @@ class Recording:
         self,
         device: Device,
         limits: ProgramLimits,
-        weights: CardWeights,
+        weights: GpuWeights,
         routed: RoutedRows | None = None,
     ) -> None:
         self.device, self.limits, self.weights = device, limits, weights

@@ -7,14 +7,14 @@ import numpy as np
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.gpu_states import CardStates
+from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.pass_counts import PassCounts
 
 _SPARE = 2  # experts pass in groups that fill one part in so many of the rows, if evenly used
 
 
 class RoutedRows:
-    """`factor` times tokens * experts per token; nothing is asked of the card before a pass ends.
+    """`factor` times tokens * experts per token; nothing is asked of the GPU before a pass ends.
 
     Experts compute in groups. A group with more tokens than there are rows drops what is beyond
     them and raises a flag, which is read with the pass's outputs: then the pass is run once more,
@@ -22,7 +22,7 @@ class RoutedRows:
     """
 
     def __init__(
-        self, device: Device, factor: float, states: CardStates, counts: PassCounts
+        self, device: Device, factor: float, states: GpuStates, counts: PassCounts
     ) -> None:
         self._device, self._factor, self._states, self._counts = device, factor, states, counts
         self.is_over = Span(device.allocate(4), 0, 4)

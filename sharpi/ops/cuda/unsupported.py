@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 
-CARD_TYPES: Final = frozenset(
+GPU_TYPES: Final = frozenset(
     QuantType[name]
     for name in (
         "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K",
@@ -22,5 +22,5 @@ def refuse(what: str) -> NoReturn:
 
 def check_type(quant_type: QuantType) -> None:
     """Raises UnsupportedModelError for weights that no kernel reads."""
-    if quant_type not in CARD_TYPES:
+    if quant_type not in GPU_TYPES:
         refuse(f"{quant_type.name} weights")

@@ -20,7 +20,7 @@ class Extent(NamedTuple):
 
     `positions`: those that attention may look at, an upper bound. `end`: the position after the
     last token, where more tokens than one make the step. `largest`: whether only the largest
-    logit's id is wanted. `misses`: what is done about experts that are not on the card. Where
+    logit's id is wanted. `misses`: what is done about experts that are not on the GPU. Where
     batches of a prompt take turns, this is the `turn`-th of `turns` and begins with the prompt's
     `first`-th token; `group`: the chunk of experts that computes, None for all. `guesses`: whether
     layers fetch experts for the next one; only of a token that has an output. `is_exact`: whether

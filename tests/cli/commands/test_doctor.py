@@ -16,7 +16,7 @@ from sharpi.hardware.report import DiskReport, HardwareReport
 from sharpi.resources import native_library
 
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build
-CARD = GpuDriver("580.1", "13.0", (Gpu("Card", 24 << 30, 20 << 30, "9.0"),))
+GPU = GpuDriver("580.1", "13.0", (Gpu("Card", 24 << 30, 20 << 30, "9.0"),))
 HEALTHY = HardwareReport(
     physical_cores=8,
     logical_cores=16,
@@ -29,12 +29,12 @@ HEALTHY = HardwareReport(
     ram_read_bytes_per_second=40e9,
     ram_copy_bytes_per_second=15e9,
     disk=DiskReport("/data", 1 << 40, 3e9, True, None),
-    has_card=True,
-    gpu_driver=CARD,
+    has_gpu=True,
+    gpu_driver=GPU,
     packages={"torch": "2.7", "cupy": "13.6", "matplotlib": "3.10"},
 )
 
-OLDER = replace(CARD, cuda_version="12.4")
+OLDER = replace(GPU, cuda_version="12.4")
 NO_TORCH = {**HEALTHY.packages, "torch": None}
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_missing_on_a_healthy_machine() -> None:
     [
         ({"kernels_fault": "broken"}, "CPU kernels", "make run"),
         ({"gpu_driver": None}, "NVIDIA driver", "driver"),
-        ({"gpu_driver": None, "has_card": False}, "NVIDIA card", "sharpi plan MODEL --vram"),
+        ({"gpu_driver": None, "has_gpu": False}, "NVIDIA GPU", "sharpi plan MODEL --vram"),
         ({"packages": {**HEALTHY.packages, "cupy": None}}, "cupy", "pip install '.[cuda13]'"),
         ({"packages": NO_TORCH, "gpu_driver": OLDER}, "torch", "pip install '.[cuda12]'"),
         ({"packages": {**HEALTHY.packages, "matplotlib": None}}, "matplotlib", "pip install"),
@@ -118,13 +118,13 @@ def test_without_kernels_the_rest_is_shown(
     assert "missing        CPU kernels, needed for running any model" in result.out
 
 
-def test_a_card_and_its_driver(
+def test_a_gpu_and_its_driver(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sharpi.hardware.report.probe_gpus", lambda: CARD)
+    monkeypatch.setattr("sharpi.hardware.report.probe_gpus", lambda: GPU)
     out = sharpi("doctor", str(tmp_path)).out
     assert "GPU driver     580.1, up to CUDA 13.0" in out
-    assert "Card, compute capability 9.0, 20.0 GiB free of 24.0 GiB" in out
+    assert "GPU, compute capability 9.0, 20.0 GiB free of 24.0 GiB" in out
 
 
 def test_a_path_that_is_not_there(sharpi: CommandLine, tmp_path: Path) -> None:

@@ -166,24 +166,24 @@ def test_refused(sharpi: CommandLine, arguments: tuple[str, ...], words: tuple[s
     assert all(word in result.err for word in words)
 
 
-def test_a_card_that_is_not_there(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharpi.hardware.info.probe_gpus", lambda: None)
     result = sharpi("plan", MODEL, "--device", "cuda")
     assert (result.exit_code, result.err.count("\n")) == (2, 1)
     assert "--vram" in result.err
 
 
-def test_the_cards_free_memory_is_the_default(
+def test_the_gpus_free_memory_is_the_default(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sharpi.hardware import info as hardware
 
     really_probe = hardware.probe_hardware
 
-    def with_card(*arguments: Any, **settings: Any) -> HardwareInfo:
+    def with_gpu(*arguments: Any, **settings: Any) -> HardwareInfo:
         return replace(really_probe(*arguments, **settings), free_vram=600 * MIB)
 
-    monkeypatch.setattr(hardware, "probe_hardware", with_card)
+    monkeypatch.setattr(hardware, "probe_hardware", with_gpu)
     plan = record(sharpi("plan", MODEL, "--device", "cuda", "--json"))
     assert plan["vram_budget"] == 600 * MIB
     assert total(plan, "vram") > 0

@@ -1,4 +1,4 @@
-"""Every kernel compiles for every architecture, and fits the cards of it without spilling.
+"""Every kernel compiles for every architecture, and fits the GPUs of it without spilling.
 
 All types of all files for all architectures take many minutes: SHARPI_EVERY_ARCHITECTURE=1 asks for
 them; without, each type of a file is compiled for one architecture, and the rest for all.

@@ -91,7 +91,7 @@ def test_goes_on_after_a_fault() -> None:
 
 
 @pytest.mark.parametrize("block", [0, 1025])
-def test_blocks_of_a_size_that_no_card_has(block: int) -> None:
+def test_blocks_of_a_size_that_no_gpu_has(block: int) -> None:
     with pytest.raises(LaunchError, match=f"a block of {block} threads"):
         KERNELS.run("numbers", integers([0]), block=block)
 

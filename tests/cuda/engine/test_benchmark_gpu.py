@@ -1,4 +1,4 @@
-"""`sharpi bench` on a card: whose limit, which fields, and what is said of two processors."""
+"""`sharpi bench` on a GPU: whose limit, which fields, and what is said of two processors."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.benchmark import run_benchmark
 from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
 from sharpi.ops.cpu import machine_limits
-from sharpi.ops.cuda import gpu_limits as card_limits
+from sharpi.ops.cuda import gpu_limits as gpu_limits
 
 pytestmark = pytest.mark.native
 MODEL = Path(__file__).parents[2] / "references" / "data" / "qwen3moe.gguf"
@@ -26,10 +26,10 @@ Measure = Callable[..., list[BenchmarkRow]]
 def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_limits, "BYTES_A_TRY", 1 << 20)
     monkeypatch.setattr(machine_limits, "SECONDS_A_TRY", 1e-3)
-    monkeypatch.setattr(card_limits, "BYTES_A_TRY", 1 << 17)
-    monkeypatch.setattr(card_limits, "READS_OF_A_TRY", 2)
-    monkeypatch.setattr(card_limits, "BUS_BYTES_A_TRY", 1 << 16)
-    monkeypatch.setattr(card_limits, "TRIES", 1)
+    monkeypatch.setattr(gpu_limits, "BYTES_A_TRY", 1 << 17)
+    monkeypatch.setattr(gpu_limits, "READS_OF_A_TRY", 2)
+    monkeypatch.setattr(gpu_limits, "BUS_BYTES_A_TRY", 1 << 16)
+    monkeypatch.setattr(gpu_limits, "TRIES", 1)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def measure(device: Device) -> Measure:
     return run
 
 
-def test_a_card_is_held_against_its_own_rate(device: Device, measure: Measure) -> None:
+def test_a_gpu_is_held_against_its_own_rate(device: Device, measure: Measure) -> None:
     prefill, decode = measure()
     assert decode.device == device.name
     assert (decode.instruction_set, decode.threads) == (None, None)
@@ -77,14 +77,14 @@ def test_two_processors_have_no_limit_in_common(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2] == "limits: none where layers are on both processors"
     assert f"and {device.name}" in lines[-1]
-    assert "kernels a token on the card" in lines[-1]
+    assert "kernels a token on the GPU" in lines[-1]
 
 
-def test_the_table_of_a_card(
+def test_the_table_of_a_gpu(
     measure: Measure, capsys: pytest.CaptureFixture[str], device: Device
 ) -> None:
     bench._print_table(measure())
     *_, decode, limits, settings = capsys.readouterr().out.splitlines()
     assert decode.endswith(" %")
-    assert "GB/s reading on the card" in limits
+    assert "GB/s reading on the GPU" in limits
     assert settings.startswith(device.name)

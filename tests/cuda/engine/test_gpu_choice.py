@@ -12,7 +12,7 @@ from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.placement.choice import CardChoice
+from sharpi.engine.placement.choice import GpuChoice
 from sharpi.errors import DeviceError
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Tier
@@ -42,17 +42,17 @@ def load() -> Iterator[Load]:
         engine.close()
 
 
-def on_card(engine: Engine) -> bool:
+def on_gpu(engine: Engine) -> bool:
     return engine.plan is not None and bool(engine.plan.bytes_in(Tier.VRAM))
 
 
 @pytest.mark.parametrize("options", [{"vram": 8 << 30}, {"gpu_layers": 1}])
-def test_without_a_card_the_cpu_computes_and_a_note_says_why(
+def test_without_a_gpu_the_cpu_computes_and_a_note_says_why(
     options: dict[str, Any], load: Load
 ) -> None:
     engine = load(missing, **options)
-    assert not on_card(engine)
-    assert "the CPU computes, not the card: the driver went home" in engine.notes
+    assert not on_gpu(engine)
+    assert "the CPU computes, not the GPU: the driver went home" in engine.notes
 
 
 def test_who_insists_is_told(load: Load) -> None:
@@ -61,20 +61,20 @@ def test_who_insists_is_told(load: Load) -> None:
 
 
 @pytest.mark.parametrize("options", [{"device": "cpu"}, {"gpu_layers": 0}])
-def test_a_card_that_is_not_wanted_is_not_opened(options: dict[str, Any], load: Load) -> None:
+def test_a_gpu_that_is_not_wanted_is_not_opened(options: dict[str, Any], load: Load) -> None:
     engine = load(missing, **options)
-    assert not any("card" in note for note in engine.notes)
+    assert not any("gpu" in note for note in engine.notes)
 
 
-def test_a_card_is_used_where_there_is_one() -> None:
+def test_a_gpu_is_used_where_there_is_one() -> None:
     config = RunConfig(model=MODEL)
-    assert CardChoice(config, CpuDevice, is_there=lambda: True).device is not None
-    assert CardChoice(config, CpuDevice, is_there=lambda: False).device is None
+    assert GpuChoice(config, CpuDevice, is_there=lambda: True).device is not None
+    assert GpuChoice(config, CpuDevice, is_there=lambda: False).device is None
 
 
-def test_a_card_without_room_is_left_alone(load: Load) -> None:
+def test_a_gpu_without_room_is_left_alone(load: Load) -> None:
     engine = load(lambda: CpuDevice(memory_bytes=RESERVE_BYTES), vram=8 << 30)
-    assert not on_card(engine)
+    assert not on_gpu(engine)
     assert any("no room for a single layer" in note for note in engine.notes)
     with pytest.raises(DeviceError, match="no room"):
         load(lambda: CpuDevice(memory_bytes=RESERVE_BYTES), device="cuda")
@@ -87,9 +87,9 @@ def test_more_than_is_free_is_not_planned_for(load: Load) -> None:
     assert engine.plan.vram_budget == RESERVE_BYTES + 64 * MIB
 
 
-def test_8_bit_keys_need_no_card(load: Load) -> None:
+def test_8_bit_keys_need_no_gpu(load: Load) -> None:
     engine = load(missing, vram=8 << 30, kv_type="q8_0")
-    assert not on_card(engine)
+    assert not on_gpu(engine)
     assert any("the CPU computes" in note for note in engine.notes)
 
 

@@ -10,14 +10,14 @@ from cpu_device import CpuDevice
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.launch import Memory
-from sharpi.engine.backends.gpu.part import CardPart
-from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.tiers import kv_growth
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier
@@ -84,14 +84,14 @@ def greedy(engine: Engine) -> list[int]:
 
 
 def slots_now(engine: Engine) -> list[int]:
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     return [layer.num_slots for layer in tier.stats("", 0).layers]
 
 
-def card_part(engine: Engine) -> CardPart:
+def gpu_part(engine: Engine) -> GpuPart:
     part = engine.runner.parts[-1]
-    assert isinstance(part, CardPart)
+    assert isinstance(part, GpuPart)
     return part
 
 
@@ -113,14 +113,14 @@ def test_tokens_are_those_of_a_cache_that_was_large_from_the_start(
     assert whole.plan.kv_growth is None
     wanted = greedy(whole)
     engine = with_less_memory(load, case, share, kv_type=kv_type, experts=experts)
-    plan, device = engine.plan, card_part(engine).device
+    plan, device = engine.plan, gpu_part(engine).device
     assert plan is not None
     assert plan.kv_growth is not None
     assert isinstance(device, CountedDevice)
     engine.runner.prepare()
-    first = card_part(engine).kv_bytes
+    first = gpu_part(engine).kv_bytes
     assert greedy(engine) == wanted
-    assert card_part(engine).kv_bytes > first
+    assert gpu_part(engine).kv_bytes > first
     before, after = (
         [layer.vram_slots for layer in plan.layers if layer.vram_slots],
         slots_now(engine),
@@ -129,7 +129,7 @@ def test_tokens_are_those_of_a_cache_that_was_large_from_the_start(
     assert sum(after) >= sum(plan.kv_growth.slots_beside(0).values())
     tables = 1 << 16
     assert plan.vram_budget - device.least_free <= plan.vram_budget - RESERVE_BYTES + tables
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     assert any("the KV cache has grown to" in note for note in tier.notes)
 
@@ -156,10 +156,10 @@ def test_where_others_took_the_memory_one_line_says_so_and_nothing_is_lost(
     sequence.extend(PROMPT)
 
     def fail(*_: object) -> None:
-        raise DeviceError("the card has 0 bytes left, not 1; lower -c, -b or --vram")
+        raise DeviceError("the GPU has 0 bytes left, not 1; lower -c, -b or --vram")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CardKvCache, "_allocate", fail)
+        patch.setattr(GpuKvCache, "_allocate", fail)
         with pytest.raises(DeviceError, match="0 bytes left"):
             sequence.extend(later)
     assert slots_now(engine) == [0, 0]

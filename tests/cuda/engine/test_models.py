@@ -159,7 +159,7 @@ def test_routes_are_those_of_the_cpu(load: Load) -> None:
     engines = [load(model, precision="f32", device=device) for device in ("cuda", "cpu")]
     for engine in engines:
         Sequence(engine.runner).extend(ids[:5].tolist())
-    on_card, on_cpu = (engine.runner.routes for engine in engines)
-    for card, cpu in zip(on_card[:-1], on_cpu[:-1], strict=True):
-        assert np.array_equal(card[:5], cpu[:5])
-    assert np.array_equal(on_card[-1][:1], on_cpu[-1][:1])
+    on_gpu, on_cpu = (engine.runner.routes for engine in engines)
+    for gpu, cpu in zip(on_gpu[:-1], on_cpu[:-1], strict=True):
+        assert np.array_equal(gpu[:5], cpu[:5])
+    assert np.array_equal(on_gpu[-1][:1], on_cpu[-1][:1])

@@ -10,7 +10,7 @@ import pytest
 from conftest import Load
 
 from sharpi.config import ExpertConfig
-from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cpu.buffers import Buffer
@@ -18,9 +18,9 @@ from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Copy
-from sharpi.tiers import gpu_experts as card_planning
+from sharpi.tiers import gpu_experts as gpu_planning
 from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash
-from sharpi.tiers.staging import CardStaging
+from sharpi.tiers.staging import GpuStaging
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
@@ -44,7 +44,7 @@ def answers(engine: Engine, ids: list[int]) -> np.ndarray:
 
 
 def passes_of(engine: Engine) -> PassCounts:
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     return tier.passes
 
@@ -57,13 +57,13 @@ class Ways:
 
     def by_batch(self, **options: Any) -> Engine:
         with self._patch.context() as patch:
-            patch.setattr(card_planning, "prompt_stash", lambda *_: NO_STASH)
+            patch.setattr(gpu_planning, "prompt_stash", lambda *_: NO_STASH)
             return self.by_layer(ALL, **options)
 
     def by_layer(self, streamed: int, **options: Any) -> Engine:
-        staging = CardStaging(num_missed=4, num_early=2, num_streamed=streamed)
+        staging = GpuStaging(num_missed=4, num_early=2, num_streamed=streamed)
         with self._patch.context() as patch:
-            patch.setattr(card_planning, "card_staging", lambda *_: staging)
+            patch.setattr(gpu_planning, "gpu_staging", lambda *_: staging)
             return self._load(self._model, **(USUAL | options))
 
 
@@ -106,7 +106,7 @@ def test_layers_that_have_all_experts_between_others(
 ) -> None:
     """Their batches follow each other as before, with routes where the prompt's are."""
     monkeypatch.setattr(
-        card_planning,
+        gpu_planning,
         "grant",
         lambda wants, _: {i: want.most if i == 1 else 2 for i, want in wants.items()},
     )
@@ -147,7 +147,7 @@ def test_a_prompt_longer_than_the_stash_passes_in_parts(
     ways, ids = Ways(load, monkeypatch, "qwen3next"), tokens_of("qwen3next", 45)
     expected = answers(ways.by_batch(batch_size=8), ids)
     monkeypatch.setattr(
-        card_planning,
+        gpu_planning,
         "prompt_stash",
         lambda *request: replace(prompt_stash(*request), max_tokens=16),
     )
@@ -163,7 +163,7 @@ def paged(gpu: float, cpu: float) -> ExpertConfig:
     )
 
 
-def test_pages_are_in_ram_where_the_card_has_no_more(
+def test_pages_are_in_ram_where_the_gpu_has_no_more(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways, ids = Ways(load, monkeypatch, "gpt-oss"), tokens_of("gpt-oss", 43)

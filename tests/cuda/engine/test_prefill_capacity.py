@@ -11,7 +11,7 @@ from conftest import Load
 from sharpi.config import ExpertConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.cuda.gpu_states import CardStates
+from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.routed_rows import RoutedRows
 
@@ -81,7 +81,7 @@ def test_what_is_not_done_would_be_seen(
     monkeypatch.setattr(RoutedRows, "experts_at_once", lambda _, num_experts: num_experts)
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
     if fault == "state":
-        monkeypatch.setattr(CardStates, "restore", nothing)
+        monkeypatch.setattr(GpuStates, "restore", nothing)
     else:
         monkeypatch.setattr(RoutedRows, "_is_over", nothing)
     assert not np.array_equal(answers(loaded(load, "qwen3next", 0.5), ids), expected)

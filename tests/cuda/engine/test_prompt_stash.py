@@ -1,4 +1,4 @@
-"""Rows of tokens find their pages again, on the card and in RAM, whatever the batches."""
+"""Rows of tokens find their pages again, on the GPU and in RAM, whatever the batches."""
 
 import numpy as np
 from cpu_device import CpuDevice
@@ -13,10 +13,10 @@ LANES = (12, 4)
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 4), st.integers(1, 9))
-def test_rows_come_back(page: int, on_card: int, in_ram: int, batch: int) -> None:
+def test_rows_come_back(page: int, on_gpu: int, in_ram: int, batch: int) -> None:
     device = CpuDevice(check=False)
-    tokens = page * (on_card + in_ram)
-    room = StashRoom(tokens, page, on_card, in_ram)
+    tokens = page * (on_gpu + in_ram)
+    room = StashRoom(tokens, page, on_gpu, in_ram)
     stash = PromptStash(device, LANES, room)
     rng, written = np.random.default_rng(0), []
     for first in range(0, tokens, batch):

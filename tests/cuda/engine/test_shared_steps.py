@@ -1,4 +1,4 @@
-"""Steps of several sequences on a card: the bits that each has alone, by shared launches."""
+"""Steps of several sequences on a GPU: the bits that each has alone, by shared launches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from requantise import requantise
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Device
-from sharpi.engine.backends.gpu.part import CardPart
-from sharpi.engine.backends.gpu.tier import CardTier
+from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.ops.cuda.replay import program
-from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.program import GpuProgram
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
@@ -140,9 +140,9 @@ def test_many_decoding_tokens_are_no_batch(load: Load, tmp_path: Path) -> None:
     compare(load(q8_0, **options(35)), steps, 35)
 
 
-def program_of(engine: Engine) -> CardProgram:
+def program_of(engine: Engine) -> GpuProgram:
     part = engine.runner.parts[-1]
-    assert isinstance(part, CardPart)
+    assert isinstance(part, GpuPart)
     return part._program(engine.runner.settings.num_parallel)
 
 
@@ -178,8 +178,8 @@ def test_graphs_are_kept_as_far_as_there_is_room(
     assert all(extent.tokens == extent.sequences for extent in kept)
 
 
-def tier_of(engine: Engine) -> CardTier:
-    tier = card_tier_of(engine.runner.parts)
+def tier_of(engine: Engine) -> GpuTier:
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     return tier
 

@@ -13,7 +13,7 @@ from cpu_device import CpuDevice
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Mark, Work
 from sharpi.device.kernel_source import kernel_source
-from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
@@ -80,7 +80,7 @@ def greedy(engine: Engine) -> list[int]:
 
 
 def prediction(engine: Engine) -> PredictionStats | None:
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     return tier.stats("demo", NUM_TOKENS).prediction
 
@@ -135,7 +135,7 @@ def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
     assert not device.is_forgotten
 
 
-def test_other_predictors_are_the_router_on_a_card(load: Load) -> None:
+def test_other_predictors_are_the_router_on_a_gpu(load: Load) -> None:
     experts = ExpertConfig(miss="stream", predictor="last-token")
     engine = load(CpuDevice(), moe_slots=2, experts=experts)
     engine.runner.prepare()
@@ -143,12 +143,12 @@ def test_other_predictors_are_the_router_on_a_card(load: Load) -> None:
     assert stats is not None
     assert stats.prediction is not None
     assert stats.prediction.predictor == "router"
-    assert "on a card the router predicts, not last-token" in stats.notes
+    assert "on a GPU the router predicts, not last-token" in stats.notes
 
 
 def test_it_switches_itself_off(load: Load) -> None:
     engine = load(CpuDevice(), moe_slots=2, experts=ExpertConfig(miss="stream"))
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     was_on = []
     for _ in range(PERIOD * PERIODS):
@@ -161,7 +161,7 @@ def test_it_switches_itself_off(load: Load) -> None:
 
 def test_no_guesses_while_ways_of_serving_misses_are_compared(load: Load) -> None:
     engine = load(CpuDevice(), moe_slots=2)
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     modes = set()
     while not tier.guesses:

@@ -75,7 +75,7 @@ def test_no_items_are_answered_too() -> None:
     experts.close()
 
 
-def test_a_card_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_experts, "_PATIENCE_MS", 10)
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
     experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)

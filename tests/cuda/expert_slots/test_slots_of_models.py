@@ -1,4 +1,4 @@
-"""Models of which a card has only some experts: the same tokens, whatever is missed and how."""
+"""Models of which a GPU has only some experts: the same tokens, whatever is missed and how."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from cpu_device import CpuDevice
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
-from sharpi.engine.backends.parts import card_tier_of
+from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
@@ -48,7 +48,7 @@ def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:
 
 
 def stats_of(engine: Engine) -> ExpertStats:
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     stats = tier.stats("model", 0)
     assert stats is not None
@@ -61,7 +61,7 @@ def long_prompt(count: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def answers() -> dict[int, list[int]]:
-    """By prompt length, of a card that has everything."""
+    """By prompt length, of a GPU that has everything."""
     engine = load_on(CpuDevice(check=False))
     wanted = {len(PROMPT): greedy(engine, PROMPT, 8)}
     wanted |= {n: greedy(engine, long_prompt(n), 4) for n in (30, 100)}
@@ -160,7 +160,7 @@ def test_what_is_written_at_the_end(quick: Device, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"stats.json", "profile.json"}
     engine = load_on(quick, moe_slots=4, experts=ExpertConfig(profile=profile))
     engine.session()
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     assert all(len(ids) == 4 for ids in tier.residents().values()), "warm from the start"
     assert greedy(engine, PROMPT, 8) == first
@@ -170,7 +170,7 @@ def test_what_is_written_at_the_end(quick: Device, tmp_path: Path) -> None:
 def test_a_prompt_evicts_nobody(quick: Device) -> None:
     """It fills free slots, with the experts that it used most."""
     engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy="lru"))
-    tier = card_tier_of(engine.runner.parts)
+    tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     greedy(engine, PROMPT, 8)
     before = tier.residents()
@@ -215,7 +215,7 @@ def test_an_expert_that_cannot_be_read_ends_the_step(quick: Device, tmp_path: Pa
         {"num_cpu_moe": 3, "moe_slots": 5},
         {"num_cpu_moe": 0, "moe_slots": 2, "experts": ExpertConfig(miss="cpu")},
     ],
-    ids=["all", "all layers", "others on the card", "others with slots", "misses"],
+    ids=["all", "all layers", "others on the GPU", "others with slots", "misses"],
 )
 @pytest.mark.parametrize("tokens", [6, 30, 96])
 def test_layers_whose_experts_the_cpu_computes(

@@ -16,7 +16,7 @@ def routes(tokens: int, used: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("tokens", "used"), [(1, 1), (1, 4), (3, 2), (90, 4)])
 @pytest.mark.parametrize("here", [set(), {2, 5}, set(range(EXPERTS))], ids=["none", "two", "all"])
-def test_the_host_gets_what_the_card_has_not(
+def test_the_host_gets_what_the_gpu_has_not(
     tokens: int, used: int, here: set[int], device: Device
 ) -> None:
     ids = routes(tokens, used)
@@ -54,11 +54,11 @@ def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, devic
     residual = rng.standard_normal((tokens, ROWS)).astype(np.float32)
     is_late = rng.random(ids.size) < 0.5
     places = np.where(is_late, np.cumsum(is_late) - 1, -1).astype(np.int32)
-    on_card = np.where(is_late[:, None], np.float32(np.nan), values)
+    on_gpu = np.where(is_late[:, None], np.float32(np.nan), values)
     out = empty(device, 4 * tokens * ROWS)
     device.launch(
         merge(
-            upload(device, on_card), upload(device, values[is_late]), upload(device, places),
+            upload(device, on_gpu), upload(device, values[is_late]), upload(device, places),
             upload(device, ids), upload(device, weights), out,
             tokens=tokens, used=used, rows=ROWS,
             residual=upload(device, residual) if has_residual else None, scale=scale,

@@ -1,4 +1,4 @@
-"""What a benchmark is held against on a card: its rate, the bus's, or nothing."""
+"""What a benchmark is held against on a GPU: its rate, the bus's, or nothing."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,14 +10,14 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.measure.benchmark_processor import (
     BothProcessors,
     BusTraffic,
-    CardProcessor,
     CpuProcessor,
+    GpuProcessor,
     processor_of,
 )
 from sharpi.engine.measure.benchmark_row import BenchmarkRow
 from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
-from sharpi.ops.cuda import gpu_limits as card_limits
+from sharpi.ops.cuda import gpu_limits as gpu_limits
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
@@ -45,14 +45,14 @@ GIVEN = {name: getattr(ROW, name) for name in BenchmarkRow.__dataclass_fields__}
 
 
 class SteadyLimits:
-    """Ten bytes a second from the card's memory, one over the bus."""
+    """Ten bytes a second from the GPU's memory, one over the bus."""
 
     def __init__(self, device: object) -> None:
         self.bytes_per_second, self.bus_bytes_per_second = 10.0, 1.0
         self.measured: list[str] = []
 
     def measure(self) -> None:
-        self.measured.append("card")
+        self.measured.append("gpu")
 
     def measure_bus(self) -> None:
         self.measured.append("bus")
@@ -65,7 +65,7 @@ def bus_traffic(engine: Engine, resident: int) -> BusTraffic:
     return BusTraffic(traffic, [resident] * config.num_layers, config.num_experts)
 
 
-def test_the_cpus_row_has_nothing_of_a_card(load: Load) -> None:
+def test_the_cpus_row_has_nothing_of_a_gpu(load: Load) -> None:
     engine = load("qwen3moe")
     weights = load_weights(engine.file, engine.model_config)
     traffic = WeightTraffic(engine.file, weights)
@@ -76,13 +76,13 @@ def test_the_cpus_row_has_nothing_of_a_card(load: Load) -> None:
     assert record["percent_of_int8_peak"] is None
 
 
-def test_a_cards_row_names_the_card() -> None:
-    card = GIVEN | {"device": "Some Card", "launches_per_token": 9, "threads": None}
-    record = BenchmarkRow(**(card | {"instruction_set": None})).record()
-    assert (record["device"], record["launches_per_token"]) == ("Some Card", 9)
+def test_a_gpus_row_names_the_gpu() -> None:
+    gpu = GIVEN | {"device": "Some GPU", "launches_per_token": 9, "threads": None}
+    record = BenchmarkRow(**(gpu | {"instruction_set": None})).record()
+    assert (record["device"], record["launches_per_token"]) == ("Some GPU", 9)
     assert not {"instruction_set", "threads", "percent_of_int8_peak"} & record.keys()
-    both = BenchmarkRow(**(GIVEN | {"device": "Some Card", "percent_of_limit": None})).record()
-    assert (both["device"], both["instruction_set"], both["threads"]) == ("Some Card", "avx2", 2)
+    both = BenchmarkRow(**(GIVEN | {"device": "Some GPU", "percent_of_limit": None})).record()
+    assert (both["device"], both["instruction_set"], both["threads"]) == ("Some GPU", "avx2", 2)
     assert both["percent_of_limit"] is None
 
 
@@ -103,10 +103,10 @@ def test_experts_beyond_the_resident_come_over_the_bus(load: Load) -> None:
 def test_resident_experts_do_not_ask_for_the_bus(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_limits, "CardLimits", SteadyLimits)
-    card = SimpleNamespace(device=SimpleNamespace(name="Some Card"))
-    for resident, measured in ((8, ["card"]), (3, ["card", "bus"])):
-        processor = CardProcessor(card, bus_traffic(load("qwen3moe"), resident))
+    monkeypatch.setattr(gpu_limits, "GpuLimits", SteadyLimits)
+    gpu = SimpleNamespace(device=SimpleNamespace(name="Some GPU"))
+    for resident, measured in ((8, ["gpu"]), (3, ["gpu", "bus"])):
+        processor = GpuProcessor(gpu, bus_traffic(load("qwen3moe"), resident))
         processor.measure(1)
         assert processor._limits.measured == measured
 
@@ -119,15 +119,15 @@ def test_the_slower_link_is_the_limit(
     load: Load, monkeypatch: pytest.MonkeyPatch, bus_bytes: int, limit: float
 ) -> None:
     """Of 100 bytes, some over the bus, which is a tenth as fast."""
-    monkeypatch.setattr(card_limits, "CardLimits", SteadyLimits)
-    card = SimpleNamespace(
-        device=SimpleNamespace(name="Some Card"), launches_of_token=lambda position: position
+    monkeypatch.setattr(gpu_limits, "GpuLimits", SteadyLimits)
+    gpu = SimpleNamespace(
+        device=SimpleNamespace(name="Some GPU"), launches_of_token=lambda position: position
     )
-    processor = CardProcessor(card, bus_traffic(load("qwen3moe"), 3))
+    processor = GpuProcessor(gpu, bus_traffic(load("qwen3moe"), 3))
     seconds = max((100 - bus_bytes) / 10, bus_bytes)
     assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(100 / seconds)
     assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(limit, rel=0.12)
     assert processor.launches(7) == 7
-    both = BothProcessors(card)
+    both = BothProcessors(gpu)
     assert both.bytes_per_second(1, 100, 0) is None
-    assert (both.device, both.launches(7)) == ("Some Card", 7)
+    assert (both.device, both.launches(7)) == ("Some GPU", 7)

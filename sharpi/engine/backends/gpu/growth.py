@@ -1,4 +1,4 @@
-"""CardGrowth: a card's KV cache grows with what is said, into memory that slots give back."""
+"""GpuGrowth: a GPU's KV cache grows with what is said, into memory that slots give back."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,17 +6,17 @@ from sharpi.engine.backends.model_part import Segment
 from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
-from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.tiers.kv_growth import KvGrowth
 
 
-class CardGrowth:
+class GpuGrowth:
     """`num_pages`: what the cache may become. To `notes` is added what was given up for it."""
 
     def __init__(
         self,
         growth: KvGrowth,
-        cache: CardKvCache,
+        cache: GpuKvCache,
         layers: PartialLayers,
         num_pages: int,
         notes: list[str],
@@ -32,7 +32,7 @@ class CardGrowth:
         """The cache has so many pages from now on, or twice what it had; between steps.
 
         Captured graphs have to be forgotten before: they hold memory. Raises DeviceError where even
-        all slots are too little, as when others have taken the card's memory; nothing is lost then.
+        all slots are too little, as when others have taken the GPU's memory; nothing is lost then.
         """
         cache = self._cache
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
@@ -49,7 +49,7 @@ class CardGrowth:
         return max(self._layers.num_slots(number) for number in self._layers.numbers)
 
     def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
-        """With fewer slots still, where the card turns out to have less than was planned."""
+        """With fewer slots still, where the GPU turns out to have less than was planned."""
         slots = {number: slots[number] for number in self._layers.numbers}
         self._layers.shrink(slots)
         while True:

@@ -1,4 +1,4 @@
-"""MissChoice: what is done about experts a card has not, by what is quickest on the running model.
+"""MissChoice: what is done about experts a GPU has not, by what is quickest on the running model.
 
 Every mode has a few tokens first. Then the verdict runs, and now and then another mode takes turns
 with it until they can be told apart. Turns of a slow mode end early, and the next ones come when

@@ -1,4 +1,4 @@
-"""A model's layers on a card: the last ones, and the output."""
+"""A model's layers on a GPU: the last ones, and the output."""
 
 import time
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ import numpy as np
 
 from sharpi.device.device import Device
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.backends.gpu.growth import CardGrowth, pages_of
-from sharpi.engine.backends.gpu.passes import CardPass, card_passes
-from sharpi.engine.backends.gpu.prompts import CardPrompts
-from sharpi.engine.backends.gpu.slots import CardSlots
-from sharpi.engine.backends.gpu.tier import CardTier
+from sharpi.engine.backends.gpu.growth import GpuGrowth, pages_of
+from sharpi.engine.backends.gpu.passes import GpuPass, gpu_passes
+from sharpi.engine.backends.gpu.prompts import GpuPrompts
+from sharpi.engine.backends.gpu.slots import GpuSlots
+from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.kept_routes import KeptRoutes
 from sharpi.engine.backends.model_part import Segment, StepOfPart, StepRoutes, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
@@ -21,14 +21,14 @@ from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray, ProgramLimits
-from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks, HostSettings
-from sharpi.ops.cuda.gpu_states import CardStates
-from sharpi.ops.cuda.gpu_weights import CardWeights
-from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks, HostSettings
+from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.gpu_weights import GpuWeights
+from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.recorder.half_products import PRODUCT_TOKENS
-from sharpi.ops.cuda.recorder.recorder import CardRecorder
+from sharpi.ops.cuda.recorder.recorder import GpuRecorder
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
@@ -38,10 +38,10 @@ from sharpi.ops.state_layout import num_states
 from sharpi.tiers.prompt_stash import NO_STASH
 
 
-class CardPart(RecordedPart[CardProgram]):
+class GpuPart(RecordedPart[GpuProgram]):
     """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
 
-    `slots`: for layers of which not all experts are on the card; `tier` brings the CPU those of
+    `slots`: for layers of which not all experts are on the GPU; `tier` brings the CPU those of
     them that are not in memory, None where all are.
     """
 
@@ -54,7 +54,7 @@ class CardPart(RecordedPart[CardProgram]):
         *,
         first_layer: int = 0,
         embeds: bool = True,
-        slots: CardSlots | None = None,
+        slots: GpuSlots | None = None,
         tier: ExpertTier | None = None,
         keeps_router_logits: bool = False,
     ) -> None:
@@ -63,28 +63,28 @@ class CardPart(RecordedPart[CardProgram]):
         self._settings = settings
         self._first_layer, self._embeds = first_layer, embeds
         self._keeps_router_logits = keeps_router_logits
-        self._card_weights = CardWeights(device)
+        self._gpu_weights = GpuWeights(device)
         self._tier, source = tier, None if tier is None else tier.feed
         host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings
-        self._banks = CardBanks(device, self._card_weights, wanted, host)
+        self._banks = GpuBanks(device, self._gpu_weights, wanted, host)
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
-        self._prompts = CardPrompts(plan, settings.batch_size)
-        self.card_tier: CardTier | None = None
+        self._prompts = GpuPrompts(plan, settings.batch_size)
+        self.gpu_tier: GpuTier | None = None
         if slots is not None and self._banks.partial is not None:
-            self.card_tier = CardTier(slots, self._banks.partial, self._prompts.counts)
+            self.gpu_tier = GpuTier(slots, self._banks.partial, self._prompts.counts)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
-        self._cache = CardKvCache(device, shapes, num_pages, settings.kv_type)
-        self._growth: CardGrowth | None = None
-        if growth and self._banks.partial and self.card_tier:
-            self._growth = CardGrowth(
-                growth, self._cache, self._banks.partial, settings.num_pages, self.card_tier.notes
+        self._cache = GpuKvCache(device, shapes, num_pages, settings.kv_type)
+        self._growth: GpuGrowth | None = None
+        if growth and self._banks.partial and self.gpu_tier:
+            self._growth = GpuGrowth(
+                growth, self._cache, self._banks.partial, settings.num_pages, self.gpu_tier.notes
             )
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
         factor = settings.capacity_factor
-        self._states = CardStates(
+        self._states = GpuStates(
             device, shapes_of_states, num_states(settings.num_parallel), has_spare=bool(factor)
         )
         self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
@@ -107,7 +107,7 @@ class CardPart(RecordedPart[CardProgram]):
             self._kept = prompt = self._prompts.takes(step.num_tokens)
             if prompt is not None:
                 return self._run(program, step.segments, step.incoming, prompt=prompt)
-        passes = list(card_passes(step.segments, self._settings.batch_size, self._most_shared))
+        passes = list(gpu_passes(step.segments, self._settings.batch_size, self._most_shared))
         if len(passes) > 1:
             return self._in_turn(program, passes, step.incoming)
         self._kept = None
@@ -119,12 +119,12 @@ class CardPart(RecordedPart[CardProgram]):
 
         Where experts have slots only single tokens, after which those are filled one by one.
         """
-        if self.card_tier is None:
+        if self.gpu_tier is None:
             return PRODUCT_TOKENS - 1
-        return int(self.card_tier.shares)
+        return int(self.gpu_tier.shares)
 
     def _in_turn(
-        self, program: CardProgram, passes: Sequence[CardPass], incoming: Values | None
+        self, program: GpuProgram, passes: Sequence[GpuPass], incoming: Values | None
     ) -> Values:
         self._kept = kept = KeptRoutes(trims=self._trims)
         logits: dict[int, Values] = {}
@@ -139,7 +139,7 @@ class CardPart(RecordedPart[CardProgram]):
 
     def _run(
         self,
-        program: CardProgram,
+        program: GpuProgram,
         segments: tuple[Segment, ...],
         incoming: Values | None,
         *,
@@ -148,31 +148,31 @@ class CardPart(RecordedPart[CardProgram]):
     ) -> Values:
         """One pass; with slots, its misses are served in the way that is next."""
         start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
-        if self.card_tier is not None:
-            self.card_tier.begin_step(min(segment.position for segment in segments))
+        if self.gpu_tier is not None:
+            self.gpu_tier.begin_step(min(segment.position for segment in segments))
         if self._tier is not None:
             self._tier.begin_step(segments, num_tokens)
-        misses: MissMode = "stream" if self.card_tier is None else self.card_tier.mode
+        misses: MissMode = "stream" if self.gpu_tier is None else self.gpu_tier.mode
         sequences = [_inputs(segment) for segment in segments]
         if prompt is not None:
             values = prompt.run(sequences[0], incoming, misses=misses)
         else:
-            guesses = self.card_tier is not None and self.card_tier.guesses
+            guesses = self.gpu_tier is not None and self.gpu_tier.guesses
             values = program.run(
                 sequences, incoming, largest=largest, misses=misses, guesses=guesses
             )
         seconds = time.perf_counter() - start
         if self._tier is not None:
             self._tier.end_step(num_tokens, seconds)
-        if self.card_tier is not None:
-            self.card_tier.end_step(num_tokens, seconds)
+        if self.gpu_tier is not None:
+            self.gpu_tier.end_step(num_tokens, seconds)
         return values
 
     def prepare(self) -> None:
         """Slots are filled now, too."""
         super().prepare()
-        if self.card_tier is not None:
-            self.card_tier.prepare()
+        if self.gpu_tier is not None:
+            self.gpu_tier.prepare()
 
     @property
     def routes(self) -> list[IntArray]:
@@ -188,11 +188,11 @@ class CardPart(RecordedPart[CardProgram]):
 
     @property
     def device(self) -> Device:
-        """The card."""
+        """The GPU."""
         return self._device
 
     def launches_of_token(self, position: int) -> int:
-        """What decoding the token at a position starts on the card."""
+        """What decoding the token at a position starts on the GPU."""
         return self._program(self._settings.num_parallel).num_calls(1, 1, position)
 
     def forget_graphs(self) -> None:
@@ -202,12 +202,12 @@ class CardPart(RecordedPart[CardProgram]):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights on the card, as far as they are loaded."""
-        return self._card_weights.num_bytes
+        """Bytes of weights on the GPU, as far as they are loaded."""
+        return self._gpu_weights.num_bytes
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the KV cache on the card, and of the recurrent layers' states."""
+        """Bytes of the KV cache on the GPU, and of the recurrent layers' states."""
         return self._cache.num_bytes + self._states.num_bytes
 
     def _make_room(self, num_pages: int) -> None:
@@ -223,7 +223,7 @@ class CardPart(RecordedPart[CardProgram]):
     def copy_state(self, source: int, target: int) -> None:
         self._states.copy(source, target)
 
-    def _record(self, max_outputs: int) -> CardProgram:
+    def _record(self, max_outputs: int) -> GpuProgram:
         limits = ProgramLimits(
             max_tokens=self._settings.batch_size,
             max_outputs=max_outputs,
@@ -242,13 +242,13 @@ class CardPart(RecordedPart[CardProgram]):
             self._prompts.prepare(program)
         return program
 
-    def _recorder(self, limits: ProgramLimits) -> CardRecorder:
+    def _recorder(self, limits: ProgramLimits) -> GpuRecorder:
         device, c = self._device, self._config
         num_ids = (
             c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
         )
-        return CardRecorder(
-            Recording(device, limits, self._card_weights, self._routed),
+        return GpuRecorder(
+            Recording(device, limits, self._gpu_weights, self._routed),
             self._banks,
             self._cache,
             self._states,

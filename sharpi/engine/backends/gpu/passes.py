@@ -1,4 +1,4 @@
-"""Which segments of a step a card computes at once, and which by themselves."""
+"""Which segments of a step a GPU computes at once, and which by themselves."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from sharpi.engine.backends.model_part import Segment, batches
 from sharpi.ops.cuda.recorder.half_products import PRODUCT_TOKENS
 
 
-class CardPass(NamedTuple):
+class GpuPass(NamedTuple):
     """Segments by their first rows in the step; several share every launch."""
 
     segments: dict[int, Segment]
@@ -22,9 +22,9 @@ class CardPass(NamedTuple):
         ]
 
 
-def card_passes(
+def gpu_passes(
     segments: Sequence[Segment], batch_size: int, most_tokens: int = PRODUCT_TOKENS - 1
-) -> Iterator[CardPass]:
+) -> Iterator[GpuPass]:
     """First those that share a pass: segments of at most so many tokens.
 
     Longer ones are a prompt's: their products are quicker by themselves, in batches. 0: none share.
@@ -36,7 +36,7 @@ def card_passes(
         (together if len(segment.ids) <= most_tokens else alone)[row] = segment
         row += len(segment.ids)
     if together:
-        yield CardPass(together)
+        yield GpuPass(together)
     for first, segment in alone.items():
         for own, batch in batches(segment, batch_size):
-            yield CardPass({first + own.start: batch})
+            yield GpuPass({first + own.start: batch})

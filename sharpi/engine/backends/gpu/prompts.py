@@ -1,13 +1,13 @@
-"""CardPrompts: which prompts pass through a card layer by layer, and which batch after batch."""
+"""GpuPrompts: which prompts pass through a GPU layer by layer, and which batch after batch."""
 
 from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram, token_bytes
 from sharpi.ops.cuda.replay.prompt_stash import StashRoom
 from sharpi.tiers.prompt_stash import StashPlan
 
 
-class CardPrompts:
+class GpuPrompts:
     """`program` is the step whose batches take turns, None where that does not pay."""
 
     def __init__(self, plan: StashPlan, batch_size: int) -> None:
@@ -15,7 +15,7 @@ class CardPrompts:
         self.counts = PassCounts()
         self.program: PromptProgram | None = None
 
-    def prepare(self, program: CardProgram) -> None:
+    def prepare(self, program: GpuProgram) -> None:
         """Makes room for prompts, as it was planned."""
         if self._plan.max_tokens and program.banks.streams and self.program is None:
             room = _room(self._plan, token_bytes(program.recording.stages), self._batch_size)
@@ -43,9 +43,9 @@ class CardPrompts:
 def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
     """As much as was granted, whatever a token takes."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
-    card = min(plan.card_pages, plan.card_bytes // page_bytes)
+    gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
     host = min(plan.host_pages, plan.host_bytes // page_bytes)
     tokens = plan.max_tokens
     if plan.page_tokens == 1:
-        tokens = min(tokens, card // batch_size * batch_size)
-    return StashRoom(tokens, plan.page_tokens, card, host)
+        tokens = min(tokens, gpu // batch_size * batch_size)
+    return StashRoom(tokens, plan.page_tokens, gpu, host)

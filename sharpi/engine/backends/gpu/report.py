@@ -1,10 +1,10 @@
-"""CardReport: what a card's slots did, in the words of statistics and for who looks on."""
+"""GpuReport: what a GPU's slots did, in the words of statistics and for who looks on."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from sharpi.engine.backends.gpu.slots import CardSlots
+from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.experts.native.store import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.stats.stats import ExpertStats, LayerStats, PredictionStats
@@ -13,10 +13,10 @@ from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.expert_slots.slot_state import SlotCounts, SlotStates, total_counts
 
 
-class CardReport:
-    """Every look waits for the card; the slots have to be there."""
+class GpuReport:
+    """Every look waits for the GPU; the slots have to be there."""
 
-    def __init__(self, slots: CardSlots, layers: PartialLayers) -> None:
+    def __init__(self, slots: GpuSlots, layers: PartialLayers) -> None:
         self._slots, self._layers = slots, layers
 
     def residents(self) -> dict[int, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""CardSlots: how experts use a card that has not room for all of them."""
+"""GpuSlots: how experts use a GPU that has not room for all of them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
 
 @dataclass(frozen=True, slots=True)
-class CardSlots:
+class GpuSlots:
     """`modes`: how misses may be served, of which the quickest is found.
 
     `expert_bytes`: of an expert, by layer. `guesses`: whether layers fetch experts for the next
@@ -43,7 +43,7 @@ class CardSlots:
     growth: KvGrowth | None = None
 
 
-def card_slots(
+def gpu_slots(
     asked: ExpertConfig,
     model: ModelConfig,
     plan: TierPlan,
@@ -51,11 +51,11 @@ def card_slots(
     *,
     is_reached: bool,
     num_computed: int = 0,
-) -> CardSlots | None:
-    """None where the card has all experts of its layers.
+) -> GpuSlots | None:
+    """None where the GPU has all experts of its layers.
 
-    Raises UsageError, and UnsupportedModelError for more experts than a card's slots can have.
-    `is_reached`: whether the card can read experts that it has not from RAM. Those of the first
+    Raises UsageError, and UnsupportedModelError for more experts than a GPU's slots can have.
+    `is_reached`: whether the GPU can read experts that it has not from RAM. Those of the first
     `num_computed` layers are computed by the CPU.
     """
     partial = _partial_layers(plan)
@@ -71,30 +71,30 @@ def card_slots(
     kind, notes = policy.kind, tuple[str, ...]()
     if kind.loads_later:
         kind = PolicyKind.LEARNED_KEEP
-        notes = ("on a card the learned policies load what was missed: learned-keep decides",)
-    guesses = predictor is not None and is_reached and plan.card_staging.num_early > 0
+        notes = ("on a GPU the learned policies load what was missed: learned-keep decides",)
+    guesses = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
     if guesses and predictor != DEFAULT_PREDICTOR:
-        notes = (*notes, f"on a card the {DEFAULT_PREDICTOR} predicts, not {predictor}")
+        notes = (*notes, f"on a GPU the {DEFAULT_PREDICTOR} predicts, not {predictor}")
     rules = PolicyRules(
         kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
     )
     settings = SlotSettings(
         rules=rules,
         first={index: _first(policy, index, slots[index]) for index in partial},
-        num_staging=plan.card_staging.num_missed,
-        num_early=plan.card_staging.num_early if guesses else 0,
-        num_streamed=plan.card_staging.num_streamed,
+        num_staging=plan.gpu_staging.num_missed,
+        num_early=plan.gpu_staging.num_early if guesses else 0,
+        num_streamed=plan.gpu_staging.num_streamed,
         is_reached=is_reached,
         computed=frozenset(index for index in partial if index < num_computed),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in partial}
     modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(partial))
-    return CardSlots(settings, policy, modes, sizes, guesses, plan.stash, notes, plan.kv_growth)
+    return GpuSlots(settings, policy, modes, sizes, guesses, plan.stash, notes, plan.kv_growth)
 
 
 def _partial_layers(plan: TierPlan) -> tuple[int, ...]:
-    """Indices of the card's layers of which some experts are elsewhere."""
-    first = plan.first_card_layer
+    """Indices of the GPU's layers of which some experts are elsewhere."""
+    first = plan.first_gpu_layer
     return tuple(
         layer.index
         for layer in plan.layers[first:]

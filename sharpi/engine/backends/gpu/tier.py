@@ -1,10 +1,10 @@
-"""CardTier: a running card's slots: how the next misses are served, guesses, and pins."""
+"""GpuTier: a running GPU's slots: how the next misses are served, guesses, and pins."""
 
 from collections.abc import Iterator, Sequence
 
 from sharpi.engine.backends.gpu.miss_choice import MissChoice
-from sharpi.engine.backends.gpu.report import CardReport
-from sharpi.engine.backends.gpu.slots import CardSlots
+from sharpi.engine.backends.gpu.report import GpuReport
+from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.view import ExpertView
@@ -13,12 +13,12 @@ from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.values import MissMode
 
 
-class CardTier:
+class GpuTier:
     """`layers` has the memory; `passes` are counted elsewhere, and told of here."""
 
-    def __init__(self, slots: CardSlots, layers: PartialLayers, passes: PassCounts) -> None:
+    def __init__(self, slots: GpuSlots, layers: PartialLayers, passes: PassCounts) -> None:
         self._slots, self._layers = slots, layers
-        self._report = CardReport(slots, layers)
+        self._report = GpuReport(slots, layers)
         self._is_ready = False
         self._choice = MissChoice(slots.modes)
         self.trial = PredictionTrial() if slots.guesses else None
@@ -87,11 +87,11 @@ class CardTier:
             self.notes.append(f"missed experts: {self._choice.verdict} has become the quickest way")
 
     def residents(self) -> dict[int, tuple[int, ...]]:
-        """The experts that have slots now, by layer. Waits for the card."""
+        """The experts that have slots now, by layer. Waits for the GPU."""
         return self._report.residents()
 
     def stats(self, model: str, num_tokens: int) -> ExpertStats | None:
-        """What happened so far; `num_tokens` counts decoded ones. Waits for the card.
+        """What happened so far; `num_tokens` counts decoded ones. Waits for the GPU.
 
         None before the slots are there.
         """
@@ -101,7 +101,7 @@ class CardTier:
         return self._report.stats(model, num_tokens, is_on, tuple(self._all_notes()))
 
     def view(self, num_tokens: int) -> ExpertView | None:
-        """Who has a slot and was used; None before the slots are there. Waits for the card."""
+        """Who has a slot and was used; None before the slots are there. Waits for the GPU."""
         return self._report.view(num_tokens) if self._is_ready else None
 
     def _all_notes(self) -> Iterator[str]:

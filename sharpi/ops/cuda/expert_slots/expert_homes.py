@@ -1,4 +1,4 @@
-"""ExpertHomes: where the experts of a tensor are when they have no slot, as the card sees it."""
+"""ExpertHomes: where the experts of a tensor are when they have no slot, as the GPU sees it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ Addresses = npt.NDArray[np.uint64]
 class ExpertHomes:
     """The tensor `data` of `num_experts`, page-locked where it is mapped, else a copy that is.
 
-    Without `is_reached` the card reads none of it, and every address is 0.
+    Without `is_reached` the GPU reads none of it, and every address is 0.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class ExpertHomes:
         return np.uint64(self._memory.address) + steps
 
     def span(self, first: int, count: int) -> Span:
-        """Some neighbouring experts; not of a tensor that the card does not reach."""
+        """Some neighbouring experts; not of a tensor that the GPU does not reach."""
         assert self._memory is not None
         return Span(self._memory, first * self.stride, count * self.stride)
 
     def bring(self, device: Device, expert: int, target: Span) -> None:
-        """Copies one expert to memory of the card."""
+        """Copies one expert to memory of the GPU."""
         if self._memory is None:
             device.upload(target, self.bytes_of(expert))
         else:

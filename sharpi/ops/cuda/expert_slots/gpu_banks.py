@@ -1,4 +1,4 @@
-"""Where each expert is, as the kernels look it up: all of a layer on the card, or some in slots."""
+"""Where each expert is, as the kernels look it up: all of a layer on the GPU, or some in slots."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -16,7 +16,7 @@ from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.expert_slots.slot_memory import banks_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
-from sharpi.ops.cuda.gpu_weights import CardWeights
+from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import BankPart
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Extent
@@ -25,7 +25,7 @@ from sharpi.ops.interface import Activation, Bank, ExpertBanks, ExpertSource
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """How the CPU computes experts that the card has not.
+    """How the CPU computes experts that the GPU has not.
 
     `source` brings those that are not in memory; None stands for the mapped file.
     """
@@ -35,8 +35,8 @@ class HostSettings:
     source: ExpertSource | None = None
 
 
-class CardBanks:
-    """Banks of experts; without `slots` all of them are on the card as a whole.
+class GpuBanks:
+    """Banks of experts; without `slots` all of them are on the GPU as a whole.
 
     `host`: how misses are computed where a step says so.
     """
@@ -44,7 +44,7 @@ class CardBanks:
     def __init__(
         self,
         device: Device,
-        weights: CardWeights,
+        weights: GpuWeights,
         slots: SlotSettings | None = None,
         host: HostSettings | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class CardBanks:
         self._parts: dict[int, BankPart] = {}
 
     def is_partial(self, banks: ExpertBanks) -> bool:
-        """Whether a layer's experts have slots, or are not on the card at all."""
+        """Whether a layer's experts have slots, or are not on the GPU at all."""
         return self.partial is not None and self.partial.has(banks)
 
     def fetches_early(self, layer: int) -> bool:
@@ -90,7 +90,7 @@ class CardBanks:
 
     @cached_property
     def host(self) -> HostMisses:
-        """Who computes what the card has not; made when a step first needs it."""
+        """Who computes what the GPU has not; made when a step first needs it."""
         s, limits = self._host_settings, self._limits
         assert s is not None
         assert limits is not None
@@ -117,7 +117,7 @@ class CardBanks:
             self.host.experts.close()
 
     def want(self, bank: Bank) -> Callable[[], BankPart]:
-        """Remembers a bank that is on the card as a whole; the function gives the loaded one."""
+        """Remembers a bank that is on the GPU as a whole; the function gives the loaded one."""
         check_type(bank.quant_type)
         for array in (bank.bias, bank.scales):
             if array is not None:

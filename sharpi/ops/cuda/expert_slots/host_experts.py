@@ -1,4 +1,4 @@
-"""HostExperts: the experts that the card has not, computed by the native engine meanwhile."""
+"""HostExperts: the experts that the GPU has not, computed by the native engine meanwhile."""
 
 import ctypes
 from collections import deque
@@ -17,14 +17,14 @@ from sharpi.ops.cpu.program import Program, ProgramLimits
 from sharpi.ops.cuda.expert_slots.mailbox import HostView
 from sharpi.ops.interface import Activation, ExpertBanks, ExpertSource
 
-_PATIENCE_MS = 20_000  # a card that has not asked by then will not ask any more
+_PATIENCE_MS = 20_000  # a GPU that has not asked by then will not ask any more
 
 
 class HostExperts:
-    """One program a layer; requests of the card are answered in the order that was announced.
+    """One program a layer; requests of the GPU are answered in the order that was announced.
 
     Every item is a row of its own with one expert and the weight 1, so that its values come back
-    unsummed: the card adds them in the order that it always has. `source` brings experts that are
+    unsummed: the GPU adds them in the order that it always has. `source` brings experts that are
     not in memory, None stands for the mapped file.
     """
 
@@ -51,7 +51,7 @@ class HostExperts:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def add(self, banks: ExpertBanks, activation: Activation) -> None:
-        """A layer that the card may ask for."""
+        """A layer that the GPU may ask for."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(banks, activation, program))
         program.seal_scratch(within=self._programs)
@@ -75,7 +75,7 @@ class HostExperts:
         )  # fmt: skip
 
     def begin(self, layers: Iterable[int]) -> None:
-        """The card is going to ask for these layers, in this order."""
+        """The GPU is going to ask for these layers, in this order."""
         self._asking = deque(self._places[layer] for layer in layers)
 
     def serve_next(self) -> None:
@@ -95,7 +95,7 @@ class HostExperts:
         """Neighbours among the layers that were added."""
         result = self._library.sharpi_misses_serve(self._handle, first, count)
         if result == -1:
-            raise DeviceError("the card does not answer any more; see `sharpi doctor`")
+            raise DeviceError("the GPU does not answer any more; see `sharpi doctor`")
         if result:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 

@@ -1,4 +1,4 @@
-"""HostMisses: the calls by which the card asks the host for experts and takes its values back."""
+"""HostMisses: the calls by which the GPU asks the host for experts and takes its values back."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ class HostMisses:
         residual: Span | None,
         scale: float,
     ) -> Iterator[Call]:
-        """Waits for the host's values of a layer and sums them with the card's."""
+        """Waits for the host's values of a layer and sums them with the GPU's."""
         yield AwaitWord(self._mailbox.answer, 1, self.experts.serve_next, layer)
         yield WriteWord(self._mailbox.answer, 0)
         yield merge(

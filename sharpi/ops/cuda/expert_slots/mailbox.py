@@ -1,4 +1,4 @@
-"""Mailbox: page-locked memory in which the card asks the host for what it has no expert of."""
+"""Mailbox: page-locked memory in which the GPU asks the host for what it has no expert of."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class HostView(NamedTuple):
 class Mailbox:
     """Room for `max_items` items of `columns` values each, and answers of `rows` values.
 
-    The card sets `request` to 1 once the items are there, the host `answer` once the values are;
+    The GPU sets `request` to 1 once the items are there, the host `answer` once the values are;
     whoever reads a word sets it back.
     """
 

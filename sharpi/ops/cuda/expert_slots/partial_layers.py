@@ -1,4 +1,4 @@
-"""PartialLayers: layers of which some experts have slots on the card and all have homes elsewhere.
+"""PartialLayers: layers of which some experts have slots on the GPU and all have homes elsewhere.
 
 A token finds its experts by tables that the slots' kernels keep; a batch by tables of its own,
 which say where everything is while it passes, and slots are filled after it.
@@ -14,7 +14,7 @@ from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import banks_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
-from sharpi.ops.cuda.gpu_weights import CardWeights
+from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import BankPart
 from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
 from sharpi.ops.cuda.values import Extent
@@ -27,7 +27,7 @@ _MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMP
 class PartialLayers:
     """Layers are wanted while a step is recorded; memory is taken when one is first asked for."""
 
-    def __init__(self, device: Device, weights: CardWeights, settings: SlotSettings) -> None:
+    def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
         self._weights, self._settings = weights, settings
         self._layers: dict[int, ExpertBanks] = {}
         self._rows: dict[int, Rows] = {}

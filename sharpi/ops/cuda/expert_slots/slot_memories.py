@@ -1,4 +1,4 @@
-"""SlotMemories: what layers with slots have on the card, taken when it is first asked for."""
+"""SlotMemories: what layers with slots have on the GPU, taken when it is first asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""SlotMemories: one layer's room on the card: slots of its own, and others that layers share."""
+"""SlotMemories: one layer's room on the GPU: slots of its own, and others that layers share."""
 
 from collections.abc import Sequence
 from itertools import pairwise

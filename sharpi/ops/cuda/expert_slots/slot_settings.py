@@ -1,4 +1,4 @@
-"""SlotSettings: how layers use a card that has not room for all their experts."""
+"""SlotSettings: how layers use a GPU that has not room for all their experts."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
 
 @dataclass(frozen=True, slots=True)
 class SlotSettings:
-    """`first`: what the slots of each layer begin with; a layer without is on the card as a whole.
+    """`first`: what the slots of each layer begin with; a layer without is on the GPU as a whole.
 
-    `num_staging`, `num_early`: experts that are on the card for one use, or early, without a slot.
-    `num_streamed`: experts of each of two buffers. `is_reached`: whether the card can read homes;
+    `num_staging`, `num_early`: experts that are on the GPU for one use, or early, without a slot.
+    `num_streamed`: experts of each of two buffers. `is_reached`: whether the GPU can read homes;
     not those of the layers `computed`, whose missed experts the host computes in any case.
     """
 
@@ -25,5 +25,5 @@ class SlotSettings:
     computed: frozenset[int] = frozenset()
 
     def reaches(self, number: int) -> bool:
-        """Whether the card can read the homes of a layer's experts."""
+        """Whether the GPU can read the homes of a layer's experts."""
         return self.is_reached and number not in self.computed

@@ -1,7 +1,7 @@
-"""Starts of what hands items to the host and takes its values back: experts the card has not.
+"""Starts of what hands items to the host and takes its values back: experts the GPU has not.
 
 An expert whose address is 0 is one of those. `places` (T * used,) int32 says which of the host's
-values is an item's, -1 for what the card computes.
+values is an item's, -1 for what the GPU computes.
 """
 
 from typing import NamedTuple
@@ -66,7 +66,7 @@ def merge(
 ) -> Launch:
     """out (T, rows) = residual + scale * sum of weight * value, ascending expert ids.
 
-    Values of the card (T * used, rows), and of the host, `late` (late items, rows).
+    Values of the GPU (T * used, rows), and of the host, `late` (late items, rows).
     """
     return Launch(
         Kernel("experts_late_merge", "experts_late_merge"),

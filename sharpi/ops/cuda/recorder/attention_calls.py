@@ -8,7 +8,7 @@ from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import attention, heads
 from sharpi.ops.cuda.launchers.heads import CachePlace
 from sharpi.ops.cuda.recorder.half_products import is_product
@@ -25,7 +25,7 @@ _INT_BYTES = 4
 
 def attend(
     recording: Recording,
-    cache: CardKvCache,
+    cache: GpuKvCache,
     inputs: StepInputs,
     qkv: tuple[Value, Value | None, Value | None],
     shape: AttentionShape,
@@ -68,7 +68,7 @@ def _tokens_at_once(shape: AttentionShape, recording: Recording) -> int:
 @dataclass(frozen=True, slots=True)
 class _Attention:
     recording: Recording
-    cache: CardKvCache
+    cache: GpuKvCache
     inputs: StepInputs
     qkv: tuple[Value, Value | None, Value | None]
     pending: tuple[PendingHeads | None, PendingHeads | None, PendingHeads | None]

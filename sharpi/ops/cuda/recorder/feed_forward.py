@@ -71,7 +71,7 @@ class Packed:
 
 
 def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partial: bool) -> Scratch:
-    """Room for the most rows that x may have; `is_partial`: not all experts are on the card."""
+    """Room for the most rows that x may have; `is_partial`: not all experts are on the GPU."""
     up, down, most = what.banks.up, what.banks.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
     halves = None

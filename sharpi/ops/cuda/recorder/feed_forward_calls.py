@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sharpi.dataclass import dataclass
-from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts import BankPart
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
 from sharpi.ops.cuda.recorder.foresight import Foresight
-from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnCard, is_product
+from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, is_product
 from sharpi.ops.cuda.recorder.linear_calls import want_source
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.partial_calls import PartialCalls
@@ -21,7 +21,7 @@ from sharpi.ops.interface import Bank
 
 def feed_forward(
     recording: Recording,
-    banks: CardBanks,
+    banks: GpuBanks,
     x: Value,
     what: FeedForward,
     own: Foresight | None = None,
@@ -56,7 +56,7 @@ def feed_forward(
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Of experts that are on the card as a whole."""
+    """Of experts that are on the GPU as a whole."""
 
     launches: ExpertLaunches
     wanted: tuple[Callable[[], BankPart], ...]
@@ -78,16 +78,16 @@ class _Calls:
         it = self.launches
         yield from halves.source(it.recording.of(it.x), tokens, it.x.width)
         for bank, part, out in it.first_half(parts):
-            yield from halves.product(_on_card(bank, part), out, tokens)
+            yield from halves.product(_on_gpu(bank, part), out, tokens)
         yield it.activate(tokens, 0)
         down = it.what.banks.down
         yield from halves.source(it.at(it.scratch.hidden), tokens, down.columns)
-        yield from halves.product(_on_card(down, parts[-1]), it.values, tokens)
+        yield from halves.product(_on_gpu(down, parts[-1]), it.values, tokens)
         yield it.merge(tokens)
 
 
-def _on_card(bank: Bank, part: BankPart) -> OnCard:
-    """Expert 0 of a bank that is on the card as a whole."""
+def _on_gpu(bank: Bank, part: BankPart) -> OnGpu:
+    """Expert 0 of a bank that is on the GPU as a whole."""
     data = part.reach[0].part(offset_of(bank), bank.expert_bytes)
     factor = 1.0 if bank.scales is None else float(bank.scales[0])
-    return OnCard(data, part.bias, bank.quant_type, bank.rows, bank.columns, factor)
+    return OnGpu(data, part.bias, bank.quant_type, bank.rows, bank.columns, factor)

@@ -25,8 +25,8 @@ def is_product(rows: int, extent: Extent) -> bool:
     return rows >= PRODUCT_TOKENS and extent.sequences == 1
 
 
-class OnCard(NamedTuple):
-    """A matrix (rows, columns) in quant blocks and its bias (rows,), where the card has them.
+class OnGpu(NamedTuple):
+    """A matrix (rows, columns) in quant blocks and its bias (rows,), where the GPU has them.
 
     `factor`: what the blocks say is to be multiplied by.
     """
@@ -56,7 +56,7 @@ class HalfProducts:
 
     def product(
         self,
-        matrix: OnCard,
+        matrix: OnGpu,
         out: Span,
         tokens: int,
         residual: Span | None = None,

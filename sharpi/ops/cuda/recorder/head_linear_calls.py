@@ -8,7 +8,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers import experts, experts_grouped, group_routes, quantise
 from sharpi.ops.cuda.launchers.activations import activation_bytes
@@ -21,7 +21,7 @@ from sharpi.ops.interface import Bank
 _INT_BYTES = 4
 
 
-def head_linear(recording: Recording, banks: CardBanks, x: Value, bank: Bank) -> Value:
+def head_linear(recording: Recording, banks: GpuBanks, x: Value, bank: Bank) -> Value:
     """Appends the products of x (heads * columns,) with bank[h]: (heads * rows,)."""
     recording.floats(x)
     items = recording.capacity(x.rows) * bank.num_experts

@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
-from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnCard, half_products, is_product
+from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, half_products, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
@@ -47,7 +47,7 @@ def linear(
 
 
 def want_matrix(recording: Recording, matrix: Matrix) -> None:
-    """Remembers what a product with this matrix needs on the card."""
+    """Remembers what a product with this matrix needs on the GPU."""
     check_type(matrix.quant_type)
     recording.weights.want(matrix.data)
     if matrix.bias is not None:
@@ -92,8 +92,8 @@ class _Linear:
         for part in parts:
             m = part.matrix
             data, bias = at.weights.span(m.data), at.weights.optional(m.bias)
-            on_card = OnCard(data, bias, m.quant_type, m.rows, m.columns, m.scale)
-            yield from halves.product(on_card, at.of(part.out), rows, residual, self.scale)
+            on_gpu = OnGpu(data, bias, m.quant_type, m.rows, m.columns, m.scale)
+            yield from halves.product(on_gpu, at.of(part.out), rows, residual, self.scale)
 
     def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
         matrix, at = parts[0].matrix, self.recording

@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
-from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
 from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
@@ -21,7 +21,7 @@ class PartialCalls:
     """`own`: guesses of what layer `layer` is to use, `following`: those of the next one."""
 
     launches: ExpertLaunches
-    banks: CardBanks
+    banks: GpuBanks
     layer: int
     own: Foresight | None = None
     following: Foresight | None = None
@@ -137,7 +137,7 @@ class PartialCalls:
             yield from some._with_host(parts, some.launches.ids, min(step, tokens - first))
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
-        """The host computes what the card has not, while the card computes the rest."""
+        """The host computes what the GPU has not, while the GPU computes the rest."""
         it, host = self.launches, self.banks.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}

@@ -1,15 +1,15 @@
-"""Records a model's step for the card: the model runs once over this object.
+"""Records a model's step for the GPU: the model runs once over this object.
 
-What comes out is a `CardProgram`: launches that are made anew for each batch of a prefill, and
+What comes out is a `GpuProgram`: launches that are made anew for each batch of a prefill, and
 replayed as one CUDA graph for each token of a decode.
 """
 
 from collections.abc import Iterable, Sequence
 
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
-from sharpi.ops.cuda.gpu_states import CardStates
-from sharpi.ops.cuda.kv_cache import CardKvCache
+from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
+from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
 from sharpi.ops.cuda.recorder.attention_calls import attend
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward
@@ -17,10 +17,10 @@ from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
 from sharpi.ops.cuda.recorder.foresight import Foresight, Foresights, of_guesses
 from sharpi.ops.cuda.recorder.head_linear_calls import head_linear
 from sharpi.ops.cuda.recorder.linear_calls import Part, linear
-from sharpi.ops.cuda.recorder.recorder_recurrent import RecurrentOnCard
-from sharpi.ops.cuda.recorder.recorder_rows import RowsOnCard
+from sharpi.ops.cuda.recorder.recorder_recurrent import RecurrentOnGpu
+from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.cuda.unsupported import check_type
@@ -36,15 +36,15 @@ from sharpi.ops.interface import (
 )
 
 
-class CardRecorder(RowsOnCard, RecurrentOnCard):
+class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     """Implements `Ops[Value]`; call `finish` with the logits to get the program."""
 
     def __init__(
         self,
         recording: Recording,
-        banks: CardBanks,
-        cache: CardKvCache,
-        states: CardStates,
+        banks: GpuBanks,
+        cache: GpuKvCache,
+        states: GpuStates,
         inputs: StepInputs,
         outputs: StepOutputs,
         *,
@@ -204,7 +204,7 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
         rec.append(calls)
         return out
 
-    def finish(self, logits: Value) -> CardProgram:
+    def finish(self, logits: Value) -> GpuProgram:
         """Places the buffers, copies the weights and makes the program."""
         rec = self._recording
         rec.keep(logits)
@@ -217,7 +217,7 @@ class CardRecorder(RowsOnCard, RecurrentOnCard):
 
         rec.append(calls)
         operations = self._recording.finish()
-        return CardProgram(
+        return GpuProgram(
             self._recording,
             operations,
             self._inputs,

@@ -1,8 +1,8 @@
-"""Records the operations of recurrent layers for the card, whose states the step names."""
+"""Records the operations of recurrent layers for the GPU, whose states the step names."""
 
 from collections.abc import Iterable
 
-from sharpi.ops.cuda.gpu_states import CardStates
+from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.launchers import recurrent
 from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StatePlace
 from sharpi.ops.cuda.recording import Recording
@@ -19,12 +19,12 @@ from sharpi.ops.recurrent import (
 )
 
 
-class RecurrentOnCard:
+class RecurrentOnGpu:
     """The recurrent operations of `Ops[Value]`."""
 
     _recording: Recording
     _inputs: StepInputs
-    _states: CardStates
+    _states: GpuStates
 
     def convolve(
         self,

@@ -1,4 +1,4 @@
-"""Records norms, rotations and sums for the card, and how rows are cut and put together."""
+"""Records norms, rotations and sums for the GPU, and how rows are cut and put together."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,7 @@ from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
 from sharpi.ops.interface import Activation, FloatArray, RopeTable
 
 
-class RowsOnCard:
+class RowsOnGpu:
     """The operations of `Ops[Value]` that treat rows by themselves."""
 
     _recording: Recording

@@ -1,4 +1,4 @@
-"""A step recorded for the card, ready to run: batches as launches, decoding as CUDA graphs."""
+"""A step recorded for the GPU, ready to run: batches as launches, decoding as CUDA graphs."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Launch
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.expert_slots.gpu_banks import CardBanks
+from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
@@ -32,7 +32,7 @@ MAX_GRAPHS = 32  # that a program keeps
 _LEAST_POSITIONS = 256
 
 
-class CardProgram:
+class GpuProgram:
     """Calls as functions of the step's sizes; `run` makes them, or replays those of before.
 
     A graph, of one token of each of some sequences, is captured at the second step of its sizes:
@@ -47,7 +47,7 @@ class CardProgram:
         outputs: StepOutputs,
         logits: Value,
         router_logits: Sequence[Value],
-        banks: CardBanks,
+        banks: GpuBanks,
     ) -> None:
         self.recording, self.inputs, self.outputs, self.banks = recording, inputs, outputs, banks
         self._device, self._limits = recording.device, recording.limits
@@ -72,7 +72,7 @@ class CardProgram:
         Several have fewer tokens each than `PRODUCT_TOKENS`, and one where layers are partial.
         `incoming` (tokens, hidden): what the layers before these left, where there are some. With
         `largest` none are copied, see the method of that name. `misses`: what is done about experts
-        that the card has not; with `guesses` a token's layers fetch some for the next one.
+        that the GPU has not; with `guesses` a token's layers fetch some for the next one.
         """
         self.inputs.write(sequences)
         if incoming is not None:

@@ -1,4 +1,4 @@
-"""PromptInputs: what every batch of a prompt reads, on the card before the first of them runs."""
+"""PromptInputs: what every batch of a prompt reads, on the GPU before the first of them runs."""
 
 from collections.abc import Sequence
 

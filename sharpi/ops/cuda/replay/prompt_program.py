@@ -19,7 +19,7 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.recording import Stage
-from sharpi.ops.cuda.replay.program import CardProgram
+from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
@@ -51,9 +51,9 @@ class _Turn(NamedTuple):
 
 
 class PromptProgram:
-    """Runs what a `CardProgram` recorded; `room.max_tokens` at once."""
+    """Runs what a `GpuProgram` recorded; `room.max_tokens` at once."""
 
-    def __init__(self, program: CardProgram, room: StashRoom) -> None:
+    def __init__(self, program: GpuProgram, room: StashRoom) -> None:
         self._program = program
         self._device = program.recording.device
         self._stages = program.recording.stages
@@ -76,7 +76,7 @@ class PromptProgram:
         *,
         misses: MissMode = "stream",
     ) -> npt.NDArray[np.float32]:
-        """As `CardProgram.run`; wanted outputs are of the last batch."""
+        """As `GpuProgram.run`; wanted outputs are of the last batch."""
         turns = self._turns(prompt, misses)
         assert all(row >= turns[-1].first for row in prompt.outputs), "outputs of an earlier batch"
         self._num_tokens = len(prompt.ids)

@@ -1,6 +1,6 @@
 """PromptStash: what a prompt's tokens carry from layer to layer, while others have their turn.
 
-Pages of neighbouring tokens: first those on the card, then those in page-locked RAM. One prompt at
+Pages of neighbouring tokens: first those on the GPU, then those in page-locked RAM. One prompt at
 a time has them all, in order, so nothing is ever fragmented and neighbours are copied together.
 """
 
@@ -17,17 +17,17 @@ class StashRoom:
 
     max_tokens: int
     page_tokens: int
-    card_pages: int
+    gpu_pages: int
     host_pages: int = 0
 
     def holds(self, tokens: int) -> bool:
         """Whether so many tokens have pages."""
         pages = -(-tokens // self.page_tokens)
-        return tokens <= self.max_tokens and pages <= self.card_pages + self.host_pages
+        return tokens <= self.max_tokens and pages <= self.gpu_pages + self.host_pages
 
     def spilled_pages(self, tokens: int) -> int:
         """Pages of so many tokens that are in RAM."""
-        return max(0, -(-tokens // self.page_tokens) - self.card_pages)
+        return max(0, -(-tokens // self.page_tokens) - self.gpu_pages)
 
 
 class PromptStash:
@@ -36,11 +36,11 @@ class PromptStash:
     def __init__(self, device: Device, lane_bytes: Sequence[int], room: StashRoom) -> None:
         self.room = room
         self._lane_bytes = tuple(lane_bytes)
-        self._card_tokens = room.card_pages * room.page_tokens
+        self._gpu_tokens = room.gpu_pages * room.page_tokens
         self._host_tokens = room.host_pages * room.page_tokens
-        size = sum(lane_bytes) * self._card_tokens
-        self._card = Span(device.allocate(size), 0, size)
-        self._host = self._card.part(0, 0)
+        size = sum(lane_bytes) * self._gpu_tokens
+        self._gpu = Span(device.allocate(size), 0, size)
+        self._host = self._gpu.part(0, 0)
         if room.host_pages:
             size = sum(lane_bytes) * self._host_tokens
             self._host = Span(device.mapped(size)[0], 0, size)
@@ -50,10 +50,10 @@ class PromptStash:
     ) -> Iterator[tuple[Span, Span]]:
         """(rows, their place) for tokens from `first` on, in one piece or two; rows of a lane."""
         count = rows.num_bytes // row_bytes
-        on_card = min(count, max(0, self._card_tokens - first))
+        on_gpu = min(count, max(0, self._gpu_tokens - first))
         parts = (
-            (self._card, self._card_tokens, first, 0, on_card),
-            (self._host, self._host_tokens, first + on_card - self._card_tokens, on_card, count),
+            (self._gpu, self._gpu_tokens, first, 0, on_gpu),
+            (self._host, self._host_tokens, first + on_gpu - self._gpu_tokens, on_gpu, count),
         )
         for pool, tokens, token, begin, end in parts:
             if begin < end:

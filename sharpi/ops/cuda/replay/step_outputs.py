@@ -15,7 +15,7 @@ _ID_BYTES = 4
 
 
 class Rows4(NamedTuple):
-    """Rows of 4-byte values on the card."""
+    """Rows of 4-byte values on the GPU."""
 
     span: Span
     width: int

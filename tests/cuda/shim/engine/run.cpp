@@ -11,7 +11,7 @@
 namespace emulator {
 namespace {
 
-// What every card has from sm_75 on.
+// What every GPU has from sm_75 on.
 constexpr unsigned kMaxGridX = 0x7fffffff, kMaxGridYZ = 65535, kMaxSharedBytes = 64 << 10;
 constexpr int kUnset = 0xff;  // floats read as NaN, integers as -1
 

@@ -1,4 +1,4 @@
-"""Several answers at once on a card, which share its steps."""
+"""Several answers at once on a GPU, which share its steps."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files of many quant types on a card: another one in each layer and role, or one for all."""
+"""Files of many quant types on a GPU: another one in each layer and role, or one for all."""
 
 from collections.abc import Callable
 from pathlib import Path
