@@ -10,7 +10,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.quantise import quantise
 
 _POOL_BYTES = 8 << 20
@@ -54,10 +54,10 @@ class Arena:
         """One of them, round and round."""
         return self.memory.part(index % self.count * self.stride, self.matrix_bytes)
 
-    def bank(self, device: Device, first: int, step: int) -> BankPart:
+    def stacked(self, device: Device, first: int, step: int) -> GpuStackedMatrix:
         """Every so many-th matrix as an expert, as the kernels look experts up."""
         start = self.memory.address + np.arange(first, self.count, step) * self.stride
-        return BankPart(upload(device, start.astype(np.uint64)), None, (self.memory,))
+        return GpuStackedMatrix(upload(device, start.astype(np.uint64)), None, (self.memory,))
 
 
 def make_arena(

@@ -74,7 +74,7 @@ def expert_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Ca
 def _gate_up(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
     planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
     x = activations(device, tokens, s.hidden, planes)
-    gate, up = (arena.bank(device, first, 2) for first in (0, 1))
+    gate, up = (arena.stacked(device, first, 2) for first in (0, 1))
     items = tokens * s.used
     hidden = room(
         device, items * max(_FLOAT * s.expert_hidden, activation_bytes(s.expert_hidden, 1))
@@ -97,10 +97,10 @@ def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
     items = tokens * s.used
     hidden = activations(device, items, s.expert_hidden, planes)
     weights = upload(device, np.full((tokens, s.used), 1 / s.used, np.float32))
-    bank, out = arena.bank(device, 0, 1), room(device, _FLOAT * tokens * s.hidden)
+    stacked, out = arena.stacked(device, 0, 1), room(device, _FLOAT * tokens * s.hidden)
     launches = [
         experts.down(
-            hidden, ids, weights, bank, out,
+            hidden, ids, weights, stacked, out,
             quant_type=arena.quant_type, tokens=tokens, used=s.used,
             columns=s.expert_hidden, rows=s.hidden, planes=planes,
         )

@@ -6,7 +6,7 @@ from sharpi.model.feed_forward.feed_forward import FeedForward
 from sharpi.model.layer_input import LayerInputGate
 from sharpi.model.mixers.mixer import Mixer
 from sharpi.model.mixers.rope import Angles
-from sharpi.ops.interface import ExpertBanks, Ops, X
+from sharpi.ops.interface import ExpertWeights, Ops, X
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,6 @@ class Layer:
         return x if self.output_scale == 1.0 else ops.scale(x, self.output_scale)
 
     @property
-    def experts(self) -> ExpertBanks | None:
+    def experts(self) -> ExpertWeights | None:
         """The routed experts, None in a layer without any."""
         return None if self.feed_forward is None else self.feed_forward.experts

@@ -54,7 +54,7 @@ class ArchitectureSpec:
       differs.
     - `router_normalises`: whether the chosen weights are rescaled to sum to one when the file has
       no key for it.
-    - `weighs_expert_input`: see ExpertBanks.
+    - `weighs_expert_input`: see ExpertWeights.
     - `gates_feed_forward`: whether the activation is that of a gate, rather than of what goes up.
     - `has_one_branch`: whether a layer has a mixer or a feed-forward, never both; a layer with a
       feed-forward is one of some length.

@@ -13,7 +13,7 @@ from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.ops.interface import Bank, FloatArray, Matrix
+from sharpi.ops.interface import FloatArray, Matrix, StackedMatrix
 
 SUPPORTED_TYPES = frozenset(
     QuantType[name]
@@ -99,17 +99,17 @@ class TensorSource:
         """None where the file has no such tensor."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None
 
-    def bank(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> Bank:
+    def stacked(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> StackedMatrix:
         """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` where it has any."""
         tensor = self.tensor(f"{name}.weight")
-        stacked = len(tensor.shape) == 3 or num_experts > 1
-        self._check(tensor, (num_experts, *shape) if stacked else shape)
+        is_stacked = len(tensor.shape) == 3 or num_experts > 1
+        self._check(tensor, (num_experts, *shape) if is_stacked else shape)
         rows, columns = tensor.shape[-2:]
         full_name = tensor.name.removesuffix(".weight")
-        bias = self._bank_bias(f"{name}.bias", (num_experts, rows) if stacked else (rows,))
+        bias = self._stacked_bias(f"{name}.bias", (num_experts, rows) if is_stacked else (rows,))
         bias = None if bias is None else bias.reshape(num_experts, rows)
         scales = self._scales(name, num_experts)
-        return Bank(
+        return StackedMatrix(
             full_name, tensor.quant_type, num_experts, rows, columns, tensor.data, bias, scales
         )
 
@@ -122,7 +122,7 @@ class TensorSource:
             self.taken.add(self._full_name(f"{name}.input_scale"))
         return self.optional_vector(f"{name}.scale", count)
 
-    def _bank_bias(self, name: str, shape: tuple[int, ...]) -> FloatArray | None:
+    def _stacked_bias(self, name: str, shape: tuple[int, ...]) -> FloatArray | None:
         if not self.has(name):
             return None
         tensor = self.tensor(name)

@@ -66,7 +66,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Bank:
+class StackedMatrix:
     """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows).
 
     `scales` (experts,): what the blocks of each say is to be multiplied by. `first_row`: where the
@@ -95,16 +95,16 @@ class Bank:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertBanks:
-    """The matrices of a feed-forward; a dense one is a bank of a single expert.
+class ExpertWeights:
+    """The matrices of a feed-forward; a dense one is a stacked matrix of a single expert.
 
     Without a gate the activation is that of `up`. `layer`: index of the layer of routed experts.
     `weighs_input`: a route's weight multiplies what an expert takes, not what it gives (Llama 4).
     """
 
-    gate: Bank | None
-    up: Bank
-    down: Bank
+    gate: StackedMatrix | None
+    up: StackedMatrix
+    down: StackedMatrix
     layer: int | None = None
     weighs_input: bool = False
 
@@ -220,7 +220,7 @@ class Ops(Protocol[X]):
     def experts(
         self,
         x: X,
-        banks: ExpertBanks,
+        expert_weights: ExpertWeights,
         activation: Activation,
         route: tuple[X, X] | None,
         residual: X | None,
@@ -232,7 +232,7 @@ class Ops(Protocol[X]):
         """
 
     def gated_expert(
-        self, x: X, banks: ExpertBanks, activation: Activation, weight: X, residual: X
+        self, x: X, expert_weights: ExpertWeights, activation: Activation, weight: X, residual: X
     ) -> X:
         """residual + weight * down(act(gate x) * up x) of a shared expert; weight: (1,)."""
 
@@ -292,8 +292,8 @@ class Ops(Protocol[X]):
     def scale_by_position(self, x: X, interval: int, rate: float) -> X:
         """x * (1 + rate * ln(1 + floor((position + 1) / interval))): Llama 4's temperature."""
 
-    def head_linear(self, x: X, bank: Bank) -> X:
-        """Each head's own matrix: x (heads * columns,) to (heads * rows,), head h by bank[h]."""
+    def head_linear(self, x: X, stacked: StackedMatrix) -> X:
+        """Each head's own matrix: x (heads * columns,) to (heads * rows,), head h by stacked[h]."""
 
     def join(self, first: X, second: X, groups: int = 1) -> X:
         """Both side by side, run by run of `groups`: the opposite of `split`."""

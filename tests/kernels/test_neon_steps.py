@@ -18,8 +18,8 @@ import sharpi.ops.cpu.library
 import sharpi.ops.cpu.program
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.ops.cpu import bank_params, recorder_tape, state_memory
-from sharpi.ops.interface import Bank
+from sharpi.ops.cpu import recorder_tape, stacked_matrix_params, state_memory
+from sharpi.ops.interface import StackedMatrix
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
@@ -29,7 +29,7 @@ CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs go to the emulated library, and what they point to into the memory it sees."""
     arm.memory.clear()
-    addresses_of = bank_params._addresses
+    addresses_of = stacked_matrix_params._addresses
 
     placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share what they write
 
@@ -40,11 +40,11 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
             placed[id(array)] = array, int(arm.memory.place(array).ctypes.data)
         return placed[id(array)][1]
 
-    def addresses(bank: Bank) -> npt.NDArray[np.uint64]:
-        return addresses_of(replace(bank, data=arm.memory.place(bank.data)))
+    def addresses(stacked: StackedMatrix) -> npt.NDArray[np.uint64]:
+        return addresses_of(replace(stacked, data=arm.memory.place(stacked.data)))
 
     monkeypatch.setattr(recorder_tape.Tape, "_data", data)
-    monkeypatch.setattr(bank_params, "_addresses", addresses)
+    monkeypatch.setattr(stacked_matrix_params, "_addresses", addresses)
     for user_of_memory in (recorder_tape, state_memory):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
     for module in (sharpi.ops.cpu.program, sharpi.ops.cpu.library):

@@ -12,7 +12,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, KvType
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, ThreadPool, load_library
 from sharpi.ops.cpu.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.interface import AttentionShape, Bank, Matrix
+from sharpi.ops.interface import AttentionShape, Matrix, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference.reference import ReferenceOps
 from sharpi.ops.state_layout import StateLayout
@@ -32,12 +32,14 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, bias: bool = False
     return Matrix("w", QuantType.F32, rows, columns, data, offset)
 
 
-def bank(rng: np.random.Generator, experts: int, rows: int, columns: int) -> Bank:
+def stacked(rng: np.random.Generator, experts: int, rows: int, columns: int) -> StackedMatrix:
     """Random float32 matrices of unit gain."""
     values = rng.standard_normal((experts, rows, columns)).astype(np.float32) / np.float32(
         columns**0.5
     )
-    return Bank("b", QuantType.F32, experts, rows, columns, values.view(np.uint8).reshape(-1))
+    return StackedMatrix(
+        "b", QuantType.F32, experts, rows, columns, values.view(np.uint8).reshape(-1)
+    )
 
 
 def reference(

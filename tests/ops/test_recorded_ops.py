@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attention_models import HIDDEN, TABLE, VOCAB, error
-from replay import AVAILABLE, Native, bank, matrix, reference
+from replay import AVAILABLE, Native, matrix, reference, stacked
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.interface import (
     Activation,
-    ExpertBanks,
+    ExpertWeights,
     RopeTable,
     Router,
     Scoring,
@@ -29,25 +29,31 @@ def norm_weight(n: int) -> np.ndarray:
 
 MATRICES = [matrix(RNG, 33, HIDDEN, bias=True), matrix(RNG, 64, HIDDEN)]
 SQUARE = matrix(RNG, HIDDEN, HIDDEN)
-BANKS = ExpertBanks(bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, HIDDEN, 40))
-SHARED = ExpertBanks(bank(RNG, 1, 72, HIDDEN), bank(RNG, 1, 72, HIDDEN), bank(RNG, 1, HIDDEN, 72))
+EXPERT_WEIGHTS = ExpertWeights(
+    stacked(RNG, 8, 40, HIDDEN), stacked(RNG, 8, 40, HIDDEN), stacked(RNG, 8, HIDDEN, 40)
+)
+SHARED = ExpertWeights(
+    stacked(RNG, 1, 72, HIDDEN), stacked(RNG, 1, 72, HIDDEN), stacked(RNG, 1, HIDDEN, 72)
+)
 ROUTER, GATE = matrix(RNG, 8, HIDDEN), matrix(RNG, 1, HIDDEN)
-HEADS = bank(RNG, 4, 40, HIDDEN // 4)
-BIASED = ExpertBanks(
+HEADS = stacked(RNG, 4, 40, HIDDEN // 4)
+BIASED = ExpertWeights(
     *(replace(b, bias=RNG.standard_normal((8, b.rows)).astype(np.float32)) for b in (
-        bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, 40, HIDDEN), bank(RNG, 8, HIDDEN, 40)
+        stacked(RNG, 8, 40, HIDDEN), stacked(RNG, 8, 40, HIDDEN), stacked(RNG, 8, HIDDEN, 40)
     ))
 )  # fmt: skip
 
 
 def moe(
-    banks: ExpertBanks = BANKS, activation: Activation = Activation.SILU, **options: Any
+    expert_weights: ExpertWeights = EXPERT_WEIGHTS,
+    activation: Activation = Activation.SILU,
+    **options: Any,
 ) -> Callable[[Any], Any]:
     def model(ops: Any) -> Any:
         x = ops.embed(TABLE, 3.0)
         (logits,) = ops.linear(x, [ROUTER])
         route = ops.route(logits, Router(8, 3, **options))
-        return ops.select_outputs(ops.experts(x, banks, activation, route, x, 0.5))
+        return ops.select_outputs(ops.experts(x, expert_weights, activation, route, x, 0.5))
 
     return model
 

@@ -37,8 +37,8 @@ class Down : public Stage {
  private:
   int together(const Step& step) const { return tiles_together(s_.count_rows(step), tiles_); }
   Product tile(int expert, int tile) const {
-    const Bank& bank = s_.p.down;
-    return tile_product(bank.matrix(expert), QuantType(bank.type), bank.rows, bank.columns, tile * kTileRows);
+    const StackedMatrix& stacked = s_.p.down;
+    return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows, stacked.columns, tile * kTileRows);
   }
   // The sums of a tile between two batches, (T, 32).
   float* kept(int tile, int num_tokens) const {

@@ -59,8 +59,8 @@ class GateUp : public Stage {
   }
   int first(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].late; }
   int end(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].late : g.batches[batch_].end; }
-  static Product tile(const Bank& bank, int expert, int tile) {
-    return tile_product(bank.matrix(expert), QuantType(bank.type), bank.rows, bank.columns, tile * kTileRows);
+  static Product tile(const StackedMatrix& stacked, int expert, int tile) {
+    return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows, stacked.columns, tile * kTileRows);
   }
   // Where tile `i` of a task leaves its values.
   float* at(Worker& worker, int buffer, int i, const Job& job) const {
@@ -74,18 +74,18 @@ class GateUp : public Stage {
     const TileRun then = rows_of(step, g, next);
     return tile(s_.has_gate() ? s_.p.gate : s_.p.up, g.jobs[then.job].expert, then.first).rows;
   }
-  void multiply(const Grouping& g, const Job& job, const Bank& bank, const TileRun& here, const uint8_t* next,
+  void multiply(const Grouping& g, const Job& job, const StackedMatrix& stacked, const TileRun& here, const uint8_t* next,
                 Worker& worker, int buffer) const {
-    const auto type = QuantType(bank.type);
+    const auto type = QuantType(stacked.type);
     const void** end = worker.tokens;
     for (int i = 0; i < job.count; i++) {
       const int token = g.tokens[job.first + i];
-      end = add_token(end, s_.p.x + size_t(token) * bank.columns,
-                      activation_row(*s_.input, token, bank.columns, s_.rounding()), bank.columns, type, s_.rounding());
+      end = add_token(end, s_.p.x + size_t(token) * stacked.columns,
+                      activation_row(*s_.input, token, stacked.columns, s_.rounding()), stacked.columns, type, s_.rounding());
     }
     for (int i = 0; i < here.num_tiles; i++) {
-      Product product = tile(bank, job.expert, here.first + i);
-      product.next = i + 1 < here.num_tiles ? tile(bank, job.expert, here.first + i + 1).rows : next;
+      Product product = tile(stacked, job.expert, here.first + i);
+      product.next = i + 1 < here.num_tiles ? tile(stacked, job.expert, here.first + i + 1).rows : next;
       run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, at(worker, buffer, i, job));
     }
   }
@@ -100,12 +100,12 @@ class GateUp : public Stage {
     }
   }
   // values = weight * scale * values + bias: a weight of the input is one of the product
-  static void finish(const Bank& bank, int expert, int first, int rows, float weight, float* values) {
-    weight *= bank.scale(expert);
+  static void finish(const StackedMatrix& stacked, int expert, int first, int rows, float weight, float* values) {
+    weight *= stacked.scale(expert);
     if (weight != 1.f)
       for (int r = 0; r < rows; r++) values[r] *= weight;
-    if (!bank.bias) return;
-    const float* bias = bank.bias + size_t(expert) * bank.rows + first;
+    if (!stacked.bias) return;
+    const float* bias = stacked.bias + size_t(expert) * stacked.rows + first;
     for (int r = 0; r < rows; r++) values[r] += bias[r];
   }
   // Tiles of one task are in one block, whose number is a multiple of theirs.

@@ -136,7 +136,7 @@ struct ForeseeParams {
 };
 
 // A set of equal matrices, one an expert. `data` is read at every step, so that experts may move.
-struct Bank {
+struct StackedMatrix {
   const uint8_t* const* data;  // (num_experts) addresses
   const float* bias;           // optional (num_experts, rows)
   const float* scales;         // optional (num_experts): of what the blocks say
@@ -156,7 +156,7 @@ struct ExpertsParams {
   const float* weights;   // optional (T, k): 1
   const float* residual;  // optional (T, hidden), may be `out`
   float* out;
-  Bank gate, up, down;  // gate.data optional
+  StackedMatrix gate, up, down;  // gate.data optional
   int32_t num_experts, k, activation, precision;
   float scale;
   int32_t rows;
@@ -216,7 +216,7 @@ struct SplitParams {
 // out (T, heads, rows): each head's values (T, heads, columns) times the head's own matrix
 struct HeadLinearParams {
   const float* x;
-  Bank bank;  // a matrix a head
+  StackedMatrix stacked;  // a matrix a head
   float* out;
   int32_t num_heads, precision;
 };

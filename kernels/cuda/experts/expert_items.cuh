@@ -7,13 +7,13 @@ namespace sharpi {
 
 // Equal matrices wherever they are: `addresses` of each expert's; bias (experts, rows), or null;
 // factors (experts,) of what the blocks say, or null.
-struct Bank {
+struct StackedMatrix {
   const uint64_t* addresses;
   const float* bias;
   const float* factors;
 };
 
-// One expert's matrix of a bank.
+// One expert's part of a stacked matrix.
 struct ExpertMatrix {
   const uint8_t* weights;
   const float* bias;  // (rows,), or null
@@ -21,10 +21,10 @@ struct ExpertMatrix {
   float factor;
 };
 
-__device__ __forceinline__ ExpertMatrix matrix_of(const Bank& bank, int expert, int rows) {
-  const float* bias = bank.bias ? bank.bias + size_t(expert) * rows : nullptr;
-  const float factor = bank.factors ? bank.factors[expert] : 1.f;
-  return {(const uint8_t*)bank.addresses[expert], bias, rows, factor};
+__device__ __forceinline__ ExpertMatrix matrix_of(const StackedMatrix& stacked, int expert, int rows) {
+  const float* bias = stacked.bias ? stacked.bias + size_t(expert) * rows : nullptr;
+  const float factor = stacked.factors ? stacked.factors[expert] : 1.f;
+  return {(const uint8_t*)stacked.addresses[expert], bias, rows, factor};
 }
 
 // Without ids, expert 0 computes everything.

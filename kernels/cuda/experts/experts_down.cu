@@ -9,7 +9,7 @@ constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
 // partials[rank][row of the tile]: each expert's product; 2^tile_bits rows.
 template <class Dot>
 __device__ __forceinline__ void down_products(const Activations& hidden, const int* ids,
-                                              const Bank& bank, int used, int rows, int tile_bits,
+                                              const StackedMatrix& stacked, int used, int rows, int tile_bits,
                                               int lane_bits, float* partials) {
   constexpr int kRows = Dot::kRowsAtOnce;
   static_assert(kRows == 1 || kRows == 2);
@@ -19,7 +19,7 @@ __device__ __forceinline__ void down_products(const Activations& hidden, const i
     const int index = min(base + at.group, total - 1);  // lanes of a warp stay together
     const int rank = index >> step_bits, first = (index & ((1 << step_bits) - 1)) * kRows;
     const int item = int(blockIdx.y) * used + rank;
-    const ExpertMatrix matrix = matrix_of(bank, expert_of(ids, item), rows);
+    const ExpertMatrix matrix = matrix_of(stacked, expert_of(ids, item), rows);
     const int row = (int(blockIdx.x) << tile_bits) + first;
     const uint8_t* pointers[kRows];
 #pragma unroll
@@ -38,14 +38,14 @@ __device__ __forceinline__ void down_products(const Activations& hidden, const i
 
 template <class Dot>
 __device__ __forceinline__ void experts_down(const Activations& hidden, const int* ids,
-                                             const float* weights, const Bank& bank,
+                                             const float* weights, const StackedMatrix& stacked,
                                              const Merged& merged, int used, int rows,
                                              int tile_bits, int lane_bits) {
   __shared__ float partials[kMaxPartials];
   __shared__ int order[kMaxUsed];
   const int token = int(blockIdx.y);
   order_experts(ids ? ids + token * used : nullptr, used, order);
-  down_products<Dot>(hidden, ids, bank, used, rows, tile_bits, lane_bits, partials);
+  down_products<Dot>(hidden, ids, stacked, used, rows, tile_bits, lane_bits, partials);
   __syncthreads();
   const int row = (int(blockIdx.x) << tile_bits) + int(threadIdx.x);
   if (threadIdx.x >> tile_bits != 0 || row >= rows) return;

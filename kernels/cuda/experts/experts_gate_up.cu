@@ -5,7 +5,7 @@ namespace sharpi {
 
 template <class Dot>
 __device__ __forceinline__ void experts_gate_up(const Activations& x, const int* ids,
-                                                const Bank& gate, const Bank& up,
+                                                const StackedMatrix& gate, const StackedMatrix& up,
                                                 const float* weights, const Hidden& hidden,
                                                 int used, int lane_bits) {
   const int item = int(blockIdx.y), expert = expert_of(ids, item);

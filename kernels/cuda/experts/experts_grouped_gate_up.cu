@@ -9,8 +9,8 @@ constexpr int kAtOnce = 8;
 // `offsets`, `list`: of group_routes, or packed by pack_routes.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, const int* offsets,
-                                                        const int* list, const Bank& gate,
-                                                        const Bank& up, const float* weights,
+                                                        const int* list, const StackedMatrix& gate,
+                                                        const StackedMatrix& up, const float* weights,
                                                         const Hidden& hidden, int used,
                                                         int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];

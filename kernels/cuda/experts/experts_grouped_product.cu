@@ -10,11 +10,11 @@ constexpr int kAtOnce = 8;
 // x.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_product(const Activations& x, const int* offsets,
-                                                        const int* list, const Bank& bank,
+                                                        const int* list, const StackedMatrix& stacked,
                                                         const float* weights, float* out, int share,
                                                         int rows, int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
-  const ExpertMatrix matrix = matrix_of(bank, expert, rows);
+  const ExpertMatrix matrix = matrix_of(stacked, expert, rows);
   if (!matrix.weights) return;  // the host computes it
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
     const Items items = {list, first, min(kAtOnce, end - first), share, is_packed};

@@ -5,10 +5,10 @@ namespace sharpi {
 
 template <class Dot>
 __device__ __forceinline__ void experts_product(const Activations& x, const int* ids,
-                                                const Bank& bank, const float* weights, float* out,
+                                                const StackedMatrix& stacked, const float* weights, float* out,
                                                 int used, int rows, int lane_bits) {
   const int item = int(blockIdx.y);
-  const ExpertMatrix matrix = matrix_of(bank, expert_of(ids, item), rows);
+  const ExpertMatrix matrix = matrix_of(stacked, expert_of(ids, item), rows);
   if (!matrix.weights) return;  // the host computes it
   expert_product<Dot, 1>(matrix, weights, x, {nullptr, item, 1, used}, lane_bits, out);
 }

@@ -9,7 +9,7 @@ from sharpi.gguf.quant_types import row_bytes
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.interface import Bank, ExpertBanks
+from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,14 @@ class WeightTraffic:
 
     def __init__(self, file: GgufFile, weights: ModelWeights) -> None:
         self._experts = [
-            None if layer.experts is None else _banks(layer.experts) for layer in weights.layers
+            None if layer.experts is None else _expert_weights(layer.experts)
+            for layer in weights.layers
         ]
-        trunk = _trunk(file, weights, {b.name for banks in self._experts for b in banks or ()})
+        trunk = _trunk(
+            file,
+            weights,
+            {b.name for expert_weights in self._experts for b in expert_weights or ()},
+        )
         last = [t for t in trunk if t.name.startswith(f"blk.{len(weights.layers) - 1}.ffn_")]
         output, embedding = weights.output, weights.embedding
         self._shared_bytes = sum(t.num_bytes for t in trunk) + output.data.nbytes
@@ -51,14 +56,14 @@ class WeightTraffic:
         read = self._shared_bytes + num_tokens * self._embedding_row_bytes
         operations = num_tokens * self._token_operations + self._output_operations
         remaining = iter(routes)
-        for layer, banks in enumerate(self._experts):
-            if banks is None:
+        for layer, expert_weights in enumerate(self._experts):
+            if expert_weights is None:
                 continue
             chosen = next(remaining)
             if layer == len(self._experts) - 1:
                 chosen = chosen[:1]
-            read += len(np.unique(chosen)) * _expert_bytes(banks)
-            operations += chosen.size * _expert_operations(banks)
+            read += len(np.unique(chosen)) * _expert_bytes(expert_weights)
+            operations += chosen.size * _expert_operations(expert_weights)
         return Traffic(read, operations)
 
 
@@ -73,20 +78,20 @@ def _trunk(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tens
     ]
 
 
-def _banks(experts: ExpertBanks) -> tuple[Bank, ...]:
+def _expert_weights(experts: ExpertWeights) -> tuple[StackedMatrix, ...]:
     return tuple(b for b in (experts.gate, experts.up, experts.down) if b is not None)
 
 
-def _expert_bytes(banks: Iterable[Bank]) -> int:
+def _expert_bytes(expert_weights: Iterable[StackedMatrix]) -> int:
     num_bytes = 0
-    for bank in banks:
-        bias = 0 if bank.bias is None else bank.bias.nbytes
-        num_bytes += bank.expert_bytes + bias // bank.num_experts
+    for stacked in expert_weights:
+        bias = 0 if stacked.bias is None else stacked.bias.nbytes
+        num_bytes += stacked.expert_bytes + bias // stacked.num_experts
     return num_bytes
 
 
-def _expert_operations(banks: Iterable[Bank]) -> int:
-    return sum(2 * b.rows * b.columns for b in banks)
+def _expert_operations(expert_weights: Iterable[StackedMatrix]) -> int:
+    return sum(2 * b.rows * b.columns for b in expert_weights)
 
 
 def _num_weights(tensors: Iterable[Tensor]) -> int:

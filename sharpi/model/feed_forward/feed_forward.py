@@ -5,14 +5,14 @@ from typing import Protocol
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.mixers.latent import Latent
-from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
+from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, X
 
 
 class FeedForward(Protocol):
     """One layer's weights and step."""
 
     @property
-    def experts(self) -> ExpertBanks | None:
+    def experts(self) -> ExpertWeights | None:
         """The routed experts, None in a dense layer."""
 
     def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
@@ -27,7 +27,7 @@ class DenseFeedForward:
     """down(act(gate h) * up h)."""
 
     branch: Branch
-    banks: ExpertBanks
+    expert_weights: ExpertWeights
     activation: Activation
 
     @property
@@ -38,7 +38,7 @@ class DenseFeedForward:
         """The residual stream (hidden,) afterwards."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
-            return ops.experts(h, self.banks, self.activation, None, residual, scale)
+            return ops.experts(h, self.expert_weights, self.activation, None, residual, scale)
 
         return self.branch.follow(ops, x, compute)
 
@@ -51,12 +51,12 @@ class RoutedFeedForward:
     """The chosen experts' weighted sum, and a shared one that may have a gate of its own."""
 
     branch: Branch
-    experts: ExpertBanks
+    experts: ExpertWeights
     activation: Activation
     router: Router
     router_matrix: Matrix
     latent: Latent | None
-    shared: ExpertBanks | None
+    shared: ExpertWeights | None
     shared_gate: Matrix | None
 
     def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
-from sharpi.model.feed_forward.expert_banks import load_banks, optional_banks
+from sharpi.model.feed_forward.expert_weights import load_expert_weights, optional_expert_weights
 from sharpi.model.feed_forward.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward
 from sharpi.model.feed_forward.parallel_feed_forward import load_parallel
 from sharpi.model.mixers.latent import load_latent
@@ -33,8 +33,8 @@ class FeedForwardSettings:
         """The layer's weights: routed where the file has a router for it."""
         branch, hidden = self._branch(tensors), self.hidden_size
         if not tensors.has("ffn_gate_inp.weight"):
-            banks = load_banks(tensors, "ffn_%s", hidden, gated=self.gated)
-            return DenseFeedForward(branch, banks, self.activation)
+            expert_weights = load_expert_weights(tensors, "ffn_%s", hidden, gated=self.gated)
+            return DenseFeedForward(branch, expert_weights, self.activation)
         if tensors.has("pre_ffw_norm_2.weight"):
             return load_parallel(tensors, branch, self.router, self.activation, hidden, layer)
         return self._load_routed(tensors, branch, layer)
@@ -44,15 +44,17 @@ class FeedForwardSettings:
         bias = tensors.optional_vector("exp_probs_b.bias", router.num_experts)
         latent = load_latent(tensors, hidden)
         width = latent.down.rows if latent else hidden
-        banks = load_banks(tensors, "ffn_%s_exps", width, router.num_experts, gated=self.gated)
+        expert_weights = load_expert_weights(
+            tensors, "ffn_%s_exps", width, router.num_experts, gated=self.gated
+        )
         return RoutedFeedForward(
             branch=branch,
-            experts=replace(banks, layer=layer, weighs_input=self.weighs_input),
+            experts=replace(expert_weights, layer=layer, weighs_input=self.weighs_input),
             activation=self.activation,
             router=replace(router, bias=bias, layer=layer),
             router_matrix=tensors.matrix("ffn_gate_inp", (router.num_experts, hidden)),
             latent=latent,
-            shared=optional_banks(tensors, "ffn_%s_shexp", hidden, gated=self.gated),
+            shared=optional_expert_weights(tensors, "ffn_%s_shexp", hidden, gated=self.gated),
             shared_gate=tensors.optional_matrix("ffn_gate_inp_shexp", (1, hidden)),
         )
 

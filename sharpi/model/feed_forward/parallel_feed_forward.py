@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
-from sharpi.model.feed_forward.expert_banks import load_banks
+from sharpi.model.feed_forward.expert_weights import load_expert_weights
 from sharpi.model.feed_forward.feed_forward import FeedForward
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Activation, ExpertBanks, Matrix, Ops, Router, X
+from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, X
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class ParallelFeedForward:
 
     branch: Branch
     activation: Activation
-    dense: ExpertBanks
+    dense: ExpertWeights
     dense_norm: Norm
     expert_norm: Norm
-    experts: ExpertBanks
+    experts: ExpertWeights
     experts_norm: Norm
     router_norm: Norm
     router_matrix: Matrix
@@ -70,10 +70,10 @@ def load_parallel(
     return ParallelFeedForward(
         branch=branch,
         activation=activation,
-        dense=load_banks(tensors, "ffn_%s", hidden),
+        dense=load_expert_weights(tensors, "ffn_%s", hidden),
         dense_norm=load_norm(tensors, "post_ffw_norm_1", epsilon, hidden),
         expert_norm=load_norm(tensors, "pre_ffw_norm_2", epsilon, hidden),
-        experts=replace(load_banks(tensors, "ffn_%s_exps", hidden, experts), layer=layer),
+        experts=replace(load_expert_weights(tensors, "ffn_%s_exps", hidden, experts), layer=layer),
         experts_norm=load_norm(tensors, "post_ffw_norm_2", epsilon, hidden),
         router_norm=Norm(scale / scale.dtype.type(hidden**0.5), epsilon),
         router_matrix=tensors.matrix("ffn_gate_inp", (experts, hidden), is_scaled=False),

@@ -9,15 +9,15 @@ import numpy as np
 from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Bank, FloatArray, Matrix
+from sharpi.ops.interface import FloatArray, Matrix, StackedMatrix
 
 
 @dataclass(frozen=True, slots=True)
 class HeadMatrices:
     """`keys` (heads, latent, plain) turns queries, `values` (heads, value, latent) gives values."""
 
-    keys: Bank
-    values: Bank
+    keys: StackedMatrix
+    values: StackedMatrix
 
 
 def load_head_matrices(
@@ -26,8 +26,8 @@ def load_head_matrices(
     """Of one layer; raises ModelFileError naming a missing or misshapen tensor."""
     if not tensors.has("attn_kv_b.weight"):
         return HeadMatrices(
-            keys=tensors.bank("attn_k_b", heads, (latent, plain_dim)),
-            values=tensors.bank("attn_v_b", heads, (value_dim, latent)),
+            keys=tensors.stacked("attn_k_b", heads, (latent, plain_dim)),
+            values=tensors.stacked("attn_v_b", heads, (value_dim, latent)),
         )
     whole = tensors.matrix("attn_kv_b", (heads * (plain_dim + value_dim), latent))
     return _divide(whole, heads, plain_dim)
@@ -41,8 +41,10 @@ def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
     turned = np.ascontiguousarray(keys.transpose(0, 2, 1), dtype=np.float16)
     latent, value_dim = whole.columns, whole.rows // heads - plain_dim
     return HeadMatrices(
-        keys=Bank(whole.name, QuantType.F16, heads, latent, plain_dim, turned.view(np.uint8)),
-        values=Bank(whole.name, whole.quant_type, heads, value_dim, latent, values),
+        keys=StackedMatrix(
+            whole.name, QuantType.F16, heads, latent, plain_dim, turned.view(np.uint8)
+        ),
+        values=StackedMatrix(whole.name, whole.quant_type, heads, value_dim, latent, values),
     )
 
 
@@ -51,4 +53,6 @@ def _floats(whole: Matrix, rows: np.ndarray) -> FloatArray:
     from sharpi.ops.reference.numbers import dequantise
 
     heads, count, _ = rows.shape
-    return dequantise(Bank(whole.name, whole.quant_type, heads, count, whole.columns, rows))
+    return dequantise(
+        StackedMatrix(whole.name, whole.quant_type, heads, count, whole.columns, rows)
+    )

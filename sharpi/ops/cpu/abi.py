@@ -227,7 +227,7 @@ class ForeseeParams(Structure):
     )
 
 
-class BankParams(Structure):
+class StackedMatrixParams(Structure):
     _fields_ = (
         ("data", c_void_p),
         ("bias", c_void_p),
@@ -246,9 +246,9 @@ class ExpertsParams(Structure):
         ("weights", c_void_p),
         ("residual", c_void_p),
         ("out", c_void_p),
-        ("gate", BankParams),
-        ("up", BankParams),
-        ("down", BankParams),
+        ("gate", StackedMatrixParams),
+        ("up", StackedMatrixParams),
+        ("down", StackedMatrixParams),
         ("num_experts", c_int32),
         ("k", c_int32),
         ("activation", c_int32),
@@ -264,7 +264,7 @@ class ExpertsParams(Structure):
 class HeadLinearParams(Structure):
     _fields_ = (
         ("x", c_void_p),
-        ("bank", BankParams),
+        ("stacked", StackedMatrixParams),
         ("out", c_void_p),
         ("num_heads", c_int32),
         ("precision", c_int32),

@@ -2,17 +2,17 @@
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.bank_params import bank_in_memory, piece_params
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.recorder_rows import LinearRecorder, RowRecorder
+from sharpi.ops.cpu.stacked_matrix_params import matrix_in_memory, piece_params
 from sharpi.ops.interface import (
     Activation,
-    Bank,
-    ExpertBanks,
     ExpertSource,
+    ExpertWeights,
     FloatArray,
     Matrix,
     Router,
+    StackedMatrix,
 )
 
 
@@ -71,29 +71,29 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
     def experts(
         self,
         x: Buffer,
-        banks: ExpertBanks,
+        expert_weights: ExpertWeights,
         activation: Activation,
         route: tuple[Buffer, Buffer] | None,
         residual: Buffer | None,
         scale: float = 1.0,
     ) -> Buffer:
         ids, weights = route or (None, None)
-        return self._experts(x, banks, activation, ids, weights, residual, scale)
+        return self._experts(x, expert_weights, activation, ids, weights, residual, scale)
 
     def gated_expert(
         self,
         x: Buffer,
-        banks: ExpertBanks,
+        expert_weights: ExpertWeights,
         activation: Activation,
         weight: Buffer,
         residual: Buffer,
     ) -> Buffer:
-        return self._experts(x, banks, activation, None, weight, residual, 1.0)
+        return self._experts(x, expert_weights, activation, None, weight, residual, 1.0)
 
     def _experts(
         self,
         x: Buffer,
-        banks: ExpertBanks,
+        expert_weights: ExpertWeights,
         activation: Activation,
         ids: Buffer | None,
         weights: Buffer | None,
@@ -101,27 +101,27 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
         scale: float,
     ) -> Buffer:
         feed = None if ids is None or self._source is None else self._source.handle
-        out = self._buffer(banks.down.rows, x.rows)
+        out = self._buffer(expert_weights.down.rows, x.rows)
         touched = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
         return self._add(
             OpKind.EXPERTS,
             [out, *touched],
             lambda: abi.ExpertsParams(
                 self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
-                *(piece_params(banks, i, self._source, self._data) for i in range(3)),
-                banks.up.num_experts, 1 if ids is None else ids.width, activation,
-                self._limits.precision_code, scale, x.rows, feed, banks.layer or 0,
-                banks.weighs_input,
+                *(piece_params(expert_weights, i, self._source, self._data) for i in range(3)),
+                expert_weights.up.num_experts, 1 if ids is None else ids.width, activation,
+                self._limits.precision_code, scale, x.rows, feed, expert_weights.layer or 0,
+                expert_weights.weighs_input,
             ),
         )  # fmt: skip
 
-    def head_linear(self, x: Buffer, bank: Bank) -> Buffer:
-        out = self._buffer(bank.num_experts * bank.rows)
+    def head_linear(self, x: Buffer, stacked: StackedMatrix) -> Buffer:
+        out = self._buffer(stacked.num_experts * stacked.rows)
         return self._add(
             OpKind.HEAD_LINEAR,
             [out, x],
             lambda: abi.HeadLinearParams(
-                self._at(x), bank_in_memory(bank, self._data), self._at(out),
-                bank.num_experts, self._limits.precision_code,
+                self._at(x), matrix_in_memory(stacked, self._data), self._at(out),
+                stacked.num_experts, self._limits.precision_code,
             ),
         )  # fmt: skip

@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from sharpi.ops.interface import (
     Activation,
-    Bank,
-    ExpertBanks,
+    ExpertWeights,
     FloatArray,
     Matrix,
     Router,
     Scoring,
+    StackedMatrix,
 )
 from sharpi.ops.reference.numbers import dequantise, gated, sigmoid, softmax
 
@@ -81,36 +81,43 @@ class ReferenceExperts:
     def experts(
         self,
         x: Array,
-        banks: ExpertBanks,
+        expert_weights: ExpertWeights,
         activation: Activation,
         route: tuple[Array, Array] | None,
         residual: Array | None,
         scale: float = 1.0,
     ) -> Array:
         ids, weights = route or (np.zeros((len(x), 1), np.int32), np.ones((len(x), 1), np.float32))
-        out = np.zeros((len(x), banks.down.rows), np.float32)
+        out = np.zeros((len(x), expert_weights.down.rows), np.float32)
         for expert in np.unique(ids):
             tokens, ranks = np.nonzero(ids == expert)
             weight = weights[tokens, ranks][:, None]
             inputs, factor = x[tokens], weight
-            if banks.weighs_input:
+            if expert_weights.weighs_input:
                 inputs, factor = weight * inputs, np.ones_like(weight)
-            out[tokens] += factor * self._expert(inputs, banks, activation, int(expert))
+            out[tokens] += factor * self._expert(inputs, expert_weights, activation, int(expert))
         base = 0 if residual is None else residual
         return np.asarray(base + np.float32(scale) * out, dtype=np.float32)
 
-    def _expert(self, x: Array, banks: ExpertBanks, activation: Activation, e: int) -> FloatArray:
-        def product(bank: Bank, values: Array) -> FloatArray:
-            bias = 0 if bank.bias is None else bank.bias[e]
-            return np.asarray(values @ dequantise(bank)[e].T + bias, dtype=np.float32)
+    def _expert(
+        self, x: Array, expert_weights: ExpertWeights, activation: Activation, e: int
+    ) -> FloatArray:
+        def product(stacked: StackedMatrix, values: Array) -> FloatArray:
+            bias = 0 if stacked.bias is None else stacked.bias[e]
+            return np.asarray(values @ dequantise(stacked)[e].T + bias, dtype=np.float32)
 
-        up = product(banks.up, x)
-        if banks.gate is None:
-            return product(banks.down, gated(activation, up, np.ones_like(up)))
-        return product(banks.down, gated(activation, product(banks.gate, x), up))
+        up = product(expert_weights.up, x)
+        if expert_weights.gate is None:
+            return product(expert_weights.down, gated(activation, up, np.ones_like(up)))
+        return product(expert_weights.down, gated(activation, product(expert_weights.gate, x), up))
 
     def gated_expert(
-        self, x: Array, banks: ExpertBanks, activation: Activation, weight: Array, residual: Array
+        self,
+        x: Array,
+        expert_weights: ExpertWeights,
+        activation: Activation,
+        weight: Array,
+        residual: Array,
     ) -> Array:
         ids = np.zeros((len(x), 1), np.int32)
-        return self.experts(x, banks, activation, (ids, weight), residual)
+        return self.experts(x, expert_weights, activation, (ids, weight), residual)

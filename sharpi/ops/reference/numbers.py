@@ -5,18 +5,18 @@ from math import erf
 import gguf
 import numpy as np
 
-from sharpi.ops.interface import Activation, Bank, FloatArray, Matrix
+from sharpi.ops.interface import Activation, FloatArray, Matrix, StackedMatrix
 
 
-def dequantise(weight: Matrix | Bank) -> FloatArray:
-    """The weight as float32: (rows, columns), or (experts, rows, columns) of a bank."""
+def dequantise(weight: Matrix | StackedMatrix) -> FloatArray:
+    """The weight as float32: (rows, columns), or (experts, rows, columns) of a stacked matrix."""
     kind = gguf.GGMLQuantizationType(int(weight.quant_type))
     shape: tuple[int, ...] = (weight.rows, weight.columns)
-    if isinstance(weight, Bank):
+    if isinstance(weight, StackedMatrix):
         shape = (weight.num_experts, *shape)
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     rows = weight.data.reshape(-1, weight.columns // block * block_bytes)
-    if isinstance(weight, Bank) and weight.shares_data:
+    if isinstance(weight, StackedMatrix) and weight.shares_data:
         end = weight.first_row + weight.rows
         parts = rows.reshape(weight.num_experts, -1, rows.shape[-1])
         rows = parts[:, weight.first_row : end].reshape(-1, rows.shape[-1])
@@ -27,7 +27,7 @@ def dequantise(weight: Matrix | Bank) -> FloatArray:
     return np.asarray(values, dtype=np.float32).reshape(shape) * _factor(weight)
 
 
-def _factor(weight: Matrix | Bank) -> FloatArray:
+def _factor(weight: Matrix | StackedMatrix) -> FloatArray:
     if isinstance(weight, Matrix):
         return np.asarray(weight.scale, np.float32)
     if weight.scales is None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.interface import Bank, FloatArray, Matrix, RopeTable
+from sharpi.ops.interface import FloatArray, Matrix, RopeTable, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference.attention import ReferenceAttention
 from sharpi.ops.reference.experts import ReferenceExperts
@@ -93,9 +93,9 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         factor = 1 + rate * np.log1p((self.positions + 1) // interval)
         return np.asarray(x * factor[:, None].astype(np.float32), dtype=np.float32)
 
-    def head_linear(self, x: Array, bank: Bank) -> Array:
-        heads = x.reshape(len(x), bank.num_experts, bank.columns)
-        out = np.einsum("thc,hrc->thr", heads, dequantise(bank))
+    def head_linear(self, x: Array, stacked: StackedMatrix) -> Array:
+        heads = x.reshape(len(x), stacked.num_experts, stacked.columns)
+        out = np.einsum("thc,hrc->thr", heads, dequantise(stacked))
         return np.asarray(out.reshape(len(x), -1), dtype=np.float32)
 
     def join(self, first: Array, second: Array, groups: int = 1) -> Array:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
-from expert_banks import random_routes
+from expert_weights import random_routes
 from quant_weights import as_floats, random_weights
 
 from sharpi.errors import DeviceError
@@ -10,32 +10,34 @@ from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.expert_slots import host_experts
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
-from sharpi.ops.interface import Activation, Bank, ExpertBanks
+from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 from sharpi.ops.reference.numbers import gated
 
 pytestmark = pytest.mark.native
 EXPERTS, HIDDEN, WIDTH, ITEMS = 4, 64, 96, 5
 
 
-def bank(name: str, rows: int, columns: int, seed: int) -> Bank:
+def stacked(name: str, rows: int, columns: int, seed: int) -> StackedMatrix:
     data = random_weights(QuantType.Q8_0, EXPERTS * rows, columns, seed)
-    return Bank(name, QuantType.Q8_0, EXPERTS, rows, columns, data.reshape(EXPERTS, rows, -1))
+    return StackedMatrix(
+        name, QuantType.Q8_0, EXPERTS, rows, columns, data.reshape(EXPERTS, rows, -1)
+    )
 
 
-def layer(number: int) -> ExpertBanks:
-    gate, up = (bank(name, WIDTH, HIDDEN, 10 * number + i) for i, name in enumerate(("g", "u")))
-    return ExpertBanks(gate, up, bank("d", HIDDEN, WIDTH, 10 * number + 2), layer=number)
+def layer(number: int) -> ExpertWeights:
+    gate, up = (stacked(name, WIDTH, HIDDEN, 10 * number + i) for i, name in enumerate(("g", "u")))
+    return ExpertWeights(gate, up, stacked("d", HIDDEN, WIDTH, 10 * number + 2), layer=number)
 
 
-def dense(what: Bank) -> np.ndarray:
+def dense(what: StackedMatrix) -> np.ndarray:
     rows = what.data.reshape(EXPERTS * what.rows, -1)
     return as_floats(what.quant_type, rows).reshape(EXPERTS, what.rows, what.columns)
 
 
-def values(banks: ExpertBanks, experts: np.ndarray, x: np.ndarray) -> np.ndarray:
+def values(expert_weights: ExpertWeights, experts: np.ndarray, x: np.ndarray) -> np.ndarray:
     """What each item's expert gives, in float64."""
-    assert banks.gate is not None
-    gate, up, down = map(dense, (banks.gate, banks.up, banks.down))
+    assert expert_weights.gate is not None
+    gate, up, down = map(dense, (expert_weights.gate, expert_weights.up, expert_weights.down))
     halves = zip(experts, x, strict=True)
     hidden = [gated(Activation.SILU, gate[e] @ row, up[e] @ row) for e, row in halves]
     return np.stack([down[e] @ h for e, h in zip(experts, hidden, strict=True)])
@@ -45,8 +47,8 @@ def test_layers_are_answered_as_they_ask_item_by_item() -> None:
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
     host, layers = mailbox.host, [layer(0), layer(1)]
     experts = HostExperts(host, ProgramLimits(ITEMS, 1, 1, "f32"), num_threads=2)
-    for banks in layers:
-        experts.add(banks, Activation.SILU)
+    for expert_weights in layers:
+        experts.add(expert_weights, Activation.SILU)
     experts.begin([1, 0, 1])
     host.weights[:] = 1
     for number, count in ((1, ITEMS), (0, 2), (1, 3)):

@@ -3,7 +3,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from expert_banks import Array, ExpertBank, expert_bank, hidden_values, item_products, random_routes
+from expert_weights import (
+    Array,
+    StackedExperts,
+    hidden_values,
+    item_products,
+    random_routes,
+    stacked_experts,
+)
 from products import EXACT_ERROR, ROUNDED_ERROR, operand, random_tokens, rounded_values
 from quant_weights import FLOAT_TYPES, TYPES
 
@@ -25,8 +32,8 @@ class Case:
     planes: int
     columns: int
     ids: Array
-    gate: ExpertBank
-    up: ExpertBank
+    gate: StackedExperts
+    up: StackedExperts
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -51,10 +58,12 @@ def _case(
 ) -> Case:
     columns = 256 if quant_type.block_values > 32 else 96
     shape = EXPERTS, rows, columns
-    banks = (
-        expert_bank(device, quant_type, shape, seed, has_factors=has_factors) for seed in (1, 2)
+    expert_weights = (
+        stacked_experts(device, quant_type, shape, seed, has_factors=has_factors) for seed in (1, 2)
     )
-    return Case(quant_type, planes, columns, random_routes(tokens, EXPERTS, USED)[0], *banks)
+    return Case(
+        quant_type, planes, columns, random_routes(tokens, EXPERTS, USED)[0], *expert_weights
+    )
 
 
 def _planes(quant_type: QuantType) -> tuple[int, ...]:
@@ -128,9 +137,9 @@ def test_products_and_activation_apart(device: Device, quant_type: QuantType, pl
     x = operand(device, random_tokens(TOKENS, case.columns), planes)
     fused = _gate_up(device, case, x.span, Activation.GELU_TANH)
     halves = []
-    for bank in (case.gate, case.up):
+    for stacked in (case.gate, case.up):
         out = empty(device, fused.nbytes)
-        spans = x.span, upload(device, case.ids), bank.part, out
+        spans = x.span, upload(device, case.ids), stacked.part, out
         device.launch(experts.product(*spans, quant_type=quant_type, **case.sizes))
         halves.append(out)
     hidden = empty(device, fused.nbytes)
@@ -211,25 +220,25 @@ def test_experts_are_summed_in_ascending_order(device: Device) -> None:
 @pytest.mark.parametrize("quant_type", [QuantType.Q4_K, QuantType.Q8_0, QuantType.F16])
 def test_a_dense_feed_forward_is_expert_0(device: Device, quant_type: QuantType) -> None:
     planes = 0 if quant_type in FLOAT_TYPES else 1
-    bank = expert_bank(device, quant_type, (1, 70, 256), has_bias=False)
+    stacked = stacked_experts(device, quant_type, (1, 70, 256), has_bias=False)
     hidden = operand(device, random_tokens(3, 256), planes)
     out = empty(device, 4 * 3 * 70)
     sizes = {"tokens": 3, "used": 1, "columns": 256, "rows": 70, "planes": planes}
     device.launch(
-        experts.down(hidden.span, None, None, bank.part, out, quant_type=quant_type, **sizes)
+        experts.down(hidden.span, None, None, stacked.part, out, quant_type=quant_type, **sizes)
     )
-    expected = item_products(bank, np.zeros((3, 1), int), hidden.seen)
+    expected = item_products(stacked, np.zeros((3, 1), int), hidden.seen)
     _close(read(device, out, np.float32, (3, 70)), expected, planes)
 
 
 @pytest.mark.parametrize("used", [1, 4, 6, 32])
 def test_every_number_of_experts(device: Device, used: int) -> None:
-    bank = expert_bank(device, QuantType.Q4_0, (32, 9, 64))
+    stacked = stacked_experts(device, QuantType.Q4_0, (32, 9, 64))
     ids, weights = random_routes(1, 32, used)
     hidden = operand(device, random_tokens(used, 64), 1)
     out = empty(device, 4 * 9)
     sizes = {"tokens": 1, "used": used, "columns": 64, "rows": 9, "planes": 1}
-    spans = hidden.span, upload(device, ids), upload(device, weights), bank.part, out
+    spans = hidden.span, upload(device, ids), upload(device, weights), stacked.part, out
     device.launch(experts.down(*spans, quant_type=QuantType.Q4_0, **sizes))
-    expected = weights.astype(np.float64) @ item_products(bank, ids, hidden.seen)
+    expected = weights.astype(np.float64) @ item_products(stacked, ids, hidden.seen)
     _close(read(device, out, np.float32, (1, 9)), expected, 1)

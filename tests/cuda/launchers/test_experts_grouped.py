@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from expert_banks import Array, ExpertBank, expert_bank, random_routes
+from expert_weights import Array, StackedExperts, random_routes, stacked_experts
 from products import operand, random_tokens
 from quant_weights import FLOAT_TYPES, TYPES
 
@@ -50,16 +50,16 @@ def _planes(quant_type: QuantType) -> tuple[int, ...]:
 def _gate_ups(
     device: Device,
     x: Span,
-    banks: tuple[ExpertBank, ExpertBank],
+    expert_weights: tuple[StackedExperts, StackedExperts],
     quant_type: QuantType,
     planes: int,
     hidden_planes: int,
 ) -> list[Array]:
     """What the grouped launch writes, then the other."""
-    routes, rows = _routes(device), banks[0].dense.shape[1]
+    routes, rows = _routes(device), expert_weights[0].dense.shape[1]
     row = activation_bytes(rows, hidden_planes) or 4 * rows
     grouped, single = (empty(device, TOKENS * USED * row) for _ in range(2))
-    parts = banks[0].part, banks[1].part
+    parts = expert_weights[0].part, expert_weights[1].part
     sizes = {"used": USED, "columns": _columns(quant_type), "rows": rows, "planes": planes}
     kind = {"quant_type": quant_type, "activation": Activation.SILU}
     spans = x, routes.offsets, routes.items, *parts, grouped
@@ -78,17 +78,19 @@ def _gate_ups(
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
 def test_gate_up(device: Device, quant_type: QuantType) -> None:
     shape = EXPERTS, 32, _columns(quant_type)
-    banks = tuple(expert_bank(device, quant_type, shape, seed, has_factors=True) for seed in (1, 2))
+    expert_weights = tuple(
+        stacked_experts(device, quant_type, shape, seed, has_factors=True) for seed in (1, 2)
+    )
     for planes in _planes(quant_type):
         x = operand(device, random_tokens(TOKENS, shape[2]), planes).span
-        np.testing.assert_array_equal(*_gate_ups(device, x, banks, quant_type, planes, 1))
+        np.testing.assert_array_equal(*_gate_ups(device, x, expert_weights, quant_type, planes, 1))
 
 
 def test_floats_of_a_tile_that_is_not_whole(device: Device) -> None:
     shape = EXPERTS, 45, 64
-    banks = tuple(expert_bank(device, QuantType.Q8_0, shape, seed) for seed in (1, 2))
+    expert_weights = tuple(stacked_experts(device, QuantType.Q8_0, shape, seed) for seed in (1, 2))
     x = operand(device, random_tokens(TOKENS, 64), 1).span
-    grouped, single = _gate_ups(device, x, banks, QuantType.Q8_0, 1, 0)
+    grouped, single = _gate_ups(device, x, expert_weights, QuantType.Q8_0, 1, 0)
     np.testing.assert_array_equal(grouped, single)
     assert np.isfinite(grouped.view(np.float32)).all()
 
@@ -96,19 +98,19 @@ def test_floats_of_a_tile_that_is_not_whole(device: Device) -> None:
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)
 def test_down(device: Device, quant_type: QuantType) -> None:
     columns, rows, routes = _columns(quant_type), 21, _routes(device)
-    bank = expert_bank(device, quant_type, (EXPERTS, rows, columns))
+    stacked = stacked_experts(device, quant_type, (EXPERTS, rows, columns))
     residual = upload(device, random_tokens(TOKENS, rows))
     for planes in _planes(quant_type):
         hidden = operand(device, random_tokens(TOKENS * USED, columns), planes).span
         values, *outs = (empty(device, 4 * n * rows) for n in (TOKENS * USED, TOKENS, TOKENS))
         sizes = {"columns": columns, "rows": rows, "planes": planes}
-        spans = hidden, routes.offsets, routes.items, bank.part, values
+        spans = hidden, routes.offsets, routes.items, stacked.part, values
         device.launch(experts_grouped.down(*spans, quant_type=quant_type, experts=EXPERTS, **sizes))
         also = {"residual": residual, "scale": 0.7, "tokens": TOKENS, "used": USED}
         named = routes.ids, routes.weights
         device.launch(experts_grouped.merge(values, *named, outs[0], rows=rows, **also))
         launch = experts.down(
-            *(hidden, *named, bank.part, outs[1]), quant_type=quant_type, **sizes, **also
+            *(hidden, *named, stacked.part, outs[1]), quant_type=quant_type, **sizes, **also
         )
         device.launch(launch)
         grouped, single = (read(device, out, np.float32, (TOKENS, rows)) for out in outs)
@@ -117,14 +119,14 @@ def test_down(device: Device, quant_type: QuantType) -> None:
 
 def test_products_of_one_half(device: Device) -> None:
     routes, rows = _routes(device), 21
-    bank = expert_bank(device, QuantType.Q4_K, (EXPERTS, rows, 256), has_factors=True)
+    stacked = stacked_experts(device, QuantType.Q4_K, (EXPERTS, rows, 256), has_factors=True)
     x = operand(device, random_tokens(TOKENS, 256), 1).span
     outs = [empty(device, 4 * TOKENS * USED * rows) for _ in range(2)]
     sizes = {"used": USED, "columns": 256, "rows": rows, "planes": 1}
     also = {"quant_type": QuantType.Q4_K, "input_weights": routes.weights}
-    spans = x, routes.offsets, routes.items, bank.part, outs[0]
+    spans = x, routes.offsets, routes.items, stacked.part, outs[0]
     device.launch(experts_grouped.product(*spans, experts=EXPERTS, **sizes, **also))
-    spans = x, routes.ids, bank.part, outs[1]
+    spans = x, routes.ids, stacked.part, outs[1]
     device.launch(experts.product(*spans, tokens=TOKENS, **sizes, **also))
     grouped, single = (read(device, out, np.float32, (TOKENS * USED, rows)) for out in outs)
     np.testing.assert_array_equal(grouped, single)

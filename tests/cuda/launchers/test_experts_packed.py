@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from expert_banks import random_routes
+from expert_weights import random_routes
 from products import random_tokens
 
 from sharpi.device.device import Device

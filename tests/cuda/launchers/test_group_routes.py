@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
-from expert_banks import random_routes
+from expert_weights import random_routes
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.group_routes import group_routes

@@ -21,7 +21,7 @@ from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray, ProgramLimits
-from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks, HostSettings
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostSettings
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.kv_cache import GpuKvCache
@@ -67,20 +67,24 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._tier, source = tier, None if tier is None else tier.feed
         host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings
-        self._banks = GpuBanks(device, self._gpu_weights, wanted, host)
+        self._expert_weights = GpuExpertWeights(device, self._gpu_weights, wanted, host)
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
         self._prompts = GpuPrompts(plan, settings.batch_size)
         self.gpu_tier: GpuTier | None = None
-        if slots is not None and self._banks.partial is not None:
-            self.gpu_tier = GpuTier(slots, self._banks.partial, self._prompts.counts)
+        if slots is not None and self._expert_weights.partial is not None:
+            self.gpu_tier = GpuTier(slots, self._expert_weights.partial, self._prompts.counts)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
         self._cache = GpuKvCache(device, shapes, num_pages, settings.kv_type)
         self._growth: GpuGrowth | None = None
-        if growth and self._banks.partial and self.gpu_tier:
+        if growth and self._expert_weights.partial and self.gpu_tier:
             self._growth = GpuGrowth(
-                growth, self._cache, self._banks.partial, settings.num_pages, self.gpu_tier.notes
+                growth,
+                self._cache,
+                self._expert_weights.partial,
+                settings.num_pages,
+                self.gpu_tier.notes,
             )
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
         factor = settings.capacity_factor
@@ -249,7 +253,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         )
         return GpuRecorder(
             Recording(device, limits, self._gpu_weights, self._routed),
-            self._banks,
+            self._expert_weights,
             self._cache,
             self._states,
             StepInputs(device, self._sizes(limits)),
@@ -269,7 +273,7 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     def close(self) -> None:
         self._programs.clear()
-        self._banks.close()
+        self._expert_weights.close()
 
 
 def _inputs(segment: Segment) -> SequenceInputs:

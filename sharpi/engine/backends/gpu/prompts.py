@@ -17,7 +17,7 @@ class GpuPrompts:
 
     def prepare(self, program: GpuProgram) -> None:
         """Makes room for prompts, as it was planned."""
-        if self._plan.max_tokens and program.banks.streams and self.program is None:
+        if self._plan.max_tokens and program.expert_weights.streams and self.program is None:
             room = _room(self._plan, token_bytes(program.recording.stages), self._batch_size)
             if room.max_tokens > self._batch_size:
                 self.program = PromptProgram(program, room)

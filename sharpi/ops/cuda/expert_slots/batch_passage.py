@@ -15,16 +15,16 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
-from sharpi.ops.cuda.expert_slots.slot_memory import banks_of, offset_of
+from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import SlotStates
 from sharpi.ops.cuda.values import Extent
-from sharpi.ops.interface import Bank, ExpertBanks
+from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 Way: TypeAlias = Literal["streamed", "in place", "host"]
 
 STREAMED_ITEMS = 4  # of an expert on average: from here on a layer is brought as a whole
-_ADDRESS_BYTES, _MOST_BANKS = 8, 3
+_ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 
 class BatchPassage:
@@ -34,7 +34,7 @@ class BatchPassage:
         self,
         device: Device,
         settings: SlotSettings,
-        layers: Mapping[int, ExpertBanks],
+        layers: Mapping[int, ExpertWeights],
         rows: Mapping[int, Rows],
         memories: SlotMemories,
     ) -> None:
@@ -65,7 +65,9 @@ class BatchPassage:
         return self._ways[number]
 
     def tables(self, number: int) -> dict[int, Span]:
-        """Where the announced batch finds the experts of a layer, by the place of the bank."""
+        """Where the announced batch finds the experts of a layer, by the place of the stacked
+        matrix.
+        """
         return self._tables[number]
 
     def num_groups(self, number: int) -> int:
@@ -102,8 +104,8 @@ class BatchPassage:
         """All the batch's tables in one copy."""
         rows, places = [], []
         for number in numbers:
-            for place, bank in enumerate(banks_of(self._layers[number])):
-                rows.append(self._addresses(number, place, bank, states[number]))
+            for place, stacked in enumerate(matrices_of(self._layers[number])):
+                rows.append(self._addresses(number, place, stacked, states[number]))
                 places.append((number, place))
         if not rows:
             return
@@ -117,23 +119,23 @@ class BatchPassage:
     @cached_property
     def _all_tables(self) -> Span:
         experts = self._settings.rules.num_experts
-        size = len(self._layers) * _MOST_BANKS * experts * _ADDRESS_BYTES
+        size = len(self._layers) * _MAX_MATRICES * experts * _ADDRESS_BYTES
         return Span(self._device.allocate(size), 0, size)
 
     def _addresses(
-        self, number: int, place: int, bank: Bank, states: SlotStates
+        self, number: int, place: int, stacked: StackedMatrix, states: SlotStates
     ) -> npt.NDArray[np.uint64]:
-        """Where each expert of a bank is while the batch passes."""
+        """Where each expert of a stacked matrix is while the batch passes."""
         tensors = self._memories.tensors[number]
-        index = next(i for i, tensor in enumerate(tensors) if place in tensor.banks)
+        index = next(i for i, tensor in enumerate(tensors) if place in tensor.matrices)
         way, piece = self._ways[number], self._memories.pieces(number)[index]
         if way == "streamed":
             table = self.stream.addresses(number, index)
         elif way == "host":
-            table = np.zeros(bank.num_experts, np.uint64)
+            table = np.zeros(stacked.num_experts, np.uint64)
         else:
             table = piece.homes.copy()
         has_slot = states.slot_of >= 0
         steps = states.slot_of[has_slot].astype(np.uint64) * np.uint64(piece.stride)
         table[has_slot] = np.uint64(piece.slots.address) + steps
-        return np.where(table > 0, table + np.uint64(offset_of(bank)), table)
+        return np.where(table > 0, table + np.uint64(offset_of(stacked)), table)

@@ -11,11 +11,11 @@ import numpy as np
 from sharpi.errors import DeviceError, SharpiError
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.bank_params import piece_params
 from sharpi.ops.cpu.library import ThreadPool, load_library
 from sharpi.ops.cpu.program import Program, ProgramLimits
+from sharpi.ops.cpu.stacked_matrix_params import piece_params
 from sharpi.ops.cuda.expert_slots.mailbox import HostView
-from sharpi.ops.interface import Activation, ExpertBanks, ExpertSource
+from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights
 
 _PATIENCE_MS = 20_000  # a GPU that has not asked by then will not ask any more
 
@@ -50,28 +50,31 @@ class HostExperts:
         if not self._handle:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
-    def add(self, banks: ExpertBanks, activation: Activation) -> None:
+    def add(self, expert_weights: ExpertWeights, activation: Activation) -> None:
         """A layer that the GPU may ask for."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])
-        program.append(OpKind.EXPERTS, self._params(banks, activation, program))
+        program.append(OpKind.EXPERTS, self._params(expert_weights, activation, program))
         program.seal_scratch(within=self._programs)
-        self._places[banks.layer or 0] = len(self._programs)
+        self._places[expert_weights.layer or 0] = len(self._programs)
         self._programs.append(program)
         feed = None if self._source is None else self._source.handle
-        if self._library.sharpi_misses_add(self._handle, program.handle, feed, banks.layer or 0):
+        if self._library.sharpi_misses_add(
+            self._handle, program.handle, feed, expert_weights.layer or 0
+        ):
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def _params(
-        self, banks: ExpertBanks, activation: Activation, program: Program
+        self, expert_weights: ExpertWeights, activation: Activation, program: Program
     ) -> abi.ExpertsParams:
         host = self._mailbox
         return abi.ExpertsParams(
             host.rows.ctypes.data, host.experts.ctypes.data, host.weights.ctypes.data, None,
             host.values.ctypes.data,
-            *(piece_params(banks, i, self._source, program.keep) for i in range(3)),
-            banks.up.num_experts, 1, activation, self._limits.precision_code, 1.0, Rows.TOKENS,
-            None if self._source is None else self._source.handle, banks.layer or 0,
-            banks.weighs_input,
+            *(piece_params(expert_weights, i, self._source, program.keep) for i in range(3)),
+            expert_weights.up.num_experts, 1, activation,
+            self._limits.precision_code, 1.0, Rows.TOKENS,
+            None if self._source is None else self._source.handle, expert_weights.layer or 0,
+            expert_weights.weighs_input,
         )  # fmt: skip
 
     def begin(self, layers: Iterable[int]) -> None:

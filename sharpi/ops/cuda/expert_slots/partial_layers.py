@@ -11,15 +11,15 @@ from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.batch_passage import BatchPassage
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
-from sharpi.ops.cuda.expert_slots.slot_memory import banks_of
+from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
 from sharpi.ops.cuda.values import Extent
 from sharpi.ops.cuda.values import MissMode as Misses
-from sharpi.ops.interface import ExpertBanks
+from sharpi.ops.interface import ExpertWeights
 
 _MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMPUTE}
 
@@ -29,7 +29,7 @@ class PartialLayers:
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
         self._weights, self._settings = weights, settings
-        self._layers: dict[int, ExpertBanks] = {}
+        self._layers: dict[int, ExpertWeights] = {}
         self._rows: dict[int, Rows] = {}
         self._memories = SlotMemories(device, settings, self._layers)
         self.passage = BatchPassage(device, settings, self._layers, self._rows, self._memories)
@@ -44,9 +44,9 @@ class PartialLayers:
         """The layers that have slots, in order."""
         return tuple(self._settings.first)
 
-    def has(self, banks: ExpertBanks) -> bool:
+    def has(self, expert_weights: ExpertWeights) -> bool:
         """Whether these are the experts of such a layer."""
-        return banks.layer in self._settings.first
+        return expert_weights.layer in self._settings.first
 
     def fetches_early(self, number: int) -> bool:
         """Whether experts that were guessed for a layer can be brought before it wants them."""
@@ -59,16 +59,16 @@ class PartialLayers:
             return extent._replace(misses="cpu")
         return extent
 
-    def want(self, banks: ExpertBanks, rows: Rows) -> int:
+    def want(self, expert_weights: ExpertWeights, rows: Rows) -> int:
         """Remembers a layer; returns its number."""
-        assert banks.layer is not None
-        for bank in banks_of(banks):
-            for array in (bank.bias, bank.scales):
+        assert expert_weights.layer is not None
+        for stacked in matrices_of(expert_weights):
+            for array in (stacked.bias, stacked.scales):
                 if array is not None:
                     self._weights.want(array)
-        self._layers.setdefault(banks.layer, banks)
-        self._rows.setdefault(banks.layer, rows)
-        return banks.layer
+        self._layers.setdefault(expert_weights.layer, expert_weights)
+        self._rows.setdefault(expert_weights.layer, rows)
+        return expert_weights.layer
 
     @property
     def tables(self) -> SlotTables:
@@ -83,22 +83,24 @@ class PartialLayers:
         """Between tokens: layers have so many slots at most, and the memory of others is free."""
         self._memories.shrink(slots)
 
-    def parts(self, number: int) -> tuple[BankPart, ...]:
-        """The banks by the tables that the slots' kernels keep."""
-        return self._bank_parts(number, self._memories.addresses(number))
+    def parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
+        """The stacked matrices by the tables that the slots' kernels keep."""
+        return self._gpu_matrices(number, self._memories.addresses(number))
 
-    def passing_parts(self, number: int) -> tuple[BankPart, ...]:
-        """The banks by the tables of the batch that was announced last."""
-        return self._bank_parts(number, self.passage.tables(number))
+    def passing_parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
+        """The stacked matrices by the tables of the batch that was announced last."""
+        return self._gpu_matrices(number, self.passage.tables(number))
 
-    def _bank_parts(self, number: int, tables: Mapping[int, Span]) -> tuple[BankPart, ...]:
+    def _gpu_matrices(
+        self, number: int, tables: Mapping[int, Span]
+    ) -> tuple[GpuStackedMatrix, ...]:
         reach = tuple(self._memories.reach(number))
         if self.passage.streams:
             reach += self.passage.stream.reach
         optional = self._weights.optional
         return tuple(
-            BankPart(tables[place], optional(bank.bias), reach, optional(bank.scales))
-            for place, bank in enumerate(banks_of(self._layers[number]))
+            GpuStackedMatrix(tables[place], optional(stacked.bias), reach, optional(stacked.scales))
+            for place, stacked in enumerate(matrices_of(self._layers[number]))
         )
 
     def use(self, number: int, ids: Span, misses: Misses) -> Iterable[Launch]:

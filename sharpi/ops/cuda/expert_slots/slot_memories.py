@@ -11,14 +11,14 @@ from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece
 from sharpi.ops.cuda.expert_slots.slot_memory import SharedRoom, Tensor, slot_layer, tensors_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
-from sharpi.ops.interface import ExpertBanks
+from sharpi.ops.interface import ExpertWeights
 
 
 class SlotMemories:
     """Homes, slots and tables of `layers`, all of which are known by the time of the first use."""
 
     def __init__(
-        self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertBanks]
+        self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertWeights]
     ) -> None:
         self._device, self._settings, self._layers = device, settings, layers
 
@@ -27,8 +27,8 @@ class SlotMemories:
         """Each layer's tensors, with their homes."""
         reaches = self._settings.reaches
         return {
-            number: tensors_of(self._device, banks, is_reached=reaches(number))
-            for number, banks in self._layers.items()
+            number: tensors_of(self._device, expert_weights, is_reached=reaches(number))
+            for number, expert_weights in self._layers.items()
         }
 
     @cached_property
@@ -39,8 +39,10 @@ class SlotMemories:
         early = [SharedRoom(device, s.num_early, largest) for _ in range(2)]
         made = {}
         for place, (number, tensors) in enumerate(self.tensors.items()):
-            banks, first = self._layers[number], s.first[number]
-            made[number] = slot_layer(device, banks, tensors, first, staging, early[place % 2])
+            expert_weights, first = self._layers[number], s.first[number]
+            made[number] = slot_layer(
+                device, expert_weights, tensors, first, staging, early[place % 2]
+            )
         return made
 
     @cached_property
@@ -98,12 +100,14 @@ class SlotMemories:
         return self._slot_layers[number].pieces
 
     def addresses(self, number: int) -> dict[int, Span]:
-        """The tables that the slots' kernels keep, by the place of the bank in the layer."""
+        """The tables that the slots' kernels keep, by the place of the stacked matrix in the
+        layer.
+        """
         pairs = zip(self.tensors[number], self.pieces(number), strict=True)
         return {
             place: table.addresses
             for tensor, piece in pairs
-            for place, table in zip(tensor.banks, piece.tables, strict=True)
+            for place, table in zip(tensor.matrices, piece.tables, strict=True)
         }
 
     def reach(self, number: int) -> Iterator[Span]:

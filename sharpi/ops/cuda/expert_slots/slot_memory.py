@@ -11,27 +11,33 @@ from sharpi.ops.cuda.expert_slots.expert_homes import ExpertHomes
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece, SlotTable
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.gpu_weights import aligned
-from sharpi.ops.interface import Bank, ExpertBanks
+from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 _ADDRESS_BYTES = 8
 
 
-def banks_of(banks: ExpertBanks) -> tuple[Bank, ...]:
+def matrices_of(expert_weights: ExpertWeights) -> tuple[StackedMatrix, ...]:
     """Gate, where there is one, up and down."""
-    return tuple(bank for bank in (banks.gate, banks.up, banks.down) if bank is not None)
+    return tuple(
+        stacked
+        for stacked in (expert_weights.gate, expert_weights.up, expert_weights.down)
+        if stacked is not None
+    )
 
 
-def offset_of(bank: Bank) -> int:
-    """Where a bank's matrix begins within what a tensor has of an expert."""
-    return bank.first_row * row_bytes(bank.quant_type, bank.columns)
+def offset_of(stacked: StackedMatrix) -> int:
+    """Where a stacked matrix begins within what a tensor has of an expert."""
+    return stacked.first_row * row_bytes(stacked.quant_type, stacked.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of all experts, and the banks that are in it, by their place in the layer."""
+    """A tensor of all experts, and the stacked matrices that are in it, by their place in the
+    layer.
+    """
 
     homes: ExpertHomes
-    banks: tuple[int, ...]
+    matrices: tuple[int, ...]
 
     @property
     def slot_bytes(self) -> int:
@@ -39,15 +45,17 @@ class Tensor:
         return aligned(self.homes.stride)
 
 
-def tensors_of(device: Device, banks: ExpertBanks, *, is_reached: bool) -> tuple[Tensor, ...]:
+def tensors_of(
+    device: Device, expert_weights: ExpertWeights, *, is_reached: bool
+) -> tuple[Tensor, ...]:
     """The layer's tensors, each once: gate and up may share one."""
-    all_banks, owners = banks_of(banks), dict[int, list[int]]()
-    for place, bank in enumerate(all_banks):
-        owners.setdefault(id(bank.data), []).append(place)
+    all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
+    for place, stacked in enumerate(all_matrices):
+        owners.setdefault(id(stacked.data), []).append(place)
     tensors = []
     for places in owners.values():
-        bank = all_banks[places[0]]
-        homes = ExpertHomes(device, bank.data, bank.num_experts, is_reached=is_reached)
+        stacked = all_matrices[places[0]]
+        homes = ExpertHomes(device, stacked.data, stacked.num_experts, is_reached=is_reached)
         tensors.append(Tensor(homes, tuple(places)))
     return tuple(tensors)
 
@@ -72,23 +80,24 @@ class SharedRoom:
 
 def slot_layer(
     device: Device,
-    banks: ExpertBanks,
+    expert_weights: ExpertWeights,
     tensors: Sequence[Tensor],
     first: FirstSlots,
     staging: SharedRoom,
     early: SharedRoom,
 ) -> SlotLayer:
-    """A layer with slots of its own, and a table of addresses for each bank."""
-    all_banks = banks_of(banks)
+    """A layer with slots of its own, and a table of addresses for each stacked matrix."""
+    all_matrices = matrices_of(expert_weights)
     rooms = zip(tensors, staging.parts(tensors), early.parts(tensors), strict=True)
     return SlotLayer(
-        tuple(_piece(device, all_banks, *room, num_slots=first.num_slots) for room in rooms), first
+        tuple(_piece(device, all_matrices, *room, num_slots=first.num_slots) for room in rooms),
+        first,
     )
 
 
 def _piece(
     device: Device,
-    banks: Sequence[Bank],
+    expert_weights: Sequence[StackedMatrix],
     tensor: Tensor,
     staging: Span | None,
     early: Span | None,
@@ -96,7 +105,10 @@ def _piece(
 ) -> SlotPiece:
     homes, stride = tensor.homes, tensor.slot_bytes
     size = num_slots * stride
-    tables = (SlotTable(_table(device, homes), offset_of(banks[place])) for place in tensor.banks)
+    tables = (
+        SlotTable(_table(device, homes), offset_of(expert_weights[place]))
+        for place in tensor.matrices
+    )
     return SlotPiece(
         homes=homes.addresses,
         reach=homes.reach,

@@ -26,7 +26,7 @@ _MOSTLY_BUSY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class BankPart:
+class GpuStackedMatrix:
     """Equal matrices wherever they are.
 
     `addresses` (experts,) uint64, on the device; `bias` (experts, rows) float32; `reach`: all
@@ -39,14 +39,14 @@ class BankPart:
     reach: tuple[Span, ...]
     factors: Span | None = None
 
-    def some(self, first: int, count: int, num_experts: int) -> "BankPart":
+    def some(self, first: int, count: int, num_experts: int) -> "GpuStackedMatrix":
         """`count` of the matrices, from the first on."""
         if count == num_experts:
             return self
         spans = (self.addresses, self.bias, self.factors)
         addresses, bias, factors = (_share(span, first, count, num_experts) for span in spans)
         assert addresses is not None
-        return BankPart(addresses, bias, self.reach, factors)
+        return GpuStackedMatrix(addresses, bias, self.reach, factors)
 
 
 def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
@@ -60,8 +60,8 @@ def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None
 def gate_up(
     x: Span,
     ids: Span | None,
-    gate: BankPart,
-    up: BankPart,
+    gate: GpuStackedMatrix,
+    up: GpuStackedMatrix,
     hidden: Span,
     *,
     quant_type: QuantType,
@@ -98,7 +98,7 @@ def gate_up(
 def product(
     x: Span,
     ids: Span | None,
-    bank: BankPart,
+    stacked: GpuStackedMatrix,
     out: Span,
     *,
     quant_type: QuantType,
@@ -118,11 +118,20 @@ def product(
         grid=(-(-rows // (rows_of_block * threads // BLOCK)), tokens * used, 1),
         block=threads,
         arguments=(
-            *(x, ids, bank.addresses, bank.bias, bank.factors, input_weights, out, np.int32(used)),
+            *(
+                x,
+                ids,
+                stacked.addresses,
+                stacked.bias,
+                stacked.factors,
+                input_weights,
+                out,
+                np.int32(used),
+            ),
             *(np.int32(columns), np.int32(rows), np.int32(planes), np.int32(bits(lanes))),
         ),
         writes=frozenset({6}),
-        reaches=bank.reach,
+        reaches=stacked.reach,
     )
 
 
@@ -153,7 +162,7 @@ def down(
     hidden: Span,
     ids: Span | None,
     weights: Span | None,
-    bank: BankPart,
+    stacked: GpuStackedMatrix,
     out: Span,
     *,
     quant_type: QuantType,
@@ -176,12 +185,21 @@ def down(
         grid=(-(-rows // tile), tokens, 1),
         block=BLOCK,
         arguments=(
-            *(hidden, ids, weights, bank.addresses, bank.bias, bank.factors, residual, out),
+            *(
+                hidden,
+                ids,
+                weights,
+                stacked.addresses,
+                stacked.bias,
+                stacked.factors,
+                residual,
+                out,
+            ),
             *(np.float32(scale), np.int32(used), np.int32(columns), np.int32(rows)),
             *(np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
         ),
         writes=frozenset({7}),
-        reaches=bank.reach,
+        reaches=stacked.reach,
     )
 
 

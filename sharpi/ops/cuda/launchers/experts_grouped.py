@@ -8,7 +8,7 @@ import numpy as np
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.lanes import BLOCK, bits, lanes_of_row, rows_at_once
-from sharpi.ops.cuda.launchers.experts import TILE_ROWS, BankPart, gate_up_threads, kernel
+from sharpi.ops.cuda.launchers.experts import TILE_ROWS, GpuStackedMatrix, gate_up_threads, kernel
 from sharpi.ops.interface import Activation
 
 
@@ -16,8 +16,8 @@ def gate_up(
     x: Span,
     offsets: Span,
     items: Span,
-    gate: BankPart,
-    up: BankPart,
+    gate: GpuStackedMatrix,
+    up: GpuStackedMatrix,
     hidden: Span,
     *,
     quant_type: QuantType,
@@ -58,7 +58,7 @@ def product(
     x: Span,
     offsets: Span,
     items: Span | None,
-    bank: BankPart,
+    stacked: GpuStackedMatrix,
     out: Span,
     *,
     quant_type: QuantType,
@@ -77,12 +77,21 @@ def product(
         grid=(-(-rows // (BLOCK // lanes * rows_at_once(quant_type))), experts, 1),
         block=BLOCK,
         arguments=(
-            *(x, offsets, items, bank.addresses, bank.bias, bank.factors, input_weights, out),
+            *(
+                x,
+                offsets,
+                items,
+                stacked.addresses,
+                stacked.bias,
+                stacked.factors,
+                input_weights,
+                out,
+            ),
             *(np.int32(used), np.int32(columns), np.int32(rows)),
             *(np.int32(planes), np.int32(bits(lanes)), np.int32(is_packed)),
         ),
         writes=frozenset({7}),
-        reaches=bank.reach,
+        reaches=stacked.reach,
     )
 
 
@@ -90,7 +99,7 @@ def down(
     hidden: Span,
     offsets: Span,
     items: Span | None,
-    bank: BankPart,
+    stacked: GpuStackedMatrix,
     out: Span,
     *,
     quant_type: QuantType,
@@ -104,7 +113,7 @@ def down(
     Without `items` these are rows of packed ones.
     """
     return product(
-        *(hidden, offsets, items, bank, out),
+        *(hidden, offsets, items, stacked, out),
         quant_type=quant_type,
         experts=experts,
         used=1,

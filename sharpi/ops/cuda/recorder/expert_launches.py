@@ -10,13 +10,15 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers import experts, experts_grouped, experts_packed, group_routes
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Extent, Value
-from sharpi.ops.interface import Bank
+from sharpi.ops.interface import StackedMatrix
 
-Parts = Sequence[BankPart]  # of the banks of the first half, then that of the second
+Parts = Sequence[
+    GpuStackedMatrix
+]  # of the stacked matrices of the first half, then that of the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class ExpertLaunches:
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Everything, each item by its own blocks."""
-        what, down = self.what, self.what.banks.down
+        what, down = self.what, self.what.expert_weights.down
         yield from self._item_hidden(parts, tokens)
         yield experts.down(
             self.at(self.scratch.hidden), self.ids, self.weights, parts[-1],
@@ -51,7 +53,7 @@ class ExpertLaunches:
 
     def item_values(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """The same up to the values of the items, which are not summed."""
-        down, items = self.what.banks.down, tokens * self.what.used
+        down, items = self.what.expert_weights.down, tokens * self.what.used
         yield from self._item_hidden(parts, tokens)
         yield experts.product(
             self.at(self.scratch.hidden), self.ids, parts[-1], self.values,
@@ -64,17 +66,17 @@ class ExpertLaunches:
         assert self.ids is not None
         return group_routes.group_routes(
             self.ids, self.at(self.scratch.offsets), self.at(self.scratch.items),
-            tokens=tokens, experts=self.what.banks.down.num_experts, used=self.what.used,
+            tokens=tokens, experts=self.what.expert_weights.down.num_experts, used=self.what.used,
         )  # fmt: skip
 
     def grouped(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """The values of all items, expert by expert."""
         yield self.group(tokens)
-        yield from self.grouped_values(parts, tokens, 0, self.what.banks.down.num_experts)
+        yield from self.grouped_values(parts, tokens, 0, self.what.expert_weights.down.num_experts)
 
     def grouped_values(self, parts: Parts, tokens: int, first: int, count: int) -> Iterator[Launch]:
         """The values of the items of `count` experts from the first on, once they are listed."""
-        down = self.what.banks.down
+        down = self.what.expert_weights.down
         some = [part.some(first, count, down.num_experts) for part in parts]
         offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
         lists = offsets, self.at(self.scratch.items)
@@ -91,7 +93,7 @@ class ExpertLaunches:
         self, parts: Parts, tokens: int, group: range, num_rows: int
     ) -> Iterator[Launch]:
         """Adds what a group of experts gives to the sums, once items are listed, in a few rows."""
-        what, down, packed = self.what, self.what.banks.down, self.scratch.packed
+        what, down, packed = self.what, self.what.expert_weights.down, self.scratch.packed
         routed = self.recording.routed
         assert packed is not None
         assert routed is not None
@@ -117,13 +119,13 @@ class ExpertLaunches:
         """Sums the values of the items."""
         return experts_grouped.merge(
             self.values, self.ids, self.weights, self.sums,
-            tokens=tokens, used=self.what.used, rows=self.what.banks.down.rows,
+            tokens=tokens, used=self.what.used, rows=self.what.expert_weights.down.rows,
             residual=self.residual, scale=self.what.scale,
         )  # fmt: skip
 
     def merge_group(self, tokens: int, experts: range, places: Span | None = None) -> Launch:
         """Adds the values of some experts' items to the sums; `places`: their rows."""
-        down = self.what.banks.down
+        down = self.what.expert_weights.down
         assert self.ids is not None
         return experts_packed.merge_group(
             self.values, self.ids, places, self.weights, self.sums,
@@ -137,15 +139,15 @@ class ExpertLaunches:
         return experts.activate(
             pair[0], pair[1] if len(pair) > 1 else None, self.at(self.scratch.hidden),
             activation=self.what.activation, items=tokens * self.what.used,
-            rows=self.what.banks.up.rows, hidden_planes=planes,
+            rows=self.what.expert_weights.up.rows, hidden_planes=planes,
         )  # fmt: skip
 
-    def first_half(self, parts: Parts) -> Iterator[tuple[Bank, BankPart, Span]]:
+    def first_half(self, parts: Parts) -> Iterator[tuple[StackedMatrix, GpuStackedMatrix, Span]]:
         """Gate and up, or up alone, each with where its products go."""
-        for bank, part, out in zip(
+        for stacked, part, out in zip(
             self.what.first_half, parts[:-1], self.scratch.pair, strict=True
         ):
-            yield bank, part, self.at(out)
+            yield stacked, part, self.at(out)
 
     def _item_hidden(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         lists, sizes = (self.ids,), {"tokens": tokens, "used": self.what.used}
@@ -161,7 +163,7 @@ class ExpertLaunches:
         sizes: dict[str, int],
     ) -> Iterator[Launch]:
         """The first half, by launchers that find an item's expert in these lists."""
-        what, up = self.what, self.what.banks.up
+        what, up = self.what, self.what.expert_weights.up
         weights = self.input_weights
         if what.is_fused:
             yield gate_up(
@@ -171,23 +173,24 @@ class ExpertLaunches:
                 **sizes, **self._sizes(up),
             )  # fmt: skip
             return
-        for bank, part, out in self.first_half(parts):
+        for stacked, part, out in self.first_half(parts):
             yield product(
-                self._source(bank), *lists, part, out,
-                quant_type=bank.quant_type, input_weights=weights, **sizes, **self._sizes(bank),
+                self._source(stacked), *lists, part, out,
+                quant_type=stacked.quant_type, input_weights=weights,
+                **sizes, **self._sizes(stacked),
             )  # fmt: skip
         yield self.activate(tokens, self._hidden_planes)
 
-    def _sizes(self, bank: Bank) -> dict[str, Any]:
+    def _sizes(self, stacked: StackedMatrix) -> dict[str, Any]:
         planes = (
-            0 if takes_floats(bank.quant_type, self.recording.planes) else self.recording.planes
+            0 if takes_floats(stacked.quant_type, self.recording.planes) else self.recording.planes
         )
-        return {"columns": bank.columns, "rows": bank.rows, "planes": planes}
+        return {"columns": stacked.columns, "rows": stacked.rows, "planes": planes}
 
-    def _source(self, bank: Bank) -> Span:
-        """x in the form that a bank takes."""
+    def _source(self, stacked: StackedMatrix) -> Span:
+        """x in the form that a stacked matrix takes."""
         at = self.recording
-        is_float = takes_floats(bank.quant_type, at.planes)
+        is_float = takes_floats(stacked.quant_type, at.planes)
         if is_float:
             return self.input
         return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))
@@ -230,12 +233,12 @@ class ExpertLaunches:
     @property
     def input_weights(self) -> Span | None:
         """What x is times for each item, where it is."""
-        return self._route_weights if self.what.banks.weighs_input else None
+        return self._route_weights if self.what.expert_weights.weighs_input else None
 
     @property
     def weights(self) -> Span | None:
         """What the value of each item is times, where it is."""
-        return None if self.what.banks.weighs_input else self._route_weights
+        return None if self.what.expert_weights.weighs_input else self._route_weights
 
     @property
     def _route_weights(self) -> Span | None:

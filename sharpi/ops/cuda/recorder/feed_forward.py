@@ -7,7 +7,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.recorder.half_products import HalfProducts, half_products
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Value
-from sharpi.ops.interface import Activation, Bank, ExpertBanks
+from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 
 GROUPED_TOKENS = 9  # from here on tokens that share an expert read it together
 _INT_BYTES = 4
@@ -17,7 +17,7 @@ _INT_BYTES = 4
 class FeedForward:
     """What is computed: without `ids` expert 0 for every token, without `weights` they are 1."""
 
-    banks: ExpertBanks
+    expert_weights: ExpertWeights
     activation: Activation
     ids: Value | None
     weights: Value | None
@@ -30,16 +30,16 @@ class FeedForward:
         return 1 if self.ids is None else self.ids.width
 
     @property
-    def first_half(self) -> tuple[Bank, ...]:
-        """The banks that read x: gate and up, or up alone."""
-        b = self.banks
+    def first_half(self) -> tuple[StackedMatrix, ...]:
+        """The stacked matrices that read x: gate and up, or up alone."""
+        b = self.expert_weights
         return (b.up,) if b.gate is None else (b.gate, b.up)
 
     @property
     def is_fused(self) -> bool:
         """Whether one launch computes gate, up and what becomes of them."""
-        gate = self.banks.gate
-        return gate is not None and gate.quant_type is self.banks.up.quant_type
+        gate = self.expert_weights.gate
+        return gate is not None and gate.quant_type is self.expert_weights.up.quant_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Packed:
 
 def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partial: bool) -> Scratch:
     """Room for the most rows that x may have; `is_partial`: not all experts are on the GPU."""
-    up, down, most = what.banks.up, what.banks.down, recording.capacity(x.rows)
+    up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
     halves = None
-    banks = (*what.first_half, down)
-    if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in banks)):
-        halves = half_products(recording, most, banks)
+    expert_weights = (*what.first_half, down)
+    if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in expert_weights)):
+        halves = half_products(recording, most, expert_weights)
     packed = _packed(recording, most, what) if is_routed else None
     rows = items if packed is None else packed.num_rows
     floats = rows * up.rows * FLOAT_BYTES
@@ -103,11 +103,11 @@ def _packed(recording: Recording, tokens: int, what: FeedForward) -> Packed | No
     rows, items = recording.routed.rows(tokens, what.used, GROUPED_TOKENS), tokens * what.used
     if rows == items:
         return None
-    sizes = what.banks.up.num_experts + 1, rows, items
+    sizes = what.expert_weights.up.num_experts + 1, rows, items
     return Packed(rows, *(recording.buffer(size * _INT_BYTES) for size in sizes))
 
 
 def hidden_planes(recording: Recording, what: FeedForward) -> int:
     """Planes of what the second half takes."""
-    is_float = takes_floats(what.banks.down.quant_type, recording.planes)
+    is_float = takes_floats(what.expert_weights.down.quant_type, recording.planes)
     return 0 if is_float else recording.planes

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sharpi.dataclass import dataclass
-from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
 from sharpi.ops.cuda.recorder.foresight import Foresight
@@ -16,12 +16,12 @@ from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.partial_calls import PartialCalls
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Call, Extent, Value
-from sharpi.ops.interface import Bank
+from sharpi.ops.interface import StackedMatrix
 
 
 def feed_forward(
     recording: Recording,
-    banks: GpuBanks,
+    expert_weights: GpuExpertWeights,
     x: Value,
     what: FeedForward,
     own: Foresight | None = None,
@@ -34,22 +34,26 @@ def feed_forward(
     want_source(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)
     recording.floats(*(value for value in others if value is not None))
-    out = recording.value(what.banks.down.rows, x.rows)
-    is_partial = what.ids is not None and banks.is_partial(what.banks)
+    out = recording.value(what.expert_weights.down.rows, x.rows)
+    is_partial = what.ids is not None and expert_weights.is_partial(what.expert_weights)
     scratch = make_scratch(recording, x, what, is_partial=is_partial)
     if scratch.halves is not None or is_partial:
         recording.floats(x)
     launches = ExpertLaunches(recording, x, what, out, scratch)
     if is_partial:
-        layer = banks.want_partial(what.banks, what.activation, x.rows, recording.limits)
+        layer = expert_weights.want_partial(
+            what.expert_weights, what.activation, x.rows, recording.limits
+        )
         if own is not None:
             recording.hold(own.ids)
         if following is not None:
             recording.hold(*following.values)
-        calls = PartialCalls(launches, banks, layer, own, following).calls
+        calls = PartialCalls(launches, expert_weights, layer, own, following).calls
         recording.append_experts(layer, calls)
     else:
-        wanted = tuple(banks.want(bank) for bank in (*what.first_half, what.banks.down))
+        wanted = tuple(
+            expert_weights.want(stacked) for stacked in (*what.first_half, what.expert_weights.down)
+        )
         recording.append(_Calls(launches, wanted).calls)
     return out
 
@@ -59,7 +63,7 @@ class _Calls:
     """Of experts that are on the GPU as a whole."""
 
     launches: ExpertLaunches
-    wanted: tuple[Callable[[], BankPart], ...]
+    wanted: tuple[Callable[[], GpuStackedMatrix], ...]
 
     def calls(self, extent: Extent) -> Iterator[Call]:
         it = replace(self.launches, extent=extent)
@@ -77,17 +81,17 @@ class _Calls:
     def _dense(self, parts: Parts, tokens: int, halves: HalfProducts) -> Iterator[Call]:
         it = self.launches
         yield from halves.source(it.recording.of(it.x), tokens, it.x.width)
-        for bank, part, out in it.first_half(parts):
-            yield from halves.product(_on_gpu(bank, part), out, tokens)
+        for stacked, part, out in it.first_half(parts):
+            yield from halves.product(_on_gpu(stacked, part), out, tokens)
         yield it.activate(tokens, 0)
-        down = it.what.banks.down
+        down = it.what.expert_weights.down
         yield from halves.source(it.at(it.scratch.hidden), tokens, down.columns)
         yield from halves.product(_on_gpu(down, parts[-1]), it.values, tokens)
         yield it.merge(tokens)
 
 
-def _on_gpu(bank: Bank, part: BankPart) -> OnGpu:
-    """Expert 0 of a bank that is on the GPU as a whole."""
-    data = part.reach[0].part(offset_of(bank), bank.expert_bytes)
-    factor = 1.0 if bank.scales is None else float(bank.scales[0])
-    return OnGpu(data, part.bias, bank.quant_type, bank.rows, bank.columns, factor)
+def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix) -> OnGpu:
+    """Expert 0 of a stacked matrix that is on the GPU as a whole."""
+    data = part.reach[0].part(offset_of(stacked), stacked.expert_bytes)
+    factor = 1.0 if stacked.scales is None else float(stacked.scales[0])
+    return OnGpu(data, part.bias, stacked.quant_type, stacked.rows, stacked.columns, factor)

@@ -10,7 +10,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers import dequantise, half_rows
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Call, Extent, Product
-from sharpi.ops.interface import Bank, Matrix
+from sharpi.ops.interface import Matrix, StackedMatrix
 
 PRODUCT_TOKENS = 32  # from here on it is quicker than reading the quant blocks 8 tokens at a time
 _HALF_BYTES = 2
@@ -89,7 +89,7 @@ class HalfProducts:
 
 
 def half_products(
-    recording: Recording, tokens: int, matrices: Sequence[Matrix | Bank]
+    recording: Recording, tokens: int, matrices: Sequence[Matrix | StackedMatrix]
 ) -> HalfProducts | None:
     """Room for products of so many tokens at most; None where there are too few, or no matrix."""
     if tokens < PRODUCT_TOKENS or not matrices:

@@ -8,33 +8,35 @@ from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers import experts, experts_grouped, group_routes, quantise
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Call, Extent, Value
-from sharpi.ops.interface import Bank
+from sharpi.ops.interface import StackedMatrix
 
 _INT_BYTES = 4
 
 
-def head_linear(recording: Recording, banks: GpuBanks, x: Value, bank: Bank) -> Value:
-    """Appends the products of x (heads * columns,) with bank[h]: (heads * rows,)."""
+def head_linear(
+    recording: Recording, expert_weights: GpuExpertWeights, x: Value, stacked: StackedMatrix
+) -> Value:
+    """Appends the products of x (heads * columns,) with stacked[h]: (heads * rows,)."""
     recording.floats(x)
-    items = recording.capacity(x.rows) * bank.num_experts
-    planes = 0 if takes_floats(bank.quant_type, recording.planes) else recording.planes
+    items = recording.capacity(x.rows) * stacked.num_experts
+    planes = 0 if takes_floats(stacked.quant_type, recording.planes) else recording.planes
     operation = _HeadLinear(
         recording,
         x,
-        bank,
-        banks.want(bank),
-        recording.value(bank.num_experts * bank.rows, x.rows),
-        recording.weights.constant("heads", items, bank.num_experts, make=_heads),
-        recording.buffer(items * activation_bytes(bank.columns, planes)),
-        recording.buffer((bank.num_experts + 1) * _INT_BYTES),
+        stacked,
+        expert_weights.want(stacked),
+        recording.value(stacked.num_experts * stacked.rows, x.rows),
+        recording.weights.constant("heads", items, stacked.num_experts, make=_heads),
+        recording.buffer(items * activation_bytes(stacked.columns, planes)),
+        recording.buffer((stacked.num_experts + 1) * _INT_BYTES),
         recording.buffer(items * _INT_BYTES),
         planes,
     )
@@ -53,8 +55,8 @@ class _HeadLinear:
 
     recording: Recording
     x: Value
-    bank: Bank
-    part: Callable[[], BankPart]
+    stacked: StackedMatrix
+    part: Callable[[], GpuStackedMatrix]
     out: Value
     ids: IntArray
     rounded: Buffer
@@ -63,49 +65,49 @@ class _HeadLinear:
     planes: int
 
     def calls(self, extent: Extent) -> Iterator[Call]:
-        at, bank = self.recording, self.bank
-        tokens, heads = extent.rows(self.x.rows), bank.num_experts
+        at, stacked = self.recording, self.stacked
+        tokens, heads = extent.rows(self.x.rows), stacked.num_experts
         if self.planes:
             yield quantise.quantise(
                 at.of(self.x),
                 self._source,
                 tokens=tokens * heads,
-                columns=bank.columns,
+                columns=stacked.columns,
                 planes=self.planes,
             )
         yield from self._grouped(tokens) if tokens >= GROUPED_TOKENS else self._by_item(tokens)
 
     @property
     def _source(self) -> Span:
-        """The heads' values (items, columns) in the form that the bank takes."""
+        """The heads' values (items, columns) in the form that the stacked matrix takes."""
         (rounded,) = self.recording.all_spans((self.rounded,))
         return rounded if self.planes else self.recording.of(self.x)
 
     def _by_item(self, tokens: int) -> Iterator[Call]:
-        at, bank = self.recording, self.bank
+        at, stacked = self.recording, self.stacked
         yield experts.product(
             self._source,
             at.weights.span(self.ids),
             self.part(),
             at.of(self.out),
-            quant_type=bank.quant_type,
-            tokens=tokens * bank.num_experts,
+            quant_type=stacked.quant_type,
+            tokens=tokens * stacked.num_experts,
             used=1,
-            columns=bank.columns,
-            rows=bank.rows,
+            columns=stacked.columns,
+            rows=stacked.rows,
             planes=self.planes,
         )
 
     def _grouped(self, tokens: int) -> Iterator[Call]:
-        at, bank = self.recording, self.bank
+        at, stacked = self.recording, self.stacked
         offsets, items = at.all_spans((self.offsets, self.items))
         yield group_routes.group_routes(
             at.weights.span(self.ids),
             offsets,
             items,
             tokens=tokens,
-            used=bank.num_experts,
-            experts=bank.num_experts,
+            used=stacked.num_experts,
+            experts=stacked.num_experts,
         )
         yield experts_grouped.product(
             self._source,
@@ -113,10 +115,10 @@ class _HeadLinear:
             items,
             self.part(),
             at.of(self.out),
-            quant_type=bank.quant_type,
-            experts=bank.num_experts,
+            quant_type=stacked.quant_type,
+            experts=stacked.num_experts,
             used=1,
-            columns=bank.columns,
-            rows=bank.rows,
+            columns=stacked.columns,
+            rows=stacked.rows,
             planes=self.planes,
         )

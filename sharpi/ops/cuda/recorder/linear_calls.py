@@ -11,7 +11,7 @@ from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, half_pro
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
-from sharpi.ops.interface import Bank, Matrix
+from sharpi.ops.interface import Matrix, StackedMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def want_matrix(recording: Recording, matrix: Matrix) -> None:
         recording.weights.want(matrix.bias)
 
 
-def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix | Bank]) -> None:
+def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix | StackedMatrix]) -> None:
     """Says in which forms x is read: rounding it may take an operation, so that comes first."""
     forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:

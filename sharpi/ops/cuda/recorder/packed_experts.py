@@ -38,7 +38,7 @@ def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
     packed, routed = it.scratch.packed, it.recording.routed
     if packed is None or routed is None:
         return None
-    at_once = routed.experts_at_once(it.what.banks.down.num_experts)
+    at_once = routed.experts_at_once(it.what.expert_weights.down.num_experts)
     return PackedExperts(it, packed.num_rows, at_once)
 
 
@@ -49,5 +49,5 @@ def grouped_sum(it: ExpertLaunches, parts: Parts, extent: Extent) -> Iterator[Ca
         yield from it.grouped(parts, tokens)
         yield it.merge(tokens)
     else:
-        experts = range(it.what.banks.down.num_experts)
+        experts = range(it.what.expert_weights.down.num_experts)
         yield from packed.values(parts, tokens, experts, is_exact=extent.is_exact)

@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
-from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
@@ -21,7 +21,7 @@ class PartialCalls:
     """`own`: guesses of what layer `layer` is to use, `following`: those of the next one."""
 
     launches: ExpertLaunches
-    banks: GpuBanks
+    expert_weights: GpuExpertWeights
     layer: int
     own: Foresight | None = None
     following: Foresight | None = None
@@ -30,7 +30,7 @@ class PartialCalls:
         """What a step of these sizes starts."""
         here = replace(self, launches=replace(self.launches, extent=extent))
         tokens, ids = extent.rows(self.launches.x.rows), here.launches.ids
-        partial = self.banks.partial
+        partial = self.expert_weights.partial
         assert partial is not None
         assert ids is not None
         extent = partial.extent(self.layer, extent)
@@ -138,7 +138,7 @@ class PartialCalls:
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
         """The host computes what the GPU has not, while the GPU computes the rest."""
-        it, host = self.launches, self.banks.host
+        it, host = self.launches, self.expert_weights.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}
         yield from host.ask(
@@ -151,6 +151,7 @@ class PartialCalls:
             yield from it.item_values(parts, tokens)
         yield from host.merge(
             it.values, places, ids, it.weights, it.sums,
-            layer=self.layer, rows=what.banks.down.rows, residual=it.residual, scale=what.scale,
+            layer=self.layer, rows=what.expert_weights.down.rows,
+            residual=it.residual, scale=what.scale,
             **sizes,
         )  # fmt: skip

@@ -7,7 +7,7 @@ replayed as one CUDA graph for each token of a decode.
 from collections.abc import Iterable, Sequence
 
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
@@ -28,11 +28,11 @@ from sharpi.ops.cuda.values import Call, Copy, Extent, Value
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
-    Bank,
-    ExpertBanks,
+    ExpertWeights,
     FloatArray,
     Matrix,
     Router,
+    StackedMatrix,
 )
 
 
@@ -42,7 +42,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def __init__(
         self,
         recording: Recording,
-        banks: GpuBanks,
+        expert_weights: GpuExpertWeights,
         cache: GpuKvCache,
         states: GpuStates,
         inputs: StepInputs,
@@ -50,7 +50,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         *,
         keeps_router_logits: bool = False,
     ) -> None:
-        self._recording, self._banks, self._cache = recording, banks, cache
+        self._recording, self._expert_weights, self._cache = recording, expert_weights, cache
         self._states = states
         self._inputs, self._outputs = inputs, outputs
         self._keeps_router_logits = keeps_router_logits
@@ -60,7 +60,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def incoming(self, width: int) -> Value:
         """What another processor computed before this part of the model, (width,)."""
         rec, source = self._recording, self._inputs.incoming
-        if self._banks.partial is None:
+        if self._expert_weights.partial is None:
             return Value(width, Rows.TOKENS, None, source=source)
         out = rec.value(width)  # its own, as other tokens may come in before it was read
 
@@ -149,7 +149,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def foresee(
         self, x: Value, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        if not self._banks.fetches_early(router.layer):
+        if not self._expert_weights.fetches_early(router.layer):
             return
         rec = self._recording
         rec.floats(x)
@@ -164,27 +164,32 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def experts(
         self,
         x: Value,
-        banks: ExpertBanks,
+        expert_weights: ExpertWeights,
         activation: Activation,
         route: tuple[Value, Value] | None,
         residual: Value | None,
         scale: float = 1.0,
     ) -> Value:
         ids, weights = route or (None, None)
-        what = FeedForward(banks, activation, ids, weights, residual, scale)
+        what = FeedForward(expert_weights, activation, ids, weights, residual, scale)
         if route is None:
-            return feed_forward(self._recording, self._banks, x, what)
-        seen = self._foresights.take(is_partial=self._banks.is_partial(banks))
-        return feed_forward(self._recording, self._banks, x, what, *seen)
+            return feed_forward(self._recording, self._expert_weights, x, what)
+        seen = self._foresights.take(is_partial=self._expert_weights.is_partial(expert_weights))
+        return feed_forward(self._recording, self._expert_weights, x, what, *seen)
 
-    def head_linear(self, x: Value, bank: Bank) -> Value:
-        return head_linear(self._recording, self._banks, x, bank)
+    def head_linear(self, x: Value, stacked: StackedMatrix) -> Value:
+        return head_linear(self._recording, self._expert_weights, x, stacked)
 
     def gated_expert(
-        self, x: Value, banks: ExpertBanks, activation: Activation, weight: Value, residual: Value
+        self,
+        x: Value,
+        expert_weights: ExpertWeights,
+        activation: Activation,
+        weight: Value,
+        residual: Value,
     ) -> Value:
-        what = FeedForward(banks, activation, None, weight, residual, 1.0)
-        return feed_forward(self._recording, self._banks, x, what)
+        what = FeedForward(expert_weights, activation, None, weight, residual, 1.0)
+        return feed_forward(self._recording, self._expert_weights, x, what)
 
     def select_outputs(self, x: Value) -> Value:
         rec = self._recording
@@ -224,5 +229,5 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             self._outputs,
             logits,
             self._router_logits,
-            self._banks,
+            self._expert_weights,
         )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Launch
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.expert_slots.gpu_banks import GpuBanks
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
@@ -47,9 +47,14 @@ class GpuProgram:
         outputs: StepOutputs,
         logits: Value,
         router_logits: Sequence[Value],
-        banks: GpuBanks,
+        expert_weights: GpuExpertWeights,
     ) -> None:
-        self.recording, self.inputs, self.outputs, self.banks = recording, inputs, outputs, banks
+        self.recording, self.inputs, self.outputs, self.expert_weights = (
+            recording,
+            inputs,
+            outputs,
+            expert_weights,
+        )
         self._device, self._limits = recording.device, recording.limits
         self._operations = operations
         self._logits = Rows4(recording.of(logits), logits.width)
@@ -118,7 +123,7 @@ class GpuProgram:
     def replay(self, extent: Extent) -> None:
         """Starts the step's work, and does the host's part of it."""
         if not extent.is_decode and extent.sequences == 1:
-            self.banks.begin(extent)
+            self.expert_weights.begin(extent)
         if extent in self._graphs:
             self._graphs.move_to_end(extent)
             self._start(*self._graphs[extent])
@@ -144,7 +149,7 @@ class GpuProgram:
         if not requests:
             work()
             return
-        host = self.banks.host.experts
+        host = self.expert_weights.host.experts
         host.begin(requests)
         work()
         host.serve_rest()

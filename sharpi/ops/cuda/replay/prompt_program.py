@@ -98,7 +98,7 @@ class PromptProgram:
         is_exact: bool = False,
     ) -> None:
         turns = [t._replace(extent=t.extent._replace(is_exact=is_exact)) for t in turns]
-        self._program.banks.begin(turns[-1].extent._replace(tokens=self._num_tokens))
+        self._program.expert_weights.begin(turns[-1].extent._replace(tokens=self._num_tokens))
         for number, each in enumerate(self._passes()):
             for index, turn in enumerate(turns):
                 if incoming is not None and number == 0:
@@ -124,7 +124,9 @@ class PromptProgram:
         passes: list[_Pass] = []
         for stage in self._stages:
             enters, leaves = _lanes(stage.enters), _lanes(stage.leaves)
-            groups = 1 if stage.layer is None else self._program.banks.num_groups(stage.layer)
+            groups = (
+                1 if stage.layer is None else self._program.expert_weights.num_groups(stage.layer)
+            )
             if stage.layer is None:
                 passes.append(_Pass(stage.operations, enters, leaves))
             elif groups == 1:

@@ -1,4 +1,4 @@
-"""Banks of random experts on a device, and a feed-forward over them in float64."""
+"""Stacked matrices of random experts on a device, and a feed-forward over them in float64."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from quant_weights import as_floats, random_weights
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.interface import Activation
 from sharpi.ops.reference.numbers import gated
 
@@ -18,22 +18,22 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class ExpertBank:
+class StackedExperts:
     """`dense` (experts, rows, columns), `bias` (experts, rows)."""
 
-    part: BankPart
+    part: GpuStackedMatrix
     dense: Array = field(repr=False)
     bias: Array = field(repr=False)
 
 
-def expert_bank(
+def stacked_experts(
     device: Device,
     quant_type: QuantType,
     shape: tuple[int, int, int],
     seed: int = 0,
     has_bias: bool = True,
     has_factors: bool = False,
-) -> ExpertBank:
+) -> StackedExperts:
     """Random experts of `shape` (experts, rows, columns), in two memories, the last one first."""
     experts, rows, columns = shape
     rng = np.random.default_rng([seed, *shape])
@@ -44,7 +44,7 @@ def expert_bank(
     table = [pieces[1].address + e * data.shape[1] for e in range(cut)]
     table += [pieces[0].address + e * data.shape[1] for e in range(experts - cut)]
     factors = rng.uniform(0.5, 2, experts).astype(np.float32)
-    part = BankPart(
+    part = GpuStackedMatrix(
         upload(device, np.array(table, np.uint64)),
         upload(device, bias) if has_bias else None,
         tuple(piece for piece in pieces if piece.num_bytes),
@@ -53,7 +53,7 @@ def expert_bank(
     dense = as_floats(quant_type, data.reshape(experts * rows, -1)).reshape(shape)
     if has_factors:
         dense = dense * factors[:, None, None]
-    return ExpertBank(part, dense, bias.astype(np.float64))
+    return StackedExperts(part, dense, bias.astype(np.float64))
 
 
 def random_routes(tokens: int, experts: int, used: int) -> tuple[Array, Array]:
@@ -63,15 +63,15 @@ def random_routes(tokens: int, experts: int, used: int) -> tuple[Array, Array]:
     return ids, rng.uniform(0.1, 1, (tokens, used)).astype(np.float32)
 
 
-def item_products(bank: ExpertBank, ids: Array, x: Array) -> Array:
+def item_products(stacked: StackedExperts, ids: Array, x: Array) -> Array:
     """W x + bias of each item, (tokens * used, rows); x has a row a token, or a row an item."""
     rows = np.repeat(x, ids.size // len(x), axis=0)
     pairs = zip(ids.reshape(-1), rows, strict=True)
-    return np.stack([bank.dense[e] @ row + bank.bias[e] for e, row in pairs])
+    return np.stack([stacked.dense[e] @ row + stacked.bias[e] for e, row in pairs])
 
 
 def hidden_values(
-    activation: Activation, gate: ExpertBank, up: ExpertBank, ids: Array, x: Array
+    activation: Activation, gate: StackedExperts, up: StackedExperts, ids: Array, x: Array
 ) -> Array:
     """act(gate x + bias) * (up x + bias) of each item, (tokens * used, rows)."""
     with np.errstate(over="ignore"):  # in the sigmoid of far below zero

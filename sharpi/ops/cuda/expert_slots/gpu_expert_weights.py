@@ -14,13 +14,13 @@ from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.host_misses import HostMisses
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
-from sharpi.ops.cuda.expert_slots.slot_memory import banks_of, offset_of
+from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.launchers.experts import BankPart
+from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Extent
-from sharpi.ops.interface import Activation, Bank, ExpertBanks, ExpertSource
+from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, StackedMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class HostSettings:
     source: ExpertSource | None = None
 
 
-class GpuBanks:
-    """Banks of experts; without `slots` all of them are on the GPU as a whole.
+class GpuExpertWeights:
+    """Stacked matrices of experts; without `slots` all of them are on the GPU as a whole.
 
     `host`: how misses are computed where a step says so.
     """
@@ -50,26 +50,30 @@ class GpuBanks:
     ) -> None:
         self._device, self._weights, self._host_settings = device, weights, host
         self.partial = None if slots is None else PartialLayers(device, weights, slots)
-        self._on_host: dict[int, tuple[ExpertBanks, Activation]] = {}
+        self._on_host: dict[int, tuple[ExpertWeights, Activation]] = {}
         self._limits: ProgramLimits | None = None
-        self._parts: dict[int, BankPart] = {}
+        self._parts: dict[int, GpuStackedMatrix] = {}
 
-    def is_partial(self, banks: ExpertBanks) -> bool:
+    def is_partial(self, expert_weights: ExpertWeights) -> bool:
         """Whether a layer's experts have slots, or are not on the GPU at all."""
-        return self.partial is not None and self.partial.has(banks)
+        return self.partial is not None and self.partial.has(expert_weights)
 
     def fetches_early(self, layer: int) -> bool:
         """Whether there is room for experts that a layer will want."""
         return self.partial is not None and self.partial.fetches_early(layer)
 
     def want_partial(
-        self, banks: ExpertBanks, activation: Activation, rows: Rows, limits: ProgramLimits
+        self,
+        expert_weights: ExpertWeights,
+        activation: Activation,
+        rows: Rows,
+        limits: ProgramLimits,
     ) -> int:
         """Remembers a layer with slots; returns its number."""
         assert self.partial is not None
-        check_types(banks)
-        number = self.partial.want(banks, rows)
-        self._on_host.setdefault(number, (banks, activation))
+        check_types(expert_weights)
+        number = self.partial.want(expert_weights, rows)
+        self._on_host.setdefault(number, (expert_weights, activation))
         if self._limits is None or limits.max_tokens > self._limits.max_tokens:
             self._limits = limits
         return number
@@ -96,14 +100,14 @@ class GpuBanks:
         assert limits is not None
         used = self._used
         most = max(limits.max_tokens, limits.max_outputs) * used
-        all_banks = [banks for banks, _ in self._on_host.values()]
-        columns = max(banks.up.columns for banks in all_banks)
-        rows = max(banks.down.rows for banks in all_banks)
+        all_matrices = [expert_weights for expert_weights, _ in self._on_host.values()]
+        columns = max(expert_weights.up.columns for expert_weights in all_matrices)
+        rows = max(expert_weights.down.rows for expert_weights in all_matrices)
         mailbox = Mailbox(self._device, most, columns, rows)
         of_items = ProgramLimits(most, 1, 1, limits.precision, s.instruction_set)
         experts = HostExperts(mailbox.host, of_items, s.num_threads, s.source)
-        for banks, activation in self._on_host.values():
-            experts.add(banks, activation)
+        for expert_weights, activation in self._on_host.values():
+            experts.add(expert_weights, activation)
         return HostMisses(mailbox, experts)
 
     @property
@@ -116,30 +120,32 @@ class GpuBanks:
         if "host" in self.__dict__:
             self.host.experts.close()
 
-    def want(self, bank: Bank) -> Callable[[], BankPart]:
-        """Remembers a bank that is on the GPU as a whole; the function gives the loaded one."""
-        check_type(bank.quant_type)
-        for array in (bank.bias, bank.scales):
+    def want(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
+        """Remembers a stacked matrix that is on the GPU as a whole; the function gives the loaded
+        one.
+        """
+        check_type(stacked.quant_type)
+        for array in (stacked.bias, stacked.scales):
             if array is not None:
                 self._weights.want(array)
-        self._weights.want(bank.data)
-        return lambda: self._part(bank)
+        self._weights.want(stacked.data)
+        return lambda: self._part(stacked)
 
-    def _part(self, bank: Bank) -> BankPart:
-        key = id(bank)
+    def _part(self, stacked: StackedMatrix) -> GpuStackedMatrix:
+        key = id(stacked)
         if key not in self._parts:
-            data = self._weights.span(bank.data)
-            stride = bank.data.nbytes // bank.num_experts
-            steps = np.arange(bank.num_experts, dtype=np.uint64) * np.uint64(stride)
-            table = np.uint64(data.address + offset_of(bank)) + steps
+            data = self._weights.span(stacked.data)
+            stride = stacked.data.nbytes // stacked.num_experts
+            steps = np.arange(stacked.num_experts, dtype=np.uint64) * np.uint64(stride)
+            table = np.uint64(data.address + offset_of(stacked)) + steps
             addresses = Span(self._device.allocate(table.nbytes), 0, table.nbytes)
             self._device.upload(addresses, table)
-            bias, factors = map(self._weights.optional, (bank.bias, bank.scales))
-            self._parts[key] = BankPart(addresses, bias, (data,), factors)
+            bias, factors = map(self._weights.optional, (stacked.bias, stacked.scales))
+            self._parts[key] = GpuStackedMatrix(addresses, bias, (data,), factors)
         return self._parts[key]
 
 
-def check_types(banks: ExpertBanks) -> None:
+def check_types(expert_weights: ExpertWeights) -> None:
     """Raises UnsupportedModelError for weights that no kernel reads."""
-    for bank in banks_of(banks):
-        check_type(bank.quant_type)
+    for stacked in matrices_of(expert_weights):
+        check_type(stacked.quant_type)

@@ -5,38 +5,42 @@ from dataclasses import replace
 import numpy as np
 
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import ExpertBanks
+from sharpi.ops.interface import ExpertWeights
 
 
-def load_banks(
+def load_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int = 1, *, gated: bool = True
-) -> ExpertBanks:
+) -> ExpertWeights:
     """gate and up (width, hidden), down (hidden, width); a leading axis for several experts.
 
     `pattern`: the tensors' name with %s for the matrix. Raises ModelFileError.
     """
     if gated and tensors.has(f"{pattern % 'gate_up'}.weight"):
         return _load_fused(tensors, pattern, hidden, num_experts)
-    gate = tensors.bank(pattern % "gate", num_experts, (None, hidden)) if gated else None
+    gate = tensors.stacked(pattern % "gate", num_experts, (None, hidden)) if gated else None
     width = gate.rows if gate else None
-    up = tensors.bank(pattern % "up", num_experts, (width, hidden))
-    return ExpertBanks(gate, up, tensors.bank(pattern % "down", num_experts, (hidden, up.rows)))
+    up = tensors.stacked(pattern % "up", num_experts, (width, hidden))
+    return ExpertWeights(
+        gate, up, tensors.stacked(pattern % "down", num_experts, (hidden, up.rows))
+    )
 
 
-def optional_banks(
+def optional_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, *, gated: bool = True
-) -> ExpertBanks | None:
+) -> ExpertWeights | None:
     """A feed-forward of one expert, None where the file has no such tensors."""
     if not tensors.has(f"{pattern % 'up'}.weight"):
         return None
-    return load_banks(tensors, pattern, hidden, gated=gated)
+    return load_expert_weights(tensors, pattern, hidden, gated=gated)
 
 
-def _load_fused(tensors: TensorSource, pattern: str, hidden: int, num_experts: int) -> ExpertBanks:
+def _load_fused(
+    tensors: TensorSource, pattern: str, hidden: int, num_experts: int
+) -> ExpertWeights:
     """Each expert's gate above its up in one tensor."""
-    both = tensors.bank(pattern % "gate_up", num_experts, (None, hidden))
+    both = tensors.stacked(pattern % "gate_up", num_experts, (None, hidden))
     width = both.rows // 2
     gate_bias, up_bias = (None, None) if both.bias is None else np.hsplit(both.bias, [width])
     gate = replace(both, rows=width, bias=gate_bias)
     up = replace(both, rows=width, bias=up_bias, first_row=width)
-    return ExpertBanks(gate, up, tensors.bank(pattern % "down", num_experts, (hidden, width)))
+    return ExpertWeights(gate, up, tensors.stacked(pattern % "down", num_experts, (hidden, width)))

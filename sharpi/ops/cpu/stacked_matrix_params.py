@@ -1,0 +1,46 @@
+"""Stacked matrices of experts as the native operations take them: tables of addresses and their
+types.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpi.ops.cpu import abi
+from sharpi.ops.interface import ExpertSource, ExpertWeights, StackedMatrix
+
+Keep = Callable[[np.ndarray | None], int | None]  # an array's address; somebody keeps the array
+
+
+def piece_params(
+    expert_weights: ExpertWeights, piece: int, source: ExpertSource | None, keep: Keep
+) -> abi.StackedMatrixParams:
+    """Gate (0), up (1) or down (2), where `source` brings them, None: where they are mapped."""
+    stacked = (expert_weights.gate, expert_weights.up, expert_weights.down)[piece]
+    if stacked is None:
+        return abi.StackedMatrixParams()
+    if expert_weights.layer is None or source is None:
+        return matrix_in_memory(stacked, keep)
+    # Gate and up in one tensor are one piece, in the place of the gate.
+    is_up_in_gate = piece == 1 and stacked.shares_data
+    return _params(stacked, source.table(expert_weights.layer, 0 if is_up_in_gate else piece), keep)
+
+
+def matrix_in_memory(stacked: StackedMatrix, keep: Keep) -> abi.StackedMatrixParams:
+    """A stacked matrix whose data is all of it."""
+    return _params(stacked, keep(_addresses(stacked)), keep)
+
+
+def _params(stacked: StackedMatrix, table: int | None, keep: Keep) -> abi.StackedMatrixParams:
+    return abi.StackedMatrixParams(
+        table, keep(stacked.bias), keep(stacked.scales),
+        stacked.quant_type, stacked.rows, stacked.columns, stacked.first_row,
+    )  # fmt: skip
+
+
+def _addresses(stacked: StackedMatrix) -> npt.NDArray[np.uint64]:
+    """Where each expert's matrix begins, (experts)."""
+    stride = stacked.data.nbytes // stacked.num_experts
+    offsets = np.arange(stacked.num_experts, dtype=np.uint64) * np.uint64(stride)
+    return np.uint64(stacked.data.ctypes.data) + offsets
