@@ -36,7 +36,7 @@ class GpuPlan:
         return index in self.slots
 
     def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
-        """Whether a layer's experts need no other home in memory."""
+        """Whether a layer's experts need no other copy in memory."""
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 

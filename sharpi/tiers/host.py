@@ -16,9 +16,9 @@ from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """`home`: the tier of the experts that the GPU does not hold; `slots` by layer index."""
+    """`tier`: the tier of the experts that the GPU does not hold; `slots` by layer index."""
 
-    home: Tier
+    tier: Tier
     slots: dict[int, int]
     num_staging: int
     ledger: Ledger

@@ -23,7 +23,7 @@ def plan_notes(
         yield f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
     if request.ram is not None and request.ram > hardware.free_ram:
         yield f"only {format_bytes(hardware.free_ram)} of RAM are free now"
-    if host.home is Tier.DISK:
+    if host.tier is Tier.DISK:
         yield from _groups(model.num_experts_per_token, layers)
     if request.moe_slots is not None:
         yield from _fewer_than_asked(request.moe_slots, layers)
@@ -48,23 +48,23 @@ def _fewer_than_asked(asked: int, layers: Sequence[LayerPlan]) -> Iterator[str]:
 
 def layer_reason(
     layer: LayerFacts,
-    home: Tier | None,
+    tier: Tier | None,
     *,
     vram_slots: int,
     ram_slots: int,
     num_used: int,
     is_kept_off: bool = False,
 ) -> str:
-    """For one layer whose experts' home is that tier; `num_used`: experts of a token.
+    """For one layer whose experts are stored in that tier; `num_used`: experts of a token.
 
     `is_kept_off`: whether the layer is on the GPU, but its experts were asked to be elsewhere.
     """
-    if home is None:
+    if tier is None:
         return "dense: no routed experts"
     if layer.expert_bytes is None:
         return "the tensors do not show the size of an expert, so none gets a slot"
-    if home is not Tier.DISK:
-        return _in_memory(layer, home, vram_slots, is_kept_off=is_kept_off)
+    if tier is not Tier.DISK:
+        return _in_memory(layer, tier, vram_slots, is_kept_off=is_kept_off)
     rest = layer.num_experts - vram_slots
     if ram_slots == rest:
         return f"{_slots(vram_slots, ram_slots)}, read from disk once"
@@ -77,12 +77,12 @@ def layer_reason(
     return f"{ram_slots} of {layer.num_experts} in slots, the others on disk"
 
 
-def _in_memory(layer: LayerFacts, home: Tier, vram_slots: int, *, is_kept_off: bool) -> str:
+def _in_memory(layer: LayerFacts, tier: Tier, vram_slots: int, *, is_kept_off: bool) -> str:
     if is_kept_off:
         return f"kept off the GPU: the CPU computes all {layer.num_experts} experts"
-    if vram_slots and home is Tier.RAM:
+    if vram_slots and tier is Tier.RAM:
         return f"{vram_slots} of {layer.num_experts} in slots on the GPU, the others in RAM"
-    return f"all {layer.num_experts} experts fit {home.name}"
+    return f"all {layer.num_experts} experts fit {tier.name}"
 
 
 def _slots(vram_slots: int, ram_slots: int) -> str:

@@ -62,7 +62,7 @@ class PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """One layer: `trunk` is the tier it computes in, `experts` the home of its routed experts.
+    """One layer: `trunk` is the tier it computes in, `experts` where its routed experts are stored.
 
     `expert_bytes` is None where unknown. Slots are counts of experts, `slot_bytes` that of one.
     Experts that are mapped in RAM, or that have a slot in VRAM, need no slots in RAM.
@@ -164,7 +164,9 @@ class TierPlan:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the mapped file is the home of all experts in RAM: nothing is read by hand."""
+        """Whether the mapped file is where all experts are stored in RAM: nothing is read by
+        hand.
+        """
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property

@@ -53,7 +53,7 @@ def _gpu_and_host(
     """Where RAM is too small, too, the GPU has no use for buffers that would be filled from it."""
     gpu = plan_gpu(model, request, kv, scratch)
     host = plan_host(model, request, gpu, budget, kv, scratch)
-    if host.home is not Tier.DISK or not gpu.slots:
+    if host.tier is not Tier.DISK or not gpu.slots:
         return gpu, host
     gpu = plan_gpu(model, replace(request, fills_from_ram=False), kv, scratch)
     return gpu, plan_host(model, request, gpu, budget, kv, scratch)
@@ -87,13 +87,13 @@ def _layer(
     layer = model.layers[index]
     recommended = recommended_slots(layer, model)
     vram_slots, ram_slots = gpu.slots.get(index, 0), host.slots.get(index, 0)
-    home = _home(index, layer, gpu, host)
+    tier = _expert_tier(index, layer, gpu, host)
     return LayerPlan(
         index=index,
         trunk=Tier.VRAM if index in gpu.layers else Tier.RAM,
         trunk_bytes=layer.trunk_bytes,
         kv_bytes=kv_bytes,
-        experts=home,
+        experts=tier,
         num_experts=layer.num_experts,
         expert_bytes=layer.expert_bytes,
         slot_bytes=layer.slot_bytes,
@@ -103,7 +103,7 @@ def _layer(
         status=slot_status(layer, _within_reach(index, layer, gpu, host), recommended),
         reason=layer_reason(
             layer,
-            home,
+            tier,
             vram_slots=vram_slots,
             ram_slots=ram_slots,
             num_used=model.num_experts_per_token,
@@ -116,13 +116,13 @@ def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -
     """Experts in the fastest tier that may hold some of this layer."""
     if gpu.takes_experts(index):
         return gpu.slots[index]
-    return layer.num_experts if host.home is Tier.RAM else host.slots.get(index, 0)
+    return layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)
 
 
-def _home(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> Tier | None:
+def _expert_tier(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> Tier | None:
     if not layer.num_experts:
         return None
-    return Tier.VRAM if gpu.holds_all_experts(index, layer) else host.home
+    return Tier.VRAM if gpu.holds_all_experts(index, layer) else host.tier
 
 
 def _ratio(layer: LayerPlan) -> float:
@@ -134,7 +134,7 @@ def _ratio(layer: LayerPlan) -> float:
 
 
 def _disk_lines(layers: tuple[LayerPlan, ...]) -> list[PlanLine]:
-    homes = [layer for layer in layers if layer.experts is Tier.DISK]
-    size = sum(layer.num_experts * (layer.expert_bytes or 0) for layer in homes)
-    reason = f"home of the experts of {len(homes)} layers: read from the file when missed"
-    return [PlanLine(Tier.DISK, Purpose.EXPERTS, size, reason)] if homes else []
+    on_disk = [layer for layer in layers if layer.experts is Tier.DISK]
+    size = sum(layer.num_experts * (layer.expert_bytes or 0) for layer in on_disk)
+    reason = f"stored experts of {len(on_disk)} layers: read from the file when missed"
+    return [PlanLine(Tier.DISK, Purpose.EXPERTS, size, reason)] if on_disk else []

@@ -23,10 +23,10 @@ def never_worse(less: TierPlan, more: TierPlan) -> None:
         assert SPEED_ORDER.index(after.trunk) >= SPEED_ORDER.index(before.trunk)
         if less.fits:
             assert after.num_resident >= before.num_resident
-            assert home(after) >= home(before)
+            assert tier(after) >= tier(before)
 
 
-def home(layer: LayerPlan) -> int:
+def tier(layer: LayerPlan) -> int:
     """The rank of the tier of its experts, the faster the higher."""
     return -1 if layer.experts is None else SPEED_ORDER.index(layer.experts)
 

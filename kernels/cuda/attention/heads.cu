@@ -77,15 +77,15 @@ KERNEL __launch_bounds__(128)
   const HeadGroup group = group_of(AS_HEAD_GROUP(a), AS_HEAD_GROUP(b), AS_HEAD_GROUP(c), head);
   const int dim = group.dim;
   float* row = rows + size_t(warp) * row_floats;
-  float* home = group.x + (size_t(token) * group.heads + head) * dim;
-  for (int i = lane; i < dim; i += kWarp) row[i] = home[i];
+  float* source = group.x + (size_t(token) * group.heads + head) * dim;
+  for (int i = lane; i < dim; i += kWarp) row[i] = source[i];
   __syncwarp();
   if (group.weight)
     norm_head(row, group.weight + size_t(head) * group.weight_stride, dim, group.epsilon);
   if (group.angles)
     rotate_head(row, group.angles + size_t(token) * 2 * group.half, group.half, interleaved);
   if (!group.pages) {
-    for (int i = lane; i < dim; i += kWarp) home[i] = row[i];
+    for (int i = lane; i < dim; i += kWarp) source[i] = row[i];
     return;
   }
   const PageTables tables{page_tables, sequences, table_stride};

@@ -1,21 +1,21 @@
-// Copies experts to the places that a list names: from their homes, which may be in the host's
-// memory, or from other slots. Blocks take chunks in turn; without loads there are none.
+// Copies experts to the places that a list names: from their host copies, which may be in the
+// host's memory, or from other slots. Blocks take chunks in turn; without loads there are none.
 #include "slot_state.cuh"
 
 namespace sharpi {
 
 constexpr int kThreads = 256, kWordsOfThread = 4, kChunk = kThreads * kWordsOfThread * 16;
 
-// One tensor's part of each expert: homes (experts,) addresses; slots `stride` bytes apart.
+// One tensor's part of each expert: host_addresses (experts,); slots `stride` bytes apart.
 struct Piece {
-  const uint64_t* homes;
+  const uint64_t* host_addresses;
   uint8_t *slots, *early, *staging;
   int64_t stride, bytes;
 
   __device__ __forceinline__ int chunks() const { return int((bytes + kChunk - 1) / kChunk); }
 
   __device__ __forceinline__ uint8_t* at(const Places& places, int place) const {
-    if (place < places.experts) return (uint8_t*)homes[place];
+    if (place < places.experts) return (uint8_t*)host_addresses[place];
     if (place < places.early_slot(0)) return slots + (place - places.slot(0)) * stride;
     if (place < places.staging_slot(0)) return early + (place - places.early_slot(0)) * stride;
     return staging + (place - places.staging_slot(0)) * stride;
@@ -73,16 +73,16 @@ __device__ __forceinline__ void copy_chunk(const Piece& piece, const Places& pla
 // loads: as slot_state.cuh has them. Up to three pieces, of 0 bytes where there are fewer. Blocks
 // of 256; any grid.
 KERNEL __launch_bounds__(256)
-    gather_experts(const int* loads, const uint64_t* homes_a, uint8_t* slots_a, uint8_t* early_a,
-                   uint8_t* staging_a, int64_t stride_a, int64_t bytes_a, const uint64_t* homes_b,
+    gather_experts(const int* loads, const uint64_t* host_addresses_a, uint8_t* slots_a, uint8_t* early_a,
+                   uint8_t* staging_a, int64_t stride_a, int64_t bytes_a, const uint64_t* host_addresses_b,
                    uint8_t* slots_b, uint8_t* early_b, uint8_t* staging_b, int64_t stride_b,
-                   int64_t bytes_b, const uint64_t* homes_c, uint8_t* slots_c, uint8_t* early_c,
+                   int64_t bytes_b, const uint64_t* host_addresses_c, uint8_t* slots_c, uint8_t* early_c,
                    uint8_t* staging_c, int64_t stride_c, int64_t bytes_c, int experts,
                    int num_slots, int num_early) {
   using namespace sharpi;
-  const Piece a = {homes_a, slots_a, early_a, staging_a, stride_a, bytes_a};
-  const Piece b = {homes_b, slots_b, early_b, staging_b, stride_b, bytes_b};
-  const Piece c = {homes_c, slots_c, early_c, staging_c, stride_c, bytes_c};
+  const Piece a = {host_addresses_a, slots_a, early_a, staging_a, stride_a, bytes_a};
+  const Piece b = {host_addresses_b, slots_b, early_b, staging_b, stride_b, bytes_b};
+  const Piece c = {host_addresses_c, slots_c, early_c, staging_c, stride_c, bytes_c};
   const Places places = {experts, num_slots, num_early, 0};
   const int in_a = a.chunks(), in_b = b.chunks(), in_all = in_a + in_b + c.chunks();
   const int64_t num_chunks = int64_t(loads[0]) * in_all;

@@ -34,7 +34,7 @@ struct SlotHeader {
   int num_early, num_visiting, num_guesses;
   int spare[8];
   int early[kMaxListed];     // the expert in each early slot
-  int visiting[kMaxListed];  // whose addresses are neither home nor a slot, until the next use
+  int visiting[kMaxListed];  // addresses that are elsewhere until the next use
   int guesses[kMaxListed];   // of the next use
 };
 
@@ -73,8 +73,8 @@ __device__ __forceinline__ void copy_state(const int* from, int* to, int experts
   for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
 }
 
-// Where experts can be, in the numbers that loads and tables name them by: home e is e, then come
-// the layer's slots, its early slots, the staging slots.
+// Where experts can be, in the numbers that loads and tables name them by: the host copy of e is e,
+// then come the layer's slots, its early slots, the staging slots.
 struct Places {
   int experts, slots, early, staging;
 
@@ -101,8 +101,8 @@ struct Tables {
   }
 };
 
-// Who was read from elsewhere in the last use is at home again, or in the slot it took since.
-// For the first warp.
+// Who was read from elsewhere in the last use is at its host copy again, or in the slot it took
+// since. For the first warp.
 __device__ __forceinline__ void send_home(const Slots& s, const Tables& tables) {
   const int lane = threadIdx.x;
   if (lane < s.head->num_visiting) {

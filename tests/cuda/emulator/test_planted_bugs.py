@@ -133,8 +133,8 @@ BUGS = [
     Bug(
         "no fence before lanes read each other's values",
         cases.heads,
-        "row[i] = home[i];\n  __syncwarp();",
-        "row[i] = home[i];",
+        "row[i] = source[i];\n  __syncwarp();",
+        "row[i] = source[i];",
         RACE,
     ),
     Bug(

@@ -9,8 +9,8 @@ from cpu_memory import host_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharpi.ops.cuda.expert_slots.expert_homes import ExpertHomes
 from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
+from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
 from sharpi.ops.cuda.values import After, Aside, Call, Copy
 
 EXPERTS = 7
@@ -40,19 +40,19 @@ class Batch:
         return not self._waiting
 
 
-def random_homes(
+def random_host_copies(
     device: CpuDevice,
-) -> tuple[dict[int, list[np.ndarray]], dict[int, list[ExpertHomes]]]:
+) -> tuple[dict[int, list[np.ndarray]], dict[int, list[HostExpertCopies]]]:
     rng = np.random.default_rng(0)
     data = {
         layer: [rng.integers(0, 256, (EXPERTS, size), np.uint8) for size in sizes]
         for layer, sizes in SIZES.items()
     }
-    homes = {
-        layer: [ExpertHomes(device, tensor, EXPERTS) for tensor in tensors]
+    host_copies = {
+        layer: [HostExpertCopies(device, tensor, EXPERTS) for tensor in tensors]
         for layer, tensors in data.items()
     }
-    return data, homes
+    return data, host_copies
 
 
 def bytes_at(stream: ExpertStream, address: int, size: int) -> np.ndarray:
@@ -78,8 +78,8 @@ def check(stream: ExpertStream, chunk: Chunk, data: list[np.ndarray], slots: np.
 @settings(max_examples=60, deadline=None)
 def test_everything_is_there_when_its_chunk_computes(data: st.DataObject, capacity: int) -> None:
     device = CpuDevice(check=False, adopts=data.draw(st.booleans()))
-    tensors, homes = random_homes(device)
-    stream = ExpertStream(device, homes, capacity)
+    tensors, host_copies = random_host_copies(device)
+    stream = ExpertStream(device, host_copies, capacity)
     for _ in range(2):  # the second batch finds the buffers as the first left them
         has_slot = st.lists(st.booleans(), min_size=EXPERTS, max_size=EXPERTS)
         slots = {n: np.where(data.draw(has_slot), 0, -1).astype(np.int32) for n in SIZES}
@@ -98,8 +98,8 @@ def test_everything_is_there_when_its_chunk_computes(data: st.DataObject, capaci
 @pytest.mark.parametrize("adopts", [True, False])
 def test_neighbours_are_one_copy(adopts: bool) -> None:
     device = CpuDevice(check=False, adopts=adopts)
-    _, homes = random_homes(device)
-    stream = ExpertStream(device, homes, EXPERTS)
+    _, host_copies = random_host_copies(device)
+    stream = ExpertStream(device, host_copies, EXPERTS)
     stream.begin({4: np.array([-1, -1, 0, -1, -1, -1, 1], np.int32)})
     batch = Batch()
     (chunk,) = stream.chunks(4)

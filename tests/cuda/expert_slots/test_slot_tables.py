@@ -59,7 +59,7 @@ def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
     assert piece.staging is not None
     assert world.addresses(0)[0][5] == piece.staging.address
     world.use(0, [1, 2, 7])
-    assert world.addresses(0)[0][5] == piece.homes[5]
+    assert world.addresses(0)[0][5] == piece.host_addresses[5]
     world.assert_true(0, range(EXPERTS))
     assert world.tables.read_counts()[0][7:11] == (3, 0, 0, 0)
     assert not overflow(world)

@@ -221,7 +221,9 @@ def test_an_expert_that_cannot_be_read_ends_the_step(quick: Device, tmp_path: Pa
 def test_layers_whose_experts_the_cpu_computes(
     asked: dict[str, Any], tokens: int, quick: Device
 ) -> None:
-    """Their homes are not page-locked, and whichever layers ask, each gets its own experts."""
+    """Their host copies are not page-locked, and whichever layers ask, each gets its own
+    experts.
+    """
     whole, engine = load_on(quick), load_on(quick, **asked)
     reference, sequence = Sequence(whole.runner), Sequence(engine.runner)
     for ids in (long_prompt(tokens), [5], [200]):

@@ -22,7 +22,7 @@ def test_copies_from_homes_and_slots(device: Device, num_bytes: int, apart: int)
     untouched = np.zeros(4 * stride, np.uint8)
     slots, early, staging = (upload(device, untouched) for _ in range(3))
     piece = GatherPiece(
-        homes=upload(device, starts.astype(np.uint64) + np.uint64(home.address)),
+        host_addresses=upload(device, starts.astype(np.uint64) + np.uint64(home.address)),
         slots=slots,
         early=early,
         staging=staging,
@@ -30,7 +30,7 @@ def test_copies_from_homes_and_slots(device: Device, num_bytes: int, apart: int)
         num_bytes=num_bytes,
         reach=(Span(home, 0, home.num_bytes),),
     )
-    # Places: homes 0-2, slots 3-6, early 7-10, staging from 11 on.
+    # Places: host copies 0-2, slots 3-6, early 7-10, staging from 11 on.
     for listed in ([(2, 4, 2), (0, 8, 0), (1, 11, 1)], [(2, 6, 4), (0, 3, 8)]):
         loads = np.array([[len(listed), 0, 0, 0], *((*load, 0) for load in listed)], np.int32)
         sizes = {"experts": EXPERTS, "num_slots": 4, "num_early": 4, "most_loads": 3}
@@ -46,10 +46,10 @@ def test_pieces_side_by_side(device: Device) -> None:
     """Three of different sizes, and more chunks than blocks."""
     rng = np.random.default_rng(0)
     data = [rng.integers(0, 256, (EXPERTS, size), np.uint8) for size in (48 << 10, 34, 16 << 10)]
-    homes = [upload(device, each) for each in data]
+    host_addresses = [upload(device, each) for each in data]
     pieces = [
         GatherPiece(
-            homes=upload(
+            host_addresses=upload(
                 device,
                 np.uint64(home.address) + np.arange(EXPERTS, dtype=np.uint64) * each.shape[1],
             ),
@@ -60,7 +60,7 @@ def test_pieces_side_by_side(device: Device) -> None:
             num_bytes=each.shape[1],
             reach=(home,),
         )
-        for home, each in zip(homes, data, strict=True)
+        for home, each in zip(host_addresses, data, strict=True)
     ]
     loads = np.array([[3, 3, 0, 0], [0, 5, 0, 0], [1, 3, 1, 0], [2, 4, 2, 0]], np.int32)
     sizes = {"experts": EXPERTS, "num_slots": 3, "num_early": 0, "most_loads": 1}

@@ -1,4 +1,4 @@
-// Experts whose home is a file: which are in RAM, who waits for which, and what is read when.
+// Experts that are stored in a file: which are in RAM, who waits for which, and what is read when.
 //
 // The slot policy decides what stays. An expert that it keeps is read straight into its slot, whose
 // former holder is never in use; one that it does not keep is read into a spare buffer and leaves

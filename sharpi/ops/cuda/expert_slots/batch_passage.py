@@ -53,12 +53,12 @@ class BatchPassage:
     def stream(self) -> ExpertStream:
         """The buffers that batches pass through; there have to be some."""
         assert self.streams
-        homes = {
-            number: [t.homes for t in tensors]
+        host_copies = {
+            number: [t.host_copies for t in tensors]
             for number, tensors in self._memories.tensors.items()
             if self._settings.reaches(number)
         }
-        return ExpertStream(self._device, homes, self._settings.num_streamed)
+        return ExpertStream(self._device, host_copies, self._settings.num_streamed)
 
     def way(self, number: int) -> Way:
         """How the announced batch passes through a layer."""
@@ -134,7 +134,7 @@ class BatchPassage:
         elif way == "host":
             table = np.zeros(stacked.num_experts, np.uint64)
         else:
-            table = piece.homes.copy()
+            table = piece.host_addresses.copy()
         has_slot = states.slot_of >= 0
         steps = states.slot_of[has_slot].astype(np.uint64) * np.uint64(piece.stride)
         table[has_slot] = np.uint64(piece.slots.address) + steps

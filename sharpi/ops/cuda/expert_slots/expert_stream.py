@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.expert_slots.expert_homes import ExpertHomes
+from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
 from sharpi.ops.cuda.values import After, Aside, Call, Copy
 
 _NUM_BUFFERS = 2
@@ -39,14 +39,14 @@ class Chunk:
 
 
 class ExpertStream:
-    """Two buffers of `capacity` experts of any layer; `homes`: of each layer's tensors."""
+    """Two buffers of `capacity` experts of any layer; `host_copies`: of each layer's tensors."""
 
     def __init__(
-        self, device: Device, homes: Mapping[int, Sequence[ExpertHomes]], capacity: int
+        self, device: Device, host_copies: Mapping[int, Sequence[HostExpertCopies]], capacity: int
     ) -> None:
         assert capacity > 0, "a buffer without room"
-        self._homes, self._capacity = dict(homes), capacity
-        sizes = [sum(each.stride for each in tensors) for tensors in homes.values()]
+        self._host_copies, self._capacity = dict(host_copies), capacity
+        sizes = [sum(each.stride for each in tensors) for tensors in host_copies.values()]
         size = capacity * max(sizes, default=0)
         self._buffers = [Span(device.allocate(size), 0, size) for _ in range(_NUM_BUFFERS)]
         self._chunks: list[Chunk] = []
@@ -83,7 +83,7 @@ class ExpertStream:
 
     def addresses(self, layer: int, tensor: int) -> Addresses:
         """Where each expert's part of a tensor is while its chunk computes; 0 where not here."""
-        table = np.zeros(self._homes[layer][tensor].num_experts, np.uint64)
+        table = np.zeros(self._host_copies[layer][tensor].num_experts, np.uint64)
         for chunk in self.chunks(layer):
             for place, expert in enumerate(chunk.missing):
                 table[expert] = self._part(chunk, tensor, place, 1).address
@@ -105,7 +105,7 @@ class ExpertStream:
 
     def _fetch(self, chunk: Chunk) -> Iterator[Call]:
         copies = [
-            copy for tensor in range(len(self._homes[chunk.layer]))
+            copy for tensor in range(len(self._host_copies[chunk.layer]))
             for copy in self._copies(chunk, tensor)
         ]  # fmt: skip
         if copies:
@@ -113,15 +113,15 @@ class ExpertStream:
 
     def _copies(self, chunk: Chunk, tensor: int) -> Iterator[Copy]:
         """One for each run of neighbours that are missing."""
-        homes = self._homes[chunk.layer][tensor]
+        host_copies = self._host_copies[chunk.layer][tensor]
         place = 0
         for first, count in _runs(chunk.missing):
-            yield Copy(self._part(chunk, tensor, place, count), homes.span(first, count))
+            yield Copy(self._part(chunk, tensor, place, count), host_copies.span(first, count))
             place += count
 
     def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
         """Room for some experts' parts: the tensors come one after the other in a buffer."""
-        tensors = self._homes[chunk.layer]
+        tensors = self._host_copies[chunk.layer]
         before = self._capacity * sum(each.stride for each in tensors[:tensor])
         stride = tensors[tensor].stride
         return self._buffers[chunk.buffer].part(before + place * stride, count * stride)

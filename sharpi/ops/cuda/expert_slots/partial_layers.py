@@ -1,4 +1,4 @@
-"""PartialLayers: layers of which some experts have slots on the GPU and all have homes elsewhere.
+"""PartialLayers: layers of which some experts have slots on the GPU and all have host copies.
 
 A token finds its experts by tables that the slots' kernels keep; a batch by tables of its own,
 which say where everything is while it passes, and slots are filled after it.

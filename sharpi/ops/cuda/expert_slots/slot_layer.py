@@ -28,12 +28,12 @@ class SlotTable:
 class SlotPiece:
     """One tensor's part of each of a layer's experts, `num_bytes` long.
 
-    `homes` (experts,) uint64: where it is for good, in memory of `reach`. `slots`, `early`,
-    `staging`: memory for copies, `stride` bytes apart, as many as fit; None where there are none.
-    Copies are quickest where homes and slots are aligned alike, to 16 bytes.
+    `host_addresses` (experts,) uint64: where it is for good, in memory of `reach`. `slots`,
+    `early`, `staging`: memory for copies, `stride` bytes apart, as many as fit; None where there
+    are none. Copies are quickest where host copies and slots are aligned alike, to 16 bytes.
     """
 
-    homes: NDArray[np.uint64]
+    host_addresses: NDArray[np.uint64]
     reach: tuple[Span, ...]
     num_bytes: int
     stride: int
@@ -49,10 +49,10 @@ class SlotPiece:
         return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
 
     def where(self, rooms: tuple[int, int, int]) -> NDArray[np.uint64]:
-        """The address of every home, and of so many slots, early slots and staging slots."""
+        """The address of every host copy, and of so many slots, early slots and staging slots."""
         memories = zip((self.slots, self.early, self.staging), rooms, strict=True)
         places = [self._places(memory, room) for memory, room in memories if memory is not None]
-        return np.concatenate([self.homes, *places])
+        return np.concatenate([self.host_addresses, *places])
 
     def _places(self, memory: Span, room: int) -> NDArray[np.uint64]:
         steps = np.arange(room, dtype=np.uint64) * np.uint64(self.stride)
@@ -69,7 +69,7 @@ class SlotLayer:
     def __post_init__(self) -> None:
         assert len(self.pieces) <= MAX_PIECES, "too many pieces"
         assert sum(len(piece.tables) for piece in self.pieces) <= MAX_PIECES, "too many tables"
-        experts = len(self.pieces[0].homes)
+        experts = len(self.pieces[0].host_addresses)
         assert self.first.num_slots <= min(self.num_slots, experts), "more slots than memory"
 
     @property
@@ -101,7 +101,7 @@ class SlotLayer:
         """The pieces as they are copied."""
         return tuple(
             GatherPiece(
-                upload(piece.homes),
+                upload(piece.host_addresses),
                 piece.slots,
                 piece.early,
                 piece.staging,
@@ -123,7 +123,7 @@ class SlotLayer:
     def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
         """The tables say that these experts are in slots, from the first one on."""
         for piece in self.pieces:
-            experts = len(piece.homes)
+            experts = len(piece.host_addresses)
             addresses = piece.where((len(residents), 0, 0))
             addresses[list(residents)] = addresses[experts:]
             for table in piece.tables:

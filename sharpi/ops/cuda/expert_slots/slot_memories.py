@@ -15,7 +15,9 @@ from sharpi.ops.interface import ExpertWeights
 
 
 class SlotMemories:
-    """Homes, slots and tables of `layers`, all of which are known by the time of the first use."""
+    """Host copies, slots and tables of `layers`, all of which are known by the time of the first
+    use.
+    """
 
     def __init__(
         self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertWeights]
@@ -24,7 +26,7 @@ class SlotMemories:
 
     @cached_property
     def tensors(self) -> dict[int, tuple[Tensor, ...]]:
-        """Each layer's tensors, with their homes."""
+        """Each layer's tensors, with their host copies."""
         reaches = self._settings.reaches
         return {
             number: tensors_of(self._device, expert_weights, is_reached=reaches(number))
@@ -59,12 +61,13 @@ class SlotMemories:
         for slot, expert in enumerate(residents):
             for tensor, piece in zip(self.tensors[number], layer.pieces, strict=True):
                 target = piece.slots.part(slot * piece.stride, piece.num_bytes)
-                tensor.homes.bring(self._device, expert, target)
+                tensor.host_copies.bring(self._device, expert, target)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
         """Between tokens: layers have so many slots at most, and the memory of others is free.
 
-        What stays is copied from its homes anew: there is no moment at which it is there twice.
+        What stays is copied anew from its host copies: there is no moment at which it is there
+        twice.
         """
         fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
         for number, count in fewer.items():

@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import row_bytes
-from sharpi.ops.cuda.expert_slots.expert_homes import ExpertHomes
+from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece, SlotTable
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.gpu_weights import aligned
@@ -36,13 +36,13 @@ class Tensor:
     layer.
     """
 
-    homes: ExpertHomes
+    host_copies: HostExpertCopies
     matrices: tuple[int, ...]
 
     @property
     def slot_bytes(self) -> int:
         """Room for one expert's part, so that the next begins aligned."""
-        return aligned(self.homes.stride)
+        return aligned(self.host_copies.stride)
 
 
 def tensors_of(
@@ -55,8 +55,10 @@ def tensors_of(
     tensors = []
     for places in owners.values():
         stacked = all_matrices[places[0]]
-        homes = ExpertHomes(device, stacked.data, stacked.num_experts, is_reached=is_reached)
-        tensors.append(Tensor(homes, tuple(places)))
+        host_copies = HostExpertCopies(
+            device, stacked.data, stacked.num_experts, is_reached=is_reached
+        )
+        tensors.append(Tensor(host_copies, tuple(places)))
     return tuple(tensors)
 
 
@@ -103,16 +105,16 @@ def _piece(
     early: Span | None,
     num_slots: int,
 ) -> SlotPiece:
-    homes, stride = tensor.homes, tensor.slot_bytes
+    host_copies, stride = tensor.host_copies, tensor.slot_bytes
     size = num_slots * stride
     tables = (
-        SlotTable(_table(device, homes), offset_of(expert_weights[place]))
+        SlotTable(_table(device, host_copies), offset_of(expert_weights[place]))
         for place in tensor.matrices
     )
     return SlotPiece(
-        homes=homes.addresses,
-        reach=homes.reach,
-        num_bytes=homes.stride,
+        host_addresses=host_copies.addresses,
+        reach=host_copies.reach,
+        num_bytes=host_copies.stride,
         stride=stride,
         slots=Span(device.allocate(size), 0, size),
         tables=tuple(tables),
@@ -121,6 +123,6 @@ def _piece(
     )
 
 
-def _table(device: Device, homes: ExpertHomes) -> Span:
-    size = homes.num_experts * _ADDRESS_BYTES
+def _table(device: Device, host_copies: HostExpertCopies) -> Span:
+    size = host_copies.num_experts * _ADDRESS_BYTES
     return Span(device.allocate(size), 0, size)

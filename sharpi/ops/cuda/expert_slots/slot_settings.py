@@ -12,8 +12,8 @@ class SlotSettings:
     """`first`: what the slots of each layer begin with; a layer without is on the GPU as a whole.
 
     `num_staging`, `num_early`: experts that are on the GPU for one use, or early, without a slot.
-    `num_streamed`: experts of each of two buffers. `is_reached`: whether the GPU can read homes;
-    not those of the layers `computed`, whose missed experts the host computes in any case.
+    `num_streamed`: experts of each of two buffers. `is_reached`: whether the GPU can read host
+    copies; not those of the layers `computed`, whose missed experts the host computes in any case.
     """
 
     rules: PolicyRules
@@ -25,5 +25,5 @@ class SlotSettings:
     computed: frozenset[int] = frozenset()
 
     def reaches(self, number: int) -> bool:
-        """Whether the GPU can read the homes of a layer's experts."""
+        """Whether the GPU can read the host copies of a layer's experts."""
         return self.is_reached and number not in self.computed

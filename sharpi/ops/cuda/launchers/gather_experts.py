@@ -14,13 +14,13 @@ _NO_PIECE: tuple[Argument, ...] = (None, None, None, None, np.int64(0), np.int64
 
 @dataclass(frozen=True, slots=True)
 class GatherPiece:
-    """One tensor's part of a layer's experts: where it lies at home and in slots.
+    """One tensor's part of a layer's experts: where it lies in host memory and in slots.
 
-    `homes` (experts,) uint64 addresses, in memory of `reach`; slots of `stride` bytes, of which
-    `num_bytes` are copied. `early` and `staging`: further slots, None where there are none.
+    `host_addresses` (experts,) uint64 addresses, in memory of `reach`; slots of `stride` bytes, of
+    which `num_bytes` are copied. `early` and `staging`: further slots, None where there are none.
     """
 
-    homes: Span
+    host_addresses: Span
     slots: Span
     early: Span | None
     staging: Span | None
@@ -62,4 +62,4 @@ def gather_experts(
 
 def _arguments(piece: GatherPiece) -> tuple[Argument, ...]:
     sizes = np.int64(piece.stride), np.int64(piece.num_bytes)
-    return (piece.homes, piece.slots, piece.early, piece.staging, *sizes)
+    return (piece.host_addresses, piece.slots, piece.early, piece.staging, *sizes)

@@ -76,8 +76,8 @@ class LayerState:
     """One layer's words on the device, and the tables that are kept.
 
     `tables`: up to three of (addresses (experts,), where (places,)) uint64; `where` has the address
-    of every home, slot, early slot and staging slot, in this order, as many as the numbers say.
-    `scores`: the layer's part of `Learning.maps`, or None.
+    of every host copy, slot, early slot and staging slot, in this order, as many as the numbers
+    say. `scores`: the layer's part of `Learning.maps`, or None.
     """
 
     words: Span

@@ -64,8 +64,8 @@ class PartialCalls:
     def _company(self, partial: PartialLayers, tokens: int, extent: Extent) -> Iterator[Call]:
         """Tokens of several sequences: each one's experts are looked up in turn.
 
-        An expert that a later token evicts is found at home by the earlier one; but what is in
-        staging stays for one look-up only, so with that each computes before the next.
+        An expert that a later token evicts is found in its host copy by the earlier one; but what
+        is in staging stays for one look-up only, so with that each computes before the next.
         """
         step = 1 if extent.misses == "load" else max(1, tokens)
         for first in range(0, tokens, step):

@@ -1,4 +1,6 @@
-"""ExpertHomes: where the experts of a tensor are when they have no slot, as the GPU sees it."""
+"""HostExpertCopies: where the experts of a tensor are when they have no slot, as the GPU sees
+it.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +11,7 @@ from sharpi.device.launch import Memory, Span
 Addresses = npt.NDArray[np.uint64]
 
 
-class ExpertHomes:
+class HostExpertCopies:
     """The tensor `data` of `num_experts`, page-locked where it is mapped, else a copy that is.
 
     Without `is_reached` the GPU reads none of it, and every address is 0.
