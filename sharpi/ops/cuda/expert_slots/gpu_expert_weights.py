@@ -81,11 +81,11 @@ class GpuExpertWeights:
     @property
     def streams(self) -> bool:
         """Whether batches may pass by experts that come through buffers."""
-        return self.partial is not None and self.partial.passage.streams
+        return self.partial is not None and self.partial.prefill_access.streams
 
     def num_groups(self, layer: int) -> int:
         """Chunks in which the experts of a layer with slots pass; see `PartialLayers`."""
-        return 1 if self.partial is None else self.partial.passage.num_groups(layer)
+        return 1 if self.partial is None else self.partial.prefill_access.num_groups(layer)
 
     def begin(self, extent: Extent) -> None:
         """Announces a batch, before its calls are made."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.expert_slots.batch_passage import BatchPassage
+from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
@@ -32,7 +32,9 @@ class PartialLayers:
         self._layers: dict[int, ExpertWeights] = {}
         self._rows: dict[int, Rows] = {}
         self._memories = SlotMemories(device, settings, self._layers)
-        self.passage = BatchPassage(device, settings, self._layers, self._rows, self._memories)
+        self.prefill_access = PrefillExpertAccess(
+            device, settings, self._layers, self._rows, self._memories
+        )
 
     @property
     def rules(self) -> PolicyRules:
@@ -89,14 +91,14 @@ class PartialLayers:
 
     def passing_parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """The stacked matrices by the tables of the batch that was announced last."""
-        return self._gpu_matrices(number, self.passage.tables(number))
+        return self._gpu_matrices(number, self.prefill_access.tables(number))
 
     def _gpu_matrices(
         self, number: int, tables: Mapping[int, Span]
     ) -> tuple[GpuStackedMatrix, ...]:
         reach = tuple(self._memories.reach(number))
-        if self.passage.streams:
-            reach += self.passage.stream.reach
+        if self.prefill_access.streams:
+            reach += self.prefill_access.stream.reach
         optional = self._weights.optional
         return tuple(
             GpuStackedMatrix(tables[place], optional(stacked.bias), reach, optional(stacked.scales))
@@ -117,4 +119,4 @@ class PartialLayers:
 
     def begin(self, extent: Extent) -> None:
         """Announces a batch, or several that take turns: decides how they pass."""
-        self.passage.begin({number: self.extent(number, extent) for number in self._layers})
+        self.prefill_access.begin({number: self.extent(number, extent) for number in self._layers})

@@ -40,7 +40,7 @@ class PartialCalls:
             yield from here._token(partial, ids, extent)
         elif tokens:
             yield from here._batch(partial, ids, extent)
-            if extent.group in (None, partial.passage.num_groups(self.layer) - 1):
+            if extent.group in (None, partial.prefill_access.num_groups(self.layer) - 1):
                 yield from partial.use_batch(self.layer, ids, tokens)
 
     def _token(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
@@ -88,11 +88,11 @@ class PartialCalls:
     def _batch(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
         it, parts = self.launches, partial.passing_parts(self.layer)
         tokens = extent.rows(it.x.rows)
-        way = partial.passage.way(self.layer)
-        if way == "host":
+        access = partial.prefill_access.access(self.layer)
+        if access == "host":
             yield from self._batch_with_host(parts, tokens)
-        elif way == "streamed":
-            yield from self._streamed(partial.passage.stream, parts, extent)
+        elif access == "streamed":
+            yield from self._streamed(partial.prefill_access.stream, parts, extent)
         elif tokens >= GROUPED_TOKENS:
             yield from grouped_sum(it, parts, extent)
         else:

@@ -1,4 +1,4 @@
-"""BatchPassage: how a batch goes through layers with slots, and where it finds the experts.
+"""PrefillExpertAccess: how a batch goes through layers with slots, and where it finds the experts.
 
 Its tables say where everything is while it passes; who has a slot does not change meanwhile.
 """
@@ -21,13 +21,13 @@ from sharpi.ops.cuda.expert_slots.slot_state import SlotStates
 from sharpi.ops.cuda.values import Extent
 from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
-Way: TypeAlias = Literal["streamed", "in place", "host"]
+ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]
 
 STREAMED_ITEMS = 4  # of an expert on average: from here on a layer is brought as a whole
 _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 
-class BatchPassage:
+class PrefillExpertAccess:
     """`layers` and the `rows` that each works on, by number; announced anew for every batch."""
 
     def __init__(
@@ -40,7 +40,7 @@ class BatchPassage:
     ) -> None:
         self._device, self._settings = device, settings
         self._layers, self._rows, self._memories = layers, rows, memories
-        self._ways: dict[int, Way] = {}
+        self._access: dict[int, ExpertAccess] = {}
         self._tables: dict[int, dict[int, Span]] = {}
         self._turns = 1
 
@@ -60,9 +60,9 @@ class BatchPassage:
         }
         return ExpertStream(self._device, host_copies, self._settings.num_streamed)
 
-    def way(self, number: int) -> Way:
+    def access(self, number: int) -> ExpertAccess:
         """How the announced batch passes through a layer."""
-        return self._ways[number]
+        return self._access[number]
 
     def tables(self, number: int) -> dict[int, Span]:
         """Where the announced batch finds the experts of a layer, by the place of the stacked
@@ -72,7 +72,7 @@ class BatchPassage:
 
     def num_groups(self, number: int) -> int:
         """Chunks of a layer's experts at each of which the announced batches take turns."""
-        is_streamed = self._ways.get(number) == "streamed"
+        is_streamed = self._access.get(number) == "streamed"
         if not is_streamed or self._rows[number] is not Rows.TOKENS or self._turns == 1:
             return 1
         return len(self.stream.chunks(number))
@@ -87,13 +87,13 @@ class BatchPassage:
         tokens = {n: extent.rows(self._rows[n]) for n, extent in extents.items()}
         passing = [number for number, count in tokens.items() if count > 1]
         for number in passing:
-            self._ways[number] = self._choose(number, tokens[number], extents[number])
+            self._access[number] = self._choose(number, tokens[number], extents[number])
         if self.streams:
-            streamed = [n for n in passing if self._ways[n] == "streamed"]
+            streamed = [n for n in passing if self._access[n] == "streamed"]
             self.stream.begin({number: states[number].slot_of for number in streamed})
         self._upload(passing, states)
 
-    def _choose(self, number: int, tokens: int, extent: Extent) -> Way:
+    def _choose(self, number: int, tokens: int, extent: Extent) -> ExpertAccess:
         rules, is_reached = self._settings.rules, self._settings.reaches(number)
         is_many = tokens * rules.experts_per_token >= STREAMED_ITEMS * rules.num_experts
         if self.streams and is_reached and is_many:
@@ -128,10 +128,10 @@ class BatchPassage:
         """Where each expert of a stacked matrix is while the batch passes."""
         tensors = self._memories.tensors[number]
         index = next(i for i, tensor in enumerate(tensors) if place in tensor.matrices)
-        way, piece = self._ways[number], self._memories.pieces(number)[index]
-        if way == "streamed":
+        access, piece = self._access[number], self._memories.pieces(number)[index]
+        if access == "streamed":
             table = self.stream.addresses(number, index)
-        elif way == "host":
+        elif access == "host":
             table = np.zeros(stacked.num_experts, np.uint64)
         else:
             table = piece.host_addresses.copy()
