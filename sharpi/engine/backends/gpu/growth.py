@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from sharpi.engine.backends.model_part import Segment
 from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.tiers.kv_growth import KvGrowth
 
@@ -17,7 +17,7 @@ class GpuGrowth:
         self,
         growth: KvGrowth,
         cache: GpuKvCache,
-        layers: PartialLayers,
+        layers: SlottedLayers,
         num_pages: int,
         notes: list[str],
     ) -> None:

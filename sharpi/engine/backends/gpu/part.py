@@ -71,18 +71,18 @@ class GpuPart(RecordedPart[GpuProgram]):
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
         self._prompts = GpuPrompts(plan, settings.batch_size)
         self.gpu_tier: GpuTier | None = None
-        if slots is not None and self._expert_weights.partial is not None:
-            self.gpu_tier = GpuTier(slots, self._expert_weights.partial, self._prompts.counts)
+        if slots is not None and self._expert_weights.slotted is not None:
+            self.gpu_tier = GpuTier(slots, self._expert_weights.slotted, self._prompts.counts)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
         self._cache = GpuKvCache(device, shapes, num_pages, settings.kv_type)
         self._growth: GpuGrowth | None = None
-        if growth and self._expert_weights.partial and self.gpu_tier:
+        if growth and self._expert_weights.slotted and self.gpu_tier:
             self._growth = GpuGrowth(
                 growth,
                 self._cache,
-                self._expert_weights.partial,
+                self._expert_weights.slotted,
                 settings.num_pages,
                 self.gpu_tier.notes,
             )

@@ -9,14 +9,14 @@ from sharpi.experts.native.store import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.stats.stats import ExpertStats, LayerStats, PredictionStats
 from sharpi.experts.stats.view import ExpertView
-from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.expert_slots.slot_state import SlotCounts, SlotStates, total_counts
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 
 
 class GpuReport:
     """Every look waits for the GPU; the slots have to be there."""
 
-    def __init__(self, slots: GpuSlots, layers: PartialLayers) -> None:
+    def __init__(self, slots: GpuSlots, layers: SlottedLayers) -> None:
         self._slots, self._layers = slots, layers
 
     def residents(self) -> dict[int, tuple[int, ...]]:

@@ -58,12 +58,12 @@ def gpu_slots(
     `is_reached`: whether the GPU can read experts that it has not from RAM. Those of the first
     `num_computed` layers are computed by the CPU.
     """
-    partial = _partial_layers(plan)
-    if not partial:
+    slotted = _slotted_layers(plan)
+    if not slotted:
         return None
     if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
         refuse(f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token")
-    slots = tuple(layer.vram_slots if layer.index in partial else 0 for layer in plan.layers)
+    slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in plan.layers)
     shape = _shape(model, slots)
     policy, predictor = choose_policy(asked, shape, profile), choose_predictor(asked, shape)
     if not is_reached:
@@ -80,19 +80,19 @@ def gpu_slots(
     )
     settings = SlotSettings(
         rules=rules,
-        first={index: _first(policy, index, slots[index]) for index in partial},
+        first={index: _first(policy, index, slots[index]) for index in slotted},
         num_staging=plan.gpu_staging.num_missed,
         num_early=plan.gpu_staging.num_early if guesses else 0,
         num_streamed=plan.gpu_staging.num_streamed,
         is_reached=is_reached,
-        computed=frozenset(index for index in partial if index < num_computed),
+        computed=frozenset(index for index in slotted if index < num_computed),
     )
-    sizes = {index: plan.layers[index].expert_bytes or 0 for index in partial}
-    modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(partial))
+    sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
+    modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(slotted))
     return GpuSlots(settings, policy, modes, sizes, guesses, plan.stash, notes, plan.kv_growth)
 
 
-def _partial_layers(plan: TierPlan) -> tuple[int, ...]:
+def _slotted_layers(plan: TierPlan) -> tuple[int, ...]:
     """Indices of the GPU's layers of which some experts are elsewhere."""
     first = plan.first_gpu_layer
     return tuple(

@@ -8,7 +8,7 @@ from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.view import ExpertView
-from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.values import MissMode
 
@@ -16,7 +16,7 @@ from sharpi.ops.cuda.values import MissMode
 class GpuTier:
     """`layers` has the memory; `passes` are counted elsewhere, and told of here."""
 
-    def __init__(self, slots: GpuSlots, layers: PartialLayers, passes: PassCounts) -> None:
+    def __init__(self, slots: GpuSlots, layers: SlottedLayers, passes: PassCounts) -> None:
         self._slots, self._layers = slots, layers
         self._report = GpuReport(slots, layers)
         self._is_ready = False

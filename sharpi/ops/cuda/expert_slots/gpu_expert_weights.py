@@ -13,9 +13,9 @@ from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.host_misses import HostMisses
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
-from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.unsupported import check_type
@@ -49,20 +49,20 @@ class GpuExpertWeights:
         host: HostSettings | None = None,
     ) -> None:
         self._device, self._weights, self._host_settings = device, weights, host
-        self.partial = None if slots is None else PartialLayers(device, weights, slots)
+        self.slotted = None if slots is None else SlottedLayers(device, weights, slots)
         self._on_host: dict[int, tuple[ExpertWeights, Activation]] = {}
         self._limits: ProgramLimits | None = None
         self._parts: dict[int, GpuStackedMatrix] = {}
 
-    def is_partial(self, expert_weights: ExpertWeights) -> bool:
+    def is_slotted(self, expert_weights: ExpertWeights) -> bool:
         """Whether a layer's experts have slots, or are not on the GPU at all."""
-        return self.partial is not None and self.partial.has(expert_weights)
+        return self.slotted is not None and self.slotted.has(expert_weights)
 
     def fetches_early(self, layer: int) -> bool:
         """Whether there is room for experts that a layer will want."""
-        return self.partial is not None and self.partial.fetches_early(layer)
+        return self.slotted is not None and self.slotted.fetches_early(layer)
 
-    def want_partial(
+    def want_slotted(
         self,
         expert_weights: ExpertWeights,
         activation: Activation,
@@ -70,9 +70,9 @@ class GpuExpertWeights:
         limits: ProgramLimits,
     ) -> int:
         """Remembers a layer with slots; returns its number."""
-        assert self.partial is not None
+        assert self.slotted is not None
         check_types(expert_weights)
-        number = self.partial.want(expert_weights, rows)
+        number = self.slotted.want(expert_weights, rows)
         self._on_host.setdefault(number, (expert_weights, activation))
         if self._limits is None or limits.max_tokens > self._limits.max_tokens:
             self._limits = limits
@@ -81,16 +81,16 @@ class GpuExpertWeights:
     @property
     def streams(self) -> bool:
         """Whether batches may pass by experts that come through buffers."""
-        return self.partial is not None and self.partial.prefill_access.streams
+        return self.slotted is not None and self.slotted.prefill_access.streams
 
     def num_groups(self, layer: int) -> int:
-        """Chunks in which the experts of a layer with slots pass; see `PartialLayers`."""
-        return 1 if self.partial is None else self.partial.prefill_access.num_groups(layer)
+        """Chunks in which the experts of a layer with slots pass; see `SlottedLayers`."""
+        return 1 if self.slotted is None else self.slotted.prefill_access.num_groups(layer)
 
     def begin(self, extent: Extent) -> None:
         """Announces a batch, before its calls are made."""
-        if self.partial is not None:
-            self.partial.begin(extent)
+        if self.slotted is not None:
+            self.slotted.begin(extent)
 
     @cached_property
     def host(self) -> HostMisses:
@@ -112,8 +112,8 @@ class GpuExpertWeights:
 
     @property
     def _used(self) -> int:
-        assert self.partial is not None
-        return self.partial.rules.experts_per_token
+        assert self.slotted is not None
+        return self.slotted.rules.experts_per_token
 
     def close(self) -> None:
         """Ends the threads."""

@@ -70,8 +70,8 @@ class Packed:
     places: Buffer
 
 
-def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partial: bool) -> Scratch:
-    """Room for the most rows that x may have; `is_partial`: not all experts are on the GPU."""
+def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_slotted: bool) -> Scratch:
+    """Room for the most rows that x may have; `is_slotted`: not all experts are on the GPU."""
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
     halves = None
@@ -83,14 +83,14 @@ def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_partia
     floats = rows * up.rows * FLOAT_BYTES
     in_pairs = halves is not None or not what.is_fused
     rounded = rows * activation_bytes(down.columns, hidden_planes(recording, what))
-    has_parts = most >= GROUPED_TOKENS or is_partial
+    has_parts = most >= GROUPED_TOKENS or is_slotted
     return Scratch(
         hidden=recording.buffer(max(floats, rounded)),
         pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
         parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
-        places=recording.buffer(items * _INT_BYTES if is_partial else 0),
+        places=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         halves=halves,
         packed=packed,
     )

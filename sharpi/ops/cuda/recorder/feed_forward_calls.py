@@ -13,7 +13,7 @@ from sharpi.ops.cuda.recorder.foresight import Foresight
 from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, is_product
 from sharpi.ops.cuda.recorder.linear_calls import want_source
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
-from sharpi.ops.cuda.recorder.partial_calls import PartialCalls
+from sharpi.ops.cuda.recorder.slotted_expert_calls import SlottedExpertCalls
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Call, Extent, Value
 from sharpi.ops.interface import StackedMatrix
@@ -35,20 +35,20 @@ def feed_forward(
     others = (what.ids, what.weights, what.residual)
     recording.floats(*(value for value in others if value is not None))
     out = recording.value(what.expert_weights.down.rows, x.rows)
-    is_partial = what.ids is not None and expert_weights.is_partial(what.expert_weights)
-    scratch = make_scratch(recording, x, what, is_partial=is_partial)
-    if scratch.halves is not None or is_partial:
+    is_slotted = what.ids is not None and expert_weights.is_slotted(what.expert_weights)
+    scratch = make_scratch(recording, x, what, is_slotted=is_slotted)
+    if scratch.halves is not None or is_slotted:
         recording.floats(x)
     launches = ExpertLaunches(recording, x, what, out, scratch)
-    if is_partial:
-        layer = expert_weights.want_partial(
+    if is_slotted:
+        layer = expert_weights.want_slotted(
             what.expert_weights, what.activation, x.rows, recording.limits
         )
         if own is not None:
             recording.hold(own.ids)
         if following is not None:
             recording.hold(*following.values)
-        calls = PartialCalls(launches, expert_weights, layer, own, following).calls
+        calls = SlottedExpertCalls(launches, expert_weights, layer, own, following).calls
         recording.append_experts(layer, calls)
     else:
         wanted = tuple(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import After, Aside, Call, Calls, Extent, Value
 
@@ -30,7 +30,7 @@ class Foresight:
             yield After((self, "guess"))
 
     def fetch(
-        self, recording: Recording, layers: PartialLayers, after: int, extent: Extent
+        self, recording: Recording, layers: SlottedLayers, after: int, extent: Extent
     ) -> Iterator[Call]:
         """Once layer `after` has said what it loads: guessed experts come if the link is idle."""
         if extent.guesses:
@@ -54,13 +54,13 @@ class Foresights:
         """The layer being recorded guesses for the next one."""
         self._next = foresight
 
-    def take(self, *, is_partial: bool) -> tuple[Foresight | None, Foresight | None]:
+    def take(self, *, is_slotted: bool) -> tuple[Foresight | None, Foresight | None]:
         """For the layer being recorded, and by it for the next one.
 
         Nobody guesses beside a layer that has all its experts: whether it leaves the link idle, it
         does not say.
         """
-        following, self._next = self._next if is_partial else None, None
+        following, self._next = self._next if is_slotted else None, None
         own, self._now = self._now, following
         return own, following
 

@@ -60,7 +60,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def incoming(self, width: int) -> Value:
         """What another processor computed before this part of the model, (width,)."""
         rec, source = self._recording, self._inputs.incoming
-        if self._expert_weights.partial is None:
+        if self._expert_weights.slotted is None:
             return Value(width, Rows.TOKENS, None, source=source)
         out = rec.value(width)  # its own, as other tokens may come in before it was read
 
@@ -174,7 +174,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         what = FeedForward(expert_weights, activation, ids, weights, residual, scale)
         if route is None:
             return feed_forward(self._recording, self._expert_weights, x, what)
-        seen = self._foresights.take(is_partial=self._expert_weights.is_partial(expert_weights))
+        seen = self._foresights.take(is_slotted=self._expert_weights.is_slotted(expert_weights))
         return feed_forward(self._recording, self._expert_weights, x, what, *seen)
 
     def head_linear(self, x: Value, stacked: StackedMatrix) -> Value:

@@ -1,4 +1,6 @@
-"""PartialCalls: a feed-forward of experts of which some have slots, which are looked at first."""
+"""SlottedExpertCalls: a feed-forward of experts of which some have slots, which are looked at
+first.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +10,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
-from sharpi.ops.cuda.expert_slots.partial_layers import PartialLayers
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recorder.foresight import Foresight
@@ -17,7 +19,7 @@ from sharpi.ops.cuda.values import Call, Extent
 
 
 @dataclass(frozen=True, slots=True)
-class PartialCalls:
+class SlottedExpertCalls:
     """`own`: guesses of what layer `layer` is to use, `following`: those of the next one."""
 
     launches: ExpertLaunches
@@ -30,30 +32,30 @@ class PartialCalls:
         """What a step of these sizes starts."""
         here = replace(self, launches=replace(self.launches, extent=extent))
         tokens, ids = extent.rows(self.launches.x.rows), here.launches.ids
-        partial = self.expert_weights.partial
-        assert partial is not None
+        slotted = self.expert_weights.slotted
+        assert slotted is not None
         assert ids is not None
-        extent = partial.extent(self.layer, extent)
+        extent = slotted.extent(self.layer, extent)
         if extent.sequences > 1:
-            yield from here._company(partial, tokens, extent)
+            yield from here._company(slotted, tokens, extent)
         elif tokens == 1:
-            yield from here._token(partial, ids, extent)
+            yield from here._token(slotted, ids, extent)
         elif tokens:
-            yield from here._batch(partial, ids, extent)
-            if extent.group in (None, partial.prefill_access.num_groups(self.layer) - 1):
-                yield from partial.use_batch(self.layer, ids, tokens)
+            yield from here._batch(slotted, ids, extent)
+            if extent.group in (None, slotted.prefill_access.num_groups(self.layer) - 1):
+                yield from slotted.use_batch(self.layer, ids, tokens)
 
-    def _token(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+    def _token(self, slotted: SlottedLayers, ids: Span, extent: Extent) -> Iterator[Call]:
         """What was guessed for this layer is there; guesses for the next one go on beside it."""
         own, following, at = self.own, self.following, self.launches.recording
         if following is not None:
             yield from following.guess(extent)
         if own is not None:
             yield from own.fetched(extent)
-        yield from partial.use(self.layer, ids, extent.misses)
+        yield from slotted.use(self.layer, ids, extent.misses)
         if following is not None:
-            yield from following.fetch(at, partial, self.layer, extent)
-        parts = partial.parts(self.layer)
+            yield from following.fetch(at, slotted, self.layer, extent)
+        parts = slotted.parts(self.layer)
         if extent.misses == "cpu":
             yield from self._with_host(parts, ids, 1)
         else:
@@ -61,7 +63,7 @@ class PartialCalls:
         if following is not None:
             yield from following.guessed(extent)
 
-    def _company(self, partial: PartialLayers, tokens: int, extent: Extent) -> Iterator[Call]:
+    def _company(self, slotted: SlottedLayers, tokens: int, extent: Extent) -> Iterator[Call]:
         """Tokens of several sequences: each one's experts are looked up in turn.
 
         An expert that a later token evicts is found in its host copy by the earlier one; but what
@@ -72,9 +74,9 @@ class PartialCalls:
             for row in range(first, first + step):
                 ids = self.launches.since(row).ids
                 assert ids is not None
-                yield from partial.use(self.layer, ids, extent.misses)
+                yield from slotted.use(self.layer, ids, extent.misses)
             some = replace(self, launches=self.launches.since(first))
-            yield from some._looked_up(partial.parts(self.layer), step, extent)
+            yield from some._looked_up(slotted.parts(self.layer), step, extent)
 
     def _looked_up(self, parts: Parts, tokens: int, extent: Extent) -> Iterator[Call]:
         it = self.launches
@@ -85,14 +87,14 @@ class PartialCalls:
         else:
             yield from it.by_item(parts, tokens)
 
-    def _batch(self, partial: PartialLayers, ids: Span, extent: Extent) -> Iterator[Call]:
-        it, parts = self.launches, partial.passing_parts(self.layer)
+    def _batch(self, slotted: SlottedLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+        it, parts = self.launches, slotted.passing_parts(self.layer)
         tokens = extent.rows(it.x.rows)
-        access = partial.prefill_access.access(self.layer)
+        access = slotted.prefill_access.access(self.layer)
         if access == "host":
             yield from self._batch_with_host(parts, tokens)
         elif access == "streamed":
-            yield from self._streamed(partial.prefill_access.stream, parts, extent)
+            yield from self._streamed(slotted.prefill_access.stream, parts, extent)
         elif tokens >= GROUPED_TOKENS:
             yield from grouped_sum(it, parts, extent)
         else:

@@ -1,4 +1,4 @@
-"""PartialLayers: layers of which some experts have slots on the GPU and all have host copies.
+"""SlottedLayers: layers of which some experts have slots on the GPU and all have host copies.
 
 A token finds its experts by tables that the slots' kernels keep; a batch by tables of its own,
 which say where everything is while it passes, and slots are filled after it.
@@ -24,7 +24,7 @@ from sharpi.ops.interface import ExpertWeights
 _MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMPUTE}
 
 
-class PartialLayers:
+class SlottedLayers:
     """Layers are wanted while a step is recorded; memory is taken when one is first asked for."""
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
