@@ -80,7 +80,7 @@ def policies(runs: Runs) -> Iterator[str]:
 
 
 def predictors(runs: Runs) -> Iterator[str]:
-    """Every predictor with the default policy: what it guessed, and what was read for it."""
+    """Every predictor with the default policy: what it predicted, and what was read for it."""
     heads = ("recall %", "precision %", "hits %", "late %", "loads/token", "early", "used")
     yield f"{'predictor':16}" + "".join(f"{head:>13}" for head in heads)
     for name in (*PREDICTOR_NAMES, "learned"):

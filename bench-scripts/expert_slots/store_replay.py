@@ -1,6 +1,6 @@
 """A recorded trace through the real expert store: reads from a real disk, pauses for the computing.
 
-The order of calls is that of expert_feed.cpp without a predictor, so that nothing is guessed but
+The order of calls is that of expert_feed.cpp without a predictor, so that nothing is predicted but
 what the policy itself decides.
 """
 

@@ -37,7 +37,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::Sigmoid: return add(program, params, bytes, add_sigmoid);
     case OpKind::SoftCap: return add(program, params, bytes, add_soft_cap);
     case OpKind::Lease: return add(program, params, bytes, add_lease);
-    case OpKind::Foresee: return add(program, params, bytes, add_foresee);
+    case OpKind::PredictRoutes: return add(program, params, bytes, add_predict_routes);
     case OpKind::LayerNorm: return add(program, params, bytes, add_layer_norm);
     case OpKind::HeadLinear: return add(program, params, bytes, add_head_linear);
     case OpKind::ScaleByPosition: return add(program, params, bytes, add_scale_by_position);

@@ -60,7 +60,7 @@ def choose_policy(
 
 
 def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
-    """The predictor's name, None where nothing is to be guessed; raises UsageError."""
+    """The predictor's name, None where nothing is to be predicted; raises UsageError."""
     if asked.predictor not in (None, LEARNED, *PREDICTOR_NAMES):
         names = ", ".join((*PREDICTOR_NAMES, LEARNED))
         raise UsageError(f"there is no predictor '{asked.predictor}'; choose one of {names}")

@@ -1,6 +1,6 @@
-"""Whether guessing pays: tokens with and without it, timed on the running model.
+"""Whether predicting pays: tokens with and without it, timed on the running model.
 
-Guesses cost time, reads that are never used, and places in memory, so they have to prove
+Predictions cost time, reads that are never used, and places in memory, so they have to prove
 themselves: of every 32 tokens the last 8 go without, and the medians are compared. The verdict
 stands for a while and is then tried again.
 """
@@ -10,12 +10,12 @@ from statistics import median
 PERIOD, WITHOUT = 32, 8  # tokens
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
-COSTS_TOO_MUCH = 1.05  # time with guesses over time without
+COSTS_TOO_MUCH = 1.05  # time with predictions over time without
 TOKENS_UNTIL_RETRIAL = 2048
 
 
 class PredictionTrial:
-    """Fed with the seconds of every decoded token, says whether to guess for the next one."""
+    """Fed with the seconds of every decoded token, says whether to predict for the next one."""
 
     def __init__(self) -> None:
         self.is_on = True  # the verdict
@@ -26,8 +26,8 @@ class PredictionTrial:
         self._without: list[float] = []
 
     @property
-    def guesses_now(self) -> bool:
-        """Whether the next token is to be guessed for."""
+    def predicts_now(self) -> bool:
+        """Whether the next token is to be predicted for."""
         if self._rest:
             return self.is_on
         return self._token % PERIOD < PERIOD - WITHOUT
@@ -52,9 +52,9 @@ class PredictionTrial:
 
     def _sort_in(self, seconds: float) -> None:
         place = self._token % PERIOD
-        since_switch = place if self.guesses_now else place - (PERIOD - WITHOUT)
+        since_switch = place if self.predicts_now else place - (PERIOD - WITHOUT)
         if since_switch >= SETTLING:
-            (self._with if self.guesses_now else self._without).append(seconds)
+            (self._with if self.predicts_now else self._without).append(seconds)
 
     def _judge(self) -> bool:
         before = self.is_on

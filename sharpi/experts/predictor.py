@@ -1,4 +1,4 @@
-"""Guesses which experts a layer uses next, from routes alone: the definition of the native ones.
+"""Predicts which experts a layer uses next, from routes alone: the definition of the native ones.
 
 Hints: they never change output. `last-token` repeats the layer's last route; `last-layer` counts
 which experts follow those of the layer below; `both` adds what follows the layer's last route.
@@ -62,7 +62,7 @@ class Predictor:
         if not self._after_layer:
             return self._routes[layer][:budget]
         scores = np.zeros(self._num_experts, np.float32)
-        # The first layer's are guessed from the last one's, a token ago.
+        # The first layer's are predicted from the last one's, a token ago.
         self._after_layer[layer].score(self._routes[layer - 1], np.float32(1), scores)
         if self._after_token:
             self._after_token[layer].score(self._routes[layer], _TOKEN_WEIGHT, scores)

@@ -212,7 +212,7 @@ class Ops(Protocol[X]):
     def route(self, logits: X, router: Router) -> tuple[X, X]:
         """Chosen expert ids, best first, and their weights: (num_used,) each."""
 
-    def foresee(
+    def predict_routes(
         self, x: X, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
         """A hint: the router of a later layer, its norm and matrix, on what x is by now."""

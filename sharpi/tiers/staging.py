@@ -30,8 +30,8 @@ def staging_reason(model: ModelFacts) -> str:
 class GpuStaging:
     """Room on a GPU for experts that have no slot, in experts of the largest layer.
 
-    `num_missed` of a token, `num_early` of each of two layers that were guessed, `num_streamed` in
-    each of the two buffers that a prompt's experts pass through.
+    `num_missed` of a token, `num_early` of each of two layers that were predicted, `num_streamed`
+    in each of the two buffers that a prompt's experts pass through.
     """
 
     num_missed: int = 0
@@ -47,7 +47,7 @@ class GpuStaging:
     def reason(self) -> str:
         """Why there are so many."""
         return (
-            f"{self.num_missed} missed experts of a token, {2 * self.num_early} that were guessed,"
+            f"{self.num_missed} missed experts of a token, {2 * self.num_early} predicted,"
             f" {2 * self.num_streamed} that a prompt passes by"
         )
 

@@ -102,9 +102,11 @@ class SlotWorld:
         self.run(launches)
         return self.loads(launches)
 
-    def prefetch(self, layer: int, guesses: Sequence[int], after: int, budget: int) -> list[int]:
+    def prefetch(
+        self, layer: int, predictions: Sequence[int], after: int, budget: int
+    ) -> list[int]:
         """Returns the experts that were fetched."""
-        ids = upload(self.device, np.array(guesses, np.int32))
+        ids = upload(self.device, np.array(predictions, np.int32))
         launches = self.tables.prefetch(layer, ids, after, budget)
         self.run(launches)
         return self.loads(launches)[:, 0].tolist()

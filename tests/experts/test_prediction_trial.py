@@ -1,4 +1,4 @@
-"""When guessing is judged, and what the verdict is."""
+"""When predicting is judged, and what the verdict is."""
 
 import pytest
 
@@ -14,29 +14,31 @@ from sharpi.experts.prediction_trial import (
 TRIAL = PERIOD * PERIODS
 
 
-def run(trial: PredictionTrial, tokens: int, guessing: float, plain: float = 1.0) -> list[int]:
+def run(trial: PredictionTrial, tokens: int, predicting: float, plain: float = 1.0) -> list[int]:
     """Tokens that take so long; returns those at which the verdict changed."""
     return [
-        token for token in range(tokens) if trial.record(guessing if trial.guesses_now else plain)
+        token
+        for token in range(tokens)
+        if trial.record(predicting if trial.predicts_now else plain)
     ]
 
 
 def test_a_trial_goes_without_now_and_then() -> None:
     trial = PredictionTrial()
-    guessed = []
+    predicted = []
     for _ in range(TRIAL):
-        guessed.append(trial.guesses_now)
+        predicted.append(trial.predicts_now)
         trial.record(1.0)
-    assert guessed == ([True] * (PERIOD - WITHOUT) + [False] * WITHOUT) * PERIODS
+    assert predicted == ([True] * (PERIOD - WITHOUT) + [False] * WITHOUT) * PERIODS
 
 
-@pytest.mark.parametrize("guessing", [0.5, 1.0, COSTS_TOO_MUCH])
-def test_what_does_not_cost_too_much_stays(guessing: float) -> None:
+@pytest.mark.parametrize("predicting", [0.5, 1.0, COSTS_TOO_MUCH])
+def test_what_does_not_cost_too_much_stays(predicting: float) -> None:
     trial = PredictionTrial()
-    assert run(trial, TRIAL, guessing) == []
+    assert run(trial, TRIAL, predicting) == []
     assert trial.is_on
-    assert trial.ratio == pytest.approx(guessing)
-    assert all(trial.guesses_now and not trial.record(1.0) for _ in range(TOKENS_UNTIL_RETRIAL))
+    assert trial.ratio == pytest.approx(predicting)
+    assert all(trial.predicts_now and not trial.record(1.0) for _ in range(TOKENS_UNTIL_RETRIAL))
 
 
 def test_what_costs_too_much_is_switched_off_and_tried_again() -> None:
@@ -45,7 +47,7 @@ def test_what_costs_too_much_is_switched_off_and_tried_again() -> None:
     assert not trial.is_on
     assert trial.ratio == pytest.approx(1.2)
     for _ in range(TOKENS_UNTIL_RETRIAL):
-        assert not trial.guesses_now
+        assert not trial.predicts_now
         assert not trial.record(9.0)
     assert run(trial, TRIAL, 0.9) == [TRIAL - 1]
     assert trial.is_on
@@ -63,10 +65,10 @@ def test_a_second_trial_that_agrees_changes_nothing() -> None:
 def test_hiccups_and_the_token_after_a_switch_do_not_count() -> None:
     trial, before = PredictionTrial(), None
     for token in range(TRIAL):
-        guesses = trial.guesses_now
-        is_slow = guesses != before or token % 10 == 0
+        predicts = trial.predicts_now
+        is_slow = predicts != before or token % 10 == 0
         trial.record(50.0 if is_slow else 1.0)
-        before = guesses
+        before = predicts
     assert trial.is_on
     assert trial.ratio == 1.0
 

@@ -65,7 +65,7 @@ template <int kAll, int N>
 }
 
 // Scores of N queries with the page's keys. The values are fetched meanwhile: later they are read in columns, which no
-// processor foresees.
+// processor predicts.
 template <int N>
 void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   constexpr int kStep = kPanelsAtOnce * kPanel;

@@ -120,11 +120,11 @@ class Lease : public Stage {
   const LeaseParams p_;
 };
 
-// Guesses for decoded tokens only: a batch uses too many experts to name.
-class Foresee : public Stage {
+// Predictions for decoded tokens only: a batch uses too many experts to name.
+class PredictRoutes : public Stage {
  public:
-  explicit Foresee(const ForeseeParams& params) : p_(params) {}
-  int num_tasks(const Step& step) const override { return step.num_guessed; }
+  explicit PredictRoutes(const PredictRoutesParams& params) : p_(params) {}
+  int num_tasks(const Step& step) const override { return step.num_predicted; }
   void run(const Step&, int, int, Worker&) const override {
     thread_local std::vector<float> choice;
     thread_local std::vector<int32_t> ids;
@@ -133,17 +133,17 @@ class Foresee : public Stage {
       for (int e = 0; e < p_.num_experts; e++) choice[e] = 1.f / (1.f + std::exp(-choice[e])) + p_.bias[e];
     ids.resize(p_.k);
     choose(choice, p_.k, ids.data());
-    p_.feed->foresee(p_.layer, ids.data(), p_.k);
+    p_.feed->predict_routes(p_.layer, ids.data(), p_.k);
   }
 
  private:
-  const ForeseeParams p_;
+  const PredictRoutesParams p_;
 };
 
 }  // namespace
 
 void add_route(Program& program, const RouteParams& p) { program.add<Route>(p); }
 void add_lease(Program& program, const LeaseParams& p) { program.add<Lease>(p); }
-void add_foresee(Program& program, const ForeseeParams& p) { program.add<Foresee>(p); }
+void add_predict_routes(Program& program, const PredictRoutesParams& p) { program.add<PredictRoutes>(p); }
 
 }  // namespace sharpi

@@ -15,7 +15,7 @@ namespace sharpi {
 
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
-  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, Foresee = 14, LayerNorm = 15, HeadLinear = 16,
+  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, PredictRoutes = 14, LayerNorm = 15, HeadLinear = 16,
   ScaleByPosition = 17, Join = 18, Part = 19,
   Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
 };
@@ -127,10 +127,11 @@ struct LeaseParams {
   int32_t layer, k, rows, reserved;
 };
 
-// Tells the feed which experts a layer's router would choose for what the layers before have so far: a guess.
-struct ForeseeParams {
+// Tells the feed which experts a layer's router would choose for what the layers before have so
+// far: a prediction.
+struct PredictRoutesParams {
   ExpertFeed* feed;
-  const float* logits;  // (num_experts) of the single token guessed for
+  const float* logits;  // (num_experts) of the single token predicted for
   const float* bias;    // optional (num_experts)
   int32_t layer, num_experts, k, reserved;
 };
@@ -261,7 +262,7 @@ void add_gather(Program&, const GatherParams&);
 void add_sigmoid(Program&, const SigmoidParams&);
 void add_soft_cap(Program&, const SoftCapParams&);
 void add_lease(Program&, const LeaseParams&);
-void add_foresee(Program&, const ForeseeParams&);
+void add_predict_routes(Program&, const PredictRoutesParams&);
 void add_layer_norm(Program&, const LayerNormParams&);
 void add_head_linear(Program&, const HeadLinearParams&);
 void add_scale_by_position(Program&, const ScaleByPositionParams&);

@@ -20,7 +20,7 @@ struct Step {
   const int32_t* output_rows;  // (num_outputs,) indices of tokens
   const int32_t* page_table;   // (sequences, pages_per_sequence): page ids of each sequence's positions, 64 a page
   int32_t pages_per_sequence;
-  int32_t num_guessed;         // 1 where the routes of later layers are to be guessed, for a single token
+  int32_t num_predicted;         // 1 where the routes of later layers are to be predicted, for a single token
   float* const* states;        // (sequences) memory of each one's recurrent layers; null for a model without any
 
   // Id of the page that holds a position of the token's sequence.
@@ -30,9 +30,9 @@ struct Step {
 };
 
 // How many rows an operation works on.
-enum class Rows : int32_t { Tokens = 0, Outputs = 1, Guessed = 2 };
+enum class Rows : int32_t { Tokens = 0, Outputs = 1, Predicted = 2 };
 inline int count_rows(Rows rows, const Step& step) {
-  return rows == Rows::Tokens ? step.num_tokens : rows == Rows::Outputs ? step.num_outputs : step.num_guessed;
+  return rows == Rows::Tokens ? step.num_tokens : rows == Rows::Outputs ? step.num_outputs : step.num_predicted;
 }
 
 constexpr int kMaxTileBuffers = 3;

@@ -30,7 +30,7 @@ __device__ __forceinline__ void look_up_batch(const Slots& s, const int* times) 
     s.head->counts[kAccesses] += accesses;
     s.head->counts[kHits] += hits;
     s.head->counts[kEarlyWasted] += s.head->num_early;
-    s.head->num_early = s.head->num_guesses = 0;
+    s.head->num_early = s.head->num_predictions = 0;
   }
   __syncthreads();
 }

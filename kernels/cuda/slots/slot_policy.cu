@@ -38,20 +38,20 @@ __device__ __forceinline__ void score_experts(const LearnedMap& map, const int* 
   __syncthreads();
 }
 
-// The token begins: what was fetched early or guessed for it is counted.
-__device__ __forceinline__ void count_guesses(const Slots& s, const int* ids, int used) {
+// The token begins: what was fetched early or predicted for it is counted.
+__device__ __forceinline__ void count_predictions(const Slots& s, const int* ids, int used) {
   const int lane = threadIdx.x;
   SlotHeader& head = *s.head;
-  const bool is_early = lane < head.num_early, is_guess = lane < head.num_guesses;
+  const bool is_early = lane < head.num_early, is_prediction = lane < head.num_predictions;
   const bool was_used = is_early && is_among(ids, used, head.early[lane]);
-  const bool was_right = is_guess && is_among(ids, used, head.guesses[lane]);
+  const bool was_right = is_prediction && is_among(ids, used, head.predictions[lane]);
   const int hits = __popc(__ballot_sync(kFullWarp, was_used));
   const int right = __popc(__ballot_sync(kFullWarp, was_right));
   if (lane != 0) return;
   head.counts[kEarlyHits] += hits;
   head.counts[kEarlyWasted] += head.num_early - hits;
-  head.counts[kGuesses] += head.num_guesses;
-  head.counts[kRightGuesses] += right;
+  head.counts[kPredictions] += head.num_predictions;
+  head.counts[kRightPredictions] += right;
 }
 
 // The token's experts are looked up. Returns which of them have no slot, a bit each.
@@ -132,7 +132,7 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes,
                                        int used, int miss, const float* fresh) {
   const int lane = threadIdx.x, id = lane < used ? ids[lane] : 0;
   send_home(p.s, p.tables);
-  count_guesses(p.s, ids, used);
+  count_predictions(p.s, ids, used);
   const unsigned missed = look_up(p.s, id, used);
   p.busy = p.s.head->clock;
   if (p.kind == kSlru) touch_segments(p.s, id, used, missed);
@@ -144,7 +144,7 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes,
   if (lane < used) outcomes[lane] = outcome;
   __syncwarp();
   if (lane == 0) {
-    p.s.head->num_early = p.s.head->num_guesses = 0;
+    p.s.head->num_early = p.s.head->num_predictions = 0;
     p.loads.words[0] = p.num_loads;
     p.loads.words[1] = p.num_over_bus;
   }

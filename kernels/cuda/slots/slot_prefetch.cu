@@ -2,9 +2,9 @@
 // warp.
 #include "slot_state.cuh"
 
-// state: of the next layer; ids (used,): its guessed experts, best first, up to 32; now: the loads
-// of the layer under way, whose [1] says whether the link is busy; loads: room for `most`, which is
-// at most the number of early slots.
+// state: of the next layer; ids (used,): its predicted experts, best first, up to 32; now: the
+// loads of the layer under way, whose [1] says whether the link is busy; loads: room for `most`,
+// which is at most the number of early slots.
 KERNEL __launch_bounds__(32)
     slot_prefetch(int* state, const int* ids, const int* now, int* loads, int experts, int used,
                   int num_slots, int num_early, int most) {
@@ -20,11 +20,11 @@ KERNEL __launch_bounds__(32)
     s.head->early[nth] = id;
     Loads{loads}.set(nth, id, places.early_slot(nth), id);
   }
-  if (lane < used) s.head->guesses[lane] = id;
+  if (lane < used) s.head->predictions[lane] = id;
   if (lane != 0) return;
   s.head->counts[kEarlyWasted] += s.head->num_early;
   s.head->counts[kEarlyLoads] += num_loads;
   s.head->num_early = num_loads;
-  s.head->num_guesses = used;
+  s.head->num_predictions = used;
   loads[0] = loads[1] = num_loads;
 }

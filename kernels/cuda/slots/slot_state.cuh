@@ -21,8 +21,8 @@ enum Count {
   kStreamed,
   kComputed,
   kOverflows,
-  kGuesses,
-  kRightGuesses,
+  kPredictions,
+  kRightPredictions,
   kCounts = 16
 };
 
@@ -31,11 +31,11 @@ struct SlotHeader {
   int clock;  // uses of this layer
   int num_slots, num_resident, num_protected;
   float weight;  // of a use, in `frequency`
-  int num_early, num_visiting, num_guesses;
+  int num_early, num_visiting, num_predictions;
   int spare[8];
   int early[kMaxListed];     // the expert in each early slot
   int visiting[kMaxListed];  // addresses that are elsewhere until the next use
-  int guesses[kMaxListed];   // of the next use
+  int predictions[kMaxListed];   // of the next use
 };
 
 constexpr int kHeaderWords = int(sizeof(SlotHeader) / sizeof(int)), kArrays = 6;

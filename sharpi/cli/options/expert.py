@@ -98,7 +98,7 @@ class ExpertOptions:
         Predictor | None,
         option(
             "--moe-predictor",
-            "What guesses the experts to read ahead.",
+            "What predicts the experts to read ahead.",
             show_default="the measured best",
         ),
     ] = None

@@ -37,7 +37,7 @@ def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
 
 
 def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
-    """A row for each predictor and number of guesses."""
+    """A row for each predictor and number of predictions."""
     table = _table(["guesses", "predictor", "recall %", "precision %", "us/token"])
     for row in rows:
         shares = f"{100 * row.recall:.2f}", f"{100 * row.precision:.2f}"

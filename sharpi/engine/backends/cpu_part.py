@@ -101,8 +101,8 @@ class CpuPart(RecordedPart[Program]):
         if self._tier is None:
             program.run(self._step, self._pool, threads)
             return
-        guesses = self._tier.begin_step(segments, count)
-        self._step.num_guessed = int(guesses and count == 1)
+        predicts = self._tier.begin_step(segments, count)
+        self._step.num_predicted = int(predicts and count == 1)
         start = time.perf_counter()
         program.run(self._step, self._pool, threads)
         self._tier.end_step(count, time.perf_counter() - start)

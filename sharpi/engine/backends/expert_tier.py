@@ -49,15 +49,15 @@ class ExpertTier:
         self.store.start()
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
-        """Before a step of so many tokens; whether it guesses, by the token before."""
+        """Before a step of so many tokens; whether it predicts, by the token before."""
         sequences = [segment.sequence for segment in segments]
         follows = sequences == [self._sequence] and segments[0].position > 0
         self._sequence = sequences[-1]
         if not follows:
             self.feed.reset_sequence()
         is_decode = num_tokens == 1
-        may_guess = self.trial is not None and (self.trial.guesses_now or not is_decode)
-        return self.feed.begin_step(may_guess=may_guess)
+        may_predict = self.trial is not None and (self.trial.predicts_now or not is_decode)
+        return self.feed.begin_step(may_predict=may_predict)
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """After it; raises ModelFileError where an expert could not be read."""
@@ -75,7 +75,7 @@ class ExpertTier:
             num_tokens=num_tokens,
             predictor=predictor,
             predicts=self.trial.is_on if self.trial else self._is_learned,
-            guesses=self.feed.guesses(),
+            predictions=self.feed.predictions(),
             notes=tuple(self.notes),
         )
         return collect_stats(self.store, facts)

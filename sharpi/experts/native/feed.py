@@ -1,6 +1,6 @@
 """The expert feed of kernels/cpu/experts: how the native operations of a step use an expert store.
 
-The recorded step leases the experts of its routes, waits for them and lets them go, and guesses
+The recorded step leases the experts of its routes, waits for them and lets them go, and predicts
 what the next layer uses; from here it is only switched and asked what happened.
 """
 
@@ -8,7 +8,7 @@ import ctypes
 from ctypes import POINTER, c_int, c_void_p
 from functools import cache
 
-from sharpi.experts.native.predictor_native import Guesses
+from sharpi.experts.native.predictor_native import PredictionCounts
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.predictor import PREDICTORS
 from sharpi.ops.cpu.library import load_library
@@ -21,7 +21,7 @@ PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
 class ExpertFeed:
     """A store with a predictor, or with none; the store has to outlive it.
 
-    `budget`: experts of a layer that are guessed at most.
+    `budget`: experts of a layer that are predicted at most.
     """
 
     def __init__(self, store: ExpertStore, predictor: str | None, budget: int) -> None:
@@ -56,21 +56,23 @@ class ExpertFeed:
 
     @property
     def asks_router(self) -> bool:
-        """Whether the step is to be recorded with guesses of the next layer's router."""
+        """Whether the step is to be recorded with predictions of the next layer's router."""
         return self.predictor == ROUTER
 
-    def begin_step(self, *, may_guess: bool) -> bool:
-        """Whether the next step guesses: it may, and guesses were right of late, or are probed."""
-        return bool(self._library.sharpi_feed_begin_step(self.handle, may_guess))
+    def begin_step(self, *, may_predict: bool) -> bool:
+        """Whether the next step predicts: it may, and predictions were right of late, or are
+        probed.
+        """
+        return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict))
 
     def reset_sequence(self) -> None:
         """A new, unrelated text begins."""
         self._library.sharpi_feed_reset_sequence(self.handle)
 
-    def guesses(self) -> Guesses:
-        """What was guessed for decoded tokens since the start, and how much of it was right."""
-        counts = Guesses()
-        self._library.sharpi_feed_guess_counts(self.handle, ctypes.byref(counts))
+    def predictions(self) -> PredictionCounts:
+        """What was predicted for decoded tokens since the start, and how much of it was right."""
+        counts = PredictionCounts()
+        self._library.sharpi_feed_prediction_counts(self.handle, ctypes.byref(counts))
         return counts
 
     def check_step(self) -> None:
@@ -89,7 +91,7 @@ def _feed_library() -> ctypes.CDLL:
         "sharpi_feed_take_failure": (c_int, [c_void_p]),
         "sharpi_feed_begin_step": (c_int, [c_void_p, c_int]),
         "sharpi_feed_reset_sequence": (None, [c_void_p]),
-        "sharpi_feed_guess_counts": (None, [c_void_p, POINTER(Guesses)]),
+        "sharpi_feed_prediction_counts": (None, [c_void_p, POINTER(PredictionCounts)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

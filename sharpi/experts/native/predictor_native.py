@@ -15,10 +15,10 @@ from sharpi.experts.trace.trace_steps import Steps
 from sharpi.ops.cpu.library import load_library
 
 
-class Guesses(Structure):
-    """How many experts were guessed, used, and both."""
+class PredictionCounts(Structure):
+    """How many experts were predicted, used, and both."""
 
-    _fields_ = (("guessed", c_int64), ("used", c_int64), ("right", c_int64))
+    _fields_ = (("predicted", c_int64), ("used", c_int64), ("right", c_int64))
 
 
 class NativePredictor:
@@ -35,7 +35,7 @@ class NativePredictor:
         self._handle = self._library.sharpi_predictor_create(kind, num_layers, num_experts)
         if not self._handle:
             raise MemoryError(f"no memory for the predictor {name}")
-        self._guess = np.empty(num_experts, np.int32)
+        self._predicted = np.empty(num_experts, np.int32)
 
     @property
     def handle(self) -> int:
@@ -58,23 +58,26 @@ class NativePredictor:
     def predict(self, layer: int, budget: int) -> list[int]:
         """At most `budget` distinct experts for the next use of a layer, likeliest first."""
         room = min(budget, self._num_experts)
-        arguments = (self.handle, layer, room, self._guess.ctypes.data)
+        arguments = (self.handle, layer, room, self._predicted.ctypes.data)
         count = self._library.sharpi_predictor_predict(*arguments)
-        return [int(expert) for expert in self._guess[:count]]
+        return [int(expert) for expert in self._predicted[:count]]
 
     def reset_sequence(self) -> None:
         """A new, unrelated text: forgets the routes, keeps the counts."""
         self._library.sharpi_predictor_reset_sequence(self.handle)
 
-    def replay(self, steps: Steps, budget: int) -> Guesses:
-        """Guesses `budget` experts before every layer of every decoded token, and counts."""
-        trace, guesses = native_trace(steps, self._num_experts), Guesses()
+    def replay(self, steps: Steps, budget: int) -> PredictionCounts:
+        """Predicts `budget` experts before every layer of every decoded token, and counts."""
+        trace, predictions = native_trace(steps, self._num_experts), PredictionCounts()
         status = self._library.sharpi_predictor_replay(
-            self.handle, ctypes.byref(trace), min(budget, self._num_experts), ctypes.byref(guesses)
+            self.handle,
+            ctypes.byref(trace),
+            min(budget, self._num_experts),
+            ctypes.byref(predictions),
         )
         if status < 0:
             raise MemoryError("no memory to replay the trace")
-        return guesses
+        return predictions
 
 
 @cache
@@ -89,7 +92,7 @@ def predictor_library() -> ctypes.CDLL:
         "sharpi_predictor_reset_sequence": (None, [c_void_p]),
         "sharpi_predictor_replay": (
             c_int,
-            [c_void_p, POINTER(NativeTrace), c_int, POINTER(Guesses)],
+            [c_void_p, POINTER(NativeTrace), c_int, POINTER(PredictionCounts)],
         ),
     }
     for name, (result, arguments) in signatures.items():

@@ -10,9 +10,10 @@ from sharpi.experts.trace.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class PredictorRow:
-    """Recall: of the experts used, the share guessed. Precision: of those guessed, the share used.
+    """Recall: of the experts used, the share predicted. Precision: of those predicted, the share
+    used.
 
-    Tokens before which nothing can be guessed, the first of each text, count in the recall.
+    Tokens before which nothing can be predicted, the first of each text, count in the recall.
     """
 
     predictor: str
@@ -23,25 +24,25 @@ class PredictorRow:
 
 
 def measure_predictors(trace: Trace) -> list[PredictorRow]:
-    """Every predictor with as many guesses as experts are used, and with twice as many."""
+    """Every predictor with as many predictions as experts are used, and with twice as many."""
     k = trace.experts_per_token
     budgets = sorted({k, min(2 * k, trace.num_experts)})
     return [measure(trace, name, budget) for budget in budgets for name in PREDICTORS]
 
 
 def measure(trace: Trace, name: str, budget: int) -> PredictorRow:
-    """One predictor guessing `budget` experts before every layer of every token."""
+    """One predictor predicting `budget` experts before every layer of every token."""
     predictor = NativePredictor(name, trace.num_layers, trace.num_experts)
     try:
         begin = time.perf_counter()
-        guesses = predictor.replay(trace.steps, budget)
+        counts = predictor.replay(trace.steps, budget)
         seconds = time.perf_counter() - begin
     finally:
         predictor.close()
     return PredictorRow(
         predictor=name,
         guesses=budget,
-        recall=guesses.right / guesses.used,
-        precision=guesses.right / max(1, guesses.guessed),
+        recall=counts.right / counts.used,
+        precision=counts.right / max(1, counts.predicted),
         microseconds_per_token=1e6 * seconds / trace.num_tokens,
     )

@@ -64,9 +64,9 @@ class LayerStats:
 
 @dataclass(frozen=True, slots=True)
 class PredictionStats:
-    """What a predictor guessed and what came of it.
+    """What a predictor predicted and what came of it.
 
-    `guessed`, `used` and `right` (both) count experts of steps that it guessed for. Of the
+    `guessed`, `used` and `right` (both) count experts of steps that it predicted for. Of the
     `prefetched` experts some were used, `late` ones before they had come; `dropped` found no room
     in the queue, `failed` could not be read. `wasted_bytes` of the `bytes_moved` were never used.
     """
@@ -86,12 +86,12 @@ class PredictionStats:
 
     @property
     def recall(self) -> float | None:
-        """The part of the used experts that was guessed."""
+        """The part of the used experts that was predicted."""
         return self.right / self.used if self.used else None
 
     @property
     def precision(self) -> float | None:
-        """The part of the guesses that was used."""
+        """The part of the predictions that was used."""
         return self.right / self.guessed if self.guessed else None
 
 

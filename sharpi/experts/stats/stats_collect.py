@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sharpi.dataclass import dataclass
 from sharpi.experts.native.native_policy import ExpertStates, NativePolicy
-from sharpi.experts.native.predictor_native import Guesses
+from sharpi.experts.native.predictor_native import PredictionCounts
 from sharpi.experts.native.store import ExpertStore, StoreCounts
 from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
 
@@ -16,14 +16,14 @@ from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, Predic
 class RunFacts:
     """What the engine knows and the store does not.
 
-    `predictor` is None where none was ever asked for; `guesses` are its own counts.
+    `predictor` is None where none was ever asked for; `predictions` are its own counts.
     """
 
     model: str
     num_tokens: int
     predictor: str | None = None
     predicts: bool = False
-    guesses: Guesses | None = None
+    predictions: PredictionCounts | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -113,13 +113,13 @@ def _prediction(
     if facts.predictor is None:
         return None
     totals = store.totals()
-    guesses = facts.guesses or Guesses()
+    predictions = facts.predictions or PredictionCounts()
     return PredictionStats(
         predictor=facts.predictor,
         is_on=facts.predicts,
-        guessed=guesses.guessed,
-        used=guesses.used,
-        right=guesses.right,
+        guessed=predictions.predicted,
+        used=predictions.used,
+        right=predictions.right,
         prefetched=sum(each.prefetched for each in counts),
         prefetch_used=sum(each.prefetch_used for each in counts),
         late=sum(each.late for each in counts),

@@ -18,7 +18,7 @@ class FeedForward(Protocol):
     def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
         """The residual stream (hidden,) afterwards; `following` is the next layer's."""
 
-    def foresee(self, ops: Ops[X], x: X) -> None:
+    def predict_routes(self, ops: Ops[X], x: X) -> None:
         """A hint which experts the layer will choose, from the stream as it is by now."""
 
 
@@ -42,7 +42,7 @@ class DenseFeedForward:
 
         return self.branch.follow(ops, x, compute)
 
-    def foresee(self, ops: Ops[X], x: X) -> None:
+    def predict_routes(self, ops: Ops[X], x: X) -> None:
         """There is nothing to choose."""
 
 
@@ -66,7 +66,7 @@ class RoutedFeedForward:
             (logits,) = ops.linear(h, [self.router_matrix])
             route = ops.route(logits, self.router)
             if following is not None:
-                following.foresee(ops, x)
+                following.predict_routes(ops, x)
             out = self._routed(ops, h, route, residual, scale)
             return self._add_shared(ops, h, out, scale)
 
@@ -82,10 +82,10 @@ class RoutedFeedForward:
         (wide,) = ops.linear(out, [self.latent.up])
         return wide
 
-    def foresee(self, ops: Ops[X], x: X) -> None:
+    def predict_routes(self, ops: Ops[X], x: X) -> None:
         """Tries the router on the stream before the layer's attention, without a norm's bias."""
         norm = self.branch.norm
-        ops.foresee(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
+        ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 
     def _add_shared(self, ops: Ops[X], h: X, out: X, scale: float) -> X:
         if self.shared is None:

@@ -45,15 +45,15 @@ class ParallelFeedForward:
         (logits,) = ops.linear(self.router_norm.apply(ops, x), [self.router_matrix])
         route = ops.route(logits, self.router)
         if following is not None:
-            following.foresee(ops, x)
+            following.predict_routes(ops, x)
         h = self.expert_norm.apply(ops, x)
         out = ops.experts(h, self.experts, self.activation, route, None)
         return self.experts_norm.apply(ops, out)
 
-    def foresee(self, ops: Ops[X], x: X) -> None:
+    def predict_routes(self, ops: Ops[X], x: X) -> None:
         """Tries the router on the stream before the layer's attention."""
         norm = self.router_norm
-        ops.foresee(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
+        ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 
 
 def load_parallel(

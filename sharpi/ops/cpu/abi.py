@@ -27,7 +27,7 @@ class OpKind(IntEnum):
     SIGMOID = 11
     SOFT_CAP = 12
     LEASE = 13
-    FORESEE = 14
+    PREDICT_ROUTES = 14
     LAYER_NORM = 15
     HEAD_LINEAR = 16
     SCALE_BY_POSITION = 17
@@ -41,11 +41,11 @@ class OpKind(IntEnum):
 
 
 class Rows(IntEnum):
-    """How many rows a value has: one a token, one a wanted output, or that of a guess."""
+    """How many rows a value has: one a token, one a wanted output, or that of a prediction."""
 
     TOKENS = 0
     OUTPUTS = 1
-    GUESSED = 2
+    PREDICTED = 2
 
 
 class Step(Structure):
@@ -60,7 +60,7 @@ class Step(Structure):
         ("output_rows", POINTER(c_int32)),
         ("page_table", POINTER(c_int32)),
         ("pages_per_sequence", c_int32),
-        ("num_guessed", c_int32),
+        ("num_predicted", c_int32),
         ("states", POINTER(c_void_p)),
     )
 
@@ -215,7 +215,7 @@ class LeaseParams(Structure):
     )
 
 
-class ForeseeParams(Structure):
+class PredictRoutesParams(Structure):
     _fields_ = (
         ("feed", c_void_p),
         ("logits", c_void_p),

@@ -50,19 +50,19 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
         )
 
-    def foresee(
+    def predict_routes(
         self, x: Buffer, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
         source = self._source
         if source is None or not source.asks_router:
             return
-        h, logits = self._buffer(x.width, Rows.GUESSED), self._buffer(matrix.rows, Rows.GUESSED)
+        h, logits = self._buffer(x.width, Rows.PREDICTED), self._buffer(matrix.rows, Rows.PREDICTED)
         self._norm(x, norm, epsilon, 1, h)
         self._linear(h, [(matrix, logits, None, 1.0)])
         self._add(
-            OpKind.FORESEE,
+            OpKind.PREDICT_ROUTES,
             [logits],
-            lambda: abi.ForeseeParams(
+            lambda: abi.PredictRoutesParams(
                 source.handle, self._at(logits), self._data(router.bias), router.layer,
                 router.num_experts, router.num_used,
             ),

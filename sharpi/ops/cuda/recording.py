@@ -61,7 +61,7 @@ class Recording:
 
     def capacity(self, rows: Rows) -> int:
         """Rows that a value may have."""
-        if rows is Rows.GUESSED:
+        if rows is Rows.PREDICTED:
             return 1
         return self.limits.max_outputs if rows is Rows.OUTPUTS else self.limits.max_tokens
 
@@ -111,8 +111,8 @@ class Recording:
         return Stage(self._operations[begin:end], layer, self._live(begin), leaves, sums)
 
     def _live(self, cut: int) -> list[Buffer]:
-        """What the operations from the cut on read of those before it; prompts guess nothing."""
-        values = (each for each in self._buffers if each.rows is not Rows.GUESSED)
+        """What the operations from the cut on read of those before it; prompts predict nothing."""
+        values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
 
     def floats(self, *values: Value) -> None:

@@ -22,7 +22,7 @@ class Extent(NamedTuple):
     last token, where more tokens than one make the step. `largest`: whether only the largest
     logit's id is wanted. `misses`: what is done about experts that are not on the GPU. Where
     batches of a prompt take turns, this is the `turn`-th of `turns` and begins with the prompt's
-    `first`-th token; `group`: the chunk of experts that computes, None for all. `guesses`: whether
+    `first`-th token; `group`: the chunk of experts that computes, None for all. `predicts`: whether
     layers fetch experts for the next one; only of a token that has an output. `is_exact`: whether
     routed tokens are too many for their rows, and take turns. `sequences` share the step, each with
     fewer tokens than matrix products take.
@@ -38,7 +38,7 @@ class Extent(NamedTuple):
     turns: int = 1
     group: int | None = None
     first: int | None = None
-    guesses: bool = False
+    predicts: bool = False
     is_exact: bool = False
     sequences: int = 1
 
@@ -49,8 +49,8 @@ class Extent(NamedTuple):
 
     def rows(self, kind: Rows) -> int:
         """Rows of a value."""
-        if kind is Rows.GUESSED:
-            return int(self.guesses)
+        if kind is Rows.PREDICTED:
+            return int(self.predicts)
         return self.outputs if kind is Rows.OUTPUTS else self.tokens
 
 

@@ -73,7 +73,7 @@ class ReferenceExperts:
         self.routes.append(ids)
         return ids, weights
 
-    def foresee(
+    def predict_routes(
         self, x: Array, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
         """Everything is in memory: there is nothing to prefetch."""

@@ -47,13 +47,13 @@ def _counts(stats: ExpertStats) -> ExpertCounts:
         "read_bytes": ("Bytes of experts read.", stats.bytes_read),
         "stall_seconds": ("Time that steps waited for experts.", stats.stall_seconds),
     }
-    guesses = stats.prediction
-    if guesses is not None:
+    predictions = stats.prediction
+    if predictions is not None:
         counts |= {
-            "predicted": ("Experts that were predicted.", guesses.guessed),
-            "predicted_right": ("Predicted experts that were used.", guesses.right),
-            "prefetched": ("Experts that were read ahead.", guesses.prefetched),
-            "prefetch_used": ("Experts read ahead that were used.", guesses.prefetch_used),
-            "prefetch_wasted_bytes": ("Bytes read ahead for nothing.", guesses.wasted_bytes),
+            "predicted": ("Experts that were predicted.", predictions.guessed),
+            "predicted_right": ("Predicted experts that were used.", predictions.right),
+            "prefetched": ("Experts that were read ahead.", predictions.prefetched),
+            "prefetch_used": ("Experts read ahead that were used.", predictions.prefetch_used),
+            "prefetch_wasted_bytes": ("Bytes read ahead for nothing.", predictions.wasted_bytes),
         }
     return counts

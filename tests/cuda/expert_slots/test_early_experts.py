@@ -1,4 +1,4 @@
-"""Experts fetched for the next layer, by guesses right, wrong and late: the same tokens."""
+"""Experts fetched for the next layer, by predictions right, wrong and late: the same tokens."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +50,8 @@ class LateDevice(CpuDevice):
         return bool(self._pending)
 
 
-def wrong_guesses() -> dict[str, str]:
-    """The kernel that takes guesses, changed so as to take others."""
+def wrong_predictions() -> dict[str, str]:
+    """The kernel that takes predictions, changed so as to take others."""
     text = kernel_source("slot_prefetch")
     assert "? ids[lane]" in text
     return {"slot_prefetch": text.replace("? ids[lane]", "? (ids[lane] + 1) % experts")}
@@ -98,12 +98,12 @@ def test_tokens_are_the_same_with_and_without(miss: Miss, load: Load) -> None:
     assert 0 < stats.right < stats.guessed == stats.used
 
 
-@pytest.mark.parametrize("texts", [{}, wrong_guesses()], ids=["as guessed", "spoilt"])
+@pytest.mark.parametrize("texts", [{}, wrong_predictions()], ids=["as predicted", "spoilt"])
 @pytest.mark.parametrize("kind", [CpuDevice, LateDevice])
 def test_guesses_may_be_wrong_and_copies_late(
     kind: type[CpuDevice], texts: dict[str, str], load: Load
 ) -> None:
-    """A fixed set, whose misses the CPU computes, leaves the link idle for guesses."""
+    """A fixed set, whose misses the CPU computes, leaves the link idle for predictions."""
     experts = ExpertConfig(miss="cpu", resident="first-n")
     wanted = greedy(load(CpuDevice(False), moe_slots=2, experts=replace(experts, prefetch=False)))
     device = kind(check=False, texts=texts)
@@ -152,19 +152,19 @@ def test_it_switches_itself_off(load: Load) -> None:
     assert tier is not None
     was_on = []
     for _ in range(PERIOD * PERIODS):
-        was_on.append(tier.guesses)
-        tier.end_step(1, 2.0 if tier.guesses else 1.0)
+        was_on.append(tier.predicts)
+        tier.end_step(1, 2.0 if tier.predicts else 1.0)
     assert sum(was_on) == PERIODS * (PERIOD - WITHOUT)
-    assert not tier.guesses
+    assert not tier.predicts
     assert "prefetching of predicted experts switched off" in tier.notes[-1]
 
 
-def test_no_guesses_while_ways_of_serving_misses_are_compared(load: Load) -> None:
+def test_no_predictions_while_miss_modes_are_compared(load: Load) -> None:
     engine = load(CpuDevice(), moe_slots=2)
     tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     modes = set()
-    while not tier.guesses:
+    while not tier.predicts:
         modes.add(tier.mode)
         tier.end_step(1, {"load": 1.0, "stream": 2.0, "cpu": 3.0}[tier.mode])
     assert modes == {"load", "stream", "cpu"}

@@ -100,7 +100,7 @@ def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) ->
     assert outcomes(world, 1) == [Outcome.STAGED, Outcome.STAGED, Outcome.HIT]
     counts = world.tables.read_counts()[1]
     assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (2, 1, 1)
-    assert (counts.guesses, counts.right_guesses) == (3, 2)
+    assert (counts.predictions, counts.right_predictions) == (3, 2)
 
 
 def test_prefetched_experts_move_to_slots(device: Device) -> None:
@@ -123,7 +123,7 @@ def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
     world.use(1, [7, 1, 2])
     counts = world.tables.read_counts()[1]
-    assert (counts.early_loads, counts.early_hits, counts.right_guesses) == (0, 0, 2)
+    assert (counts.early_loads, counts.early_hits, counts.right_predictions) == (0, 0, 2)
 
 
 @pytest.mark.parametrize("kind", sorted(map(PolicyKind, DEVICE_KINDS)))

@@ -40,10 +40,10 @@ def test_a_new_feed(
 ) -> None:
     fresh = feed(predictor)
     assert fresh.asks_router == (predictor == ROUTER)
-    counts = fresh.guesses()
-    assert (counts.guessed, counts.used, counts.right) == (0, 0, 0)
-    assert fresh.begin_step(may_guess=True) == (predictor is not None)
-    assert not fresh.begin_step(may_guess=False)
+    counts = fresh.predictions()
+    assert (counts.predicted, counts.used, counts.right) == (0, 0, 0)
+    assert fresh.begin_step(may_predict=True) == (predictor is not None)
+    assert not fresh.begin_step(may_predict=False)
     fresh.check_step()
     fresh.reset_sequence()
     assert fresh.table(2, 1) == store.table(2, 1) != 0
@@ -54,7 +54,7 @@ def test_close_frees_once_and_for_all(feed: Callable[[str | None], ExpertFeed]) 
     closed.close()
     closed.close()
     with pytest.raises(ValueError, match="closed"):
-        closed.begin_step(may_guess=True)
+        closed.begin_step(may_predict=True)
 
 
 def test_it_does_not_touch_what_others_acquire(
@@ -62,7 +62,7 @@ def test_it_does_not_touch_what_others_acquire(
 ) -> None:
     quiet = feed(None)
     store.acquire(2, np.array([[0, 5]]))
-    quiet.begin_step(may_guess=True)
+    quiet.begin_step(may_predict=True)
     quiet.reset_sequence()
     store.wait(2, 5)
     store.release(2)

@@ -1,4 +1,6 @@
-"""The expert store gives every expert's own bytes, whatever is resident, late, guessed or gone."""
+"""The expert store gives every expert's own bytes, whatever is resident, late, predicted or
+gone.
+"""
 
 import random
 import threading

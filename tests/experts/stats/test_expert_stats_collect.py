@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from expert_files import EXPERTS, MOE_LAYERS, ExpertFiles, K, open_store
 
-from sharpi.experts.native.predictor_native import Guesses
+from sharpi.experts.native.predictor_native import PredictionCounts
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import RunFacts, collect_stats
 
@@ -51,8 +51,8 @@ def test_what_was_done_is_what_is_told(files: ExpertFiles) -> None:
 
 
 def test_pins_and_predictions(files: ExpertFiles) -> None:
-    guesses = Guesses(guessed=40, used=100, right=30)
-    stats = run(files, RunFacts("a.gguf", TOKENS, "both", True, guesses), warm_pin=2)
+    predictions = PredictionCounts(predicted=40, used=100, right=30)
+    stats = run(files, RunFacts("a.gguf", TOKENS, "both", True, predictions), warm_pin=2)
     assert [len(layer.pinned) for layer in stats.layers[:-1]] == [2] * (len(MOE_LAYERS) - 1)
     assert stats.before_pin is not None
     assert stats.after_pin is not None

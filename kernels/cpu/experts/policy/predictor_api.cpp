@@ -16,22 +16,22 @@ namespace {
 
 Predictor& predictor(void* handle) { return *static_cast<Predictor*>(handle); }
 
-// What predictions were worth: how many experts were guessed, used, and both.
-struct Guesses {
-  int64_t guessed = 0, used = 0, right = 0;
+// What predictions were worth: how many experts were predicted, used, and both.
+struct PredictionCounts {
+  int64_t predicted = 0, used = 0, right = 0;
 };
 
-// Of decoded tokens; nothing is guessed for batches, nor learned from them.
-void replay(Predictor& p, const Trace& trace, int budget, Guesses& guesses) {
-  std::vector<int32_t> guess(budget);
+// Of decoded tokens; nothing is predicted for batches, nor learned from them.
+void replay(Predictor& p, const Trace& trace, int budget, PredictionCounts& counts) {
+  std::vector<int32_t> predicted(budget);
   for (int64_t i = 0, token = 0; i < trace.num_steps; token += trace.sizes[i++]) {
     if (trace.starts[i]) p.reset_sequence();
     for (int layer = 0; layer < trace.num_layers && trace.sizes[i] == 1; layer++) {
       const int32_t* route = trace.route(token, layer);
-      const int count = p.predict(layer, budget, guess.data());
-      guesses.guessed += count, guesses.used += trace.k;
+      const int count = p.predict(layer, budget, predicted.data());
+      counts.predicted += count, counts.used += trace.k;
       for (int g = 0; g < count; g++)
-        guesses.right += std::find(route, route + trace.k, guess[g]) != route + trace.k;
+        counts.right += std::find(route, route + trace.k, predicted[g]) != route + trace.k;
       p.observe(layer, route, trace.k);
     }
   }
@@ -59,11 +59,11 @@ SHARPI_API int sharpi_predictor_predict(void* handle, int layer, int budget, int
 SHARPI_API void sharpi_predictor_reset_sequence(void* handle) {
   predictor(handle).reset_sequence();
 }
-// `guesses`: how many experts were guessed, used, and both; 0, or -1 when memory is short.
+// `counts`: how many experts were predicted, used, and both; 0, or -1 when memory is short.
 SHARPI_API int sharpi_predictor_replay(void* handle, const Trace* trace, int budget,
-                                       Guesses* guesses) {
+                                       PredictionCounts* counts) {
   try {
-    replay(predictor(handle), *trace, budget, *guesses);
+    replay(predictor(handle), *trace, budget, *counts);
   } catch (const std::bad_alloc&) {
     return -1;
   }

@@ -132,9 +132,9 @@ void DirectReader::promote(std::deque<Read>& queue, const Load& load) {
 }
 
 int DirectReader::take_back(std::deque<Read>& queue, const Load& load) {
-  const bool is_guess = &queue != &demanded_ && &queue != &expected_;
+  const bool is_prediction = &queue != &demanded_ && &queue != &expected_;
   return int(std::erase_if(queue, [&](const Read& read) {
-    if (read.load == &load && is_guess) prefetch_bytes_ -= read.range.bytes;
+    if (read.load == &load && is_prediction) prefetch_bytes_ -= read.range.bytes;
     return read.load == &load;
   }));
 }
@@ -177,13 +177,13 @@ void DirectReader::serve() {
 }
 
 DirectReader::Read DirectReader::take() {
-  const bool is_early = demanded_.empty(), is_guess = is_early && expected_.empty();
-  std::deque<Read>& queue = is_guess ? batches_.front() : is_early ? expected_ : demanded_;
+  const bool is_early = demanded_.empty(), is_prediction = is_early && expected_.empty();
+  std::deque<Read>& queue = is_prediction ? batches_.front() : is_early ? expected_ : demanded_;
   Read read = queue.front();
   read.is_early = is_early;
   early_reads_ += is_early;
   queue.pop_front();
-  if (!is_guess) return read;
+  if (!is_prediction) return read;
   if (queue.empty()) batches_.pop_front();
   prefetch_bytes_ -= read.range.bytes;
   return read;

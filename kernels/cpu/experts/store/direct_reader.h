@@ -1,5 +1,5 @@
 // Reads experts from disk, several reads in flight: those that are waited for first, then those
-// that get a slot early, then guesses.
+// that get a slot early, then predictions.
 //
 // A few threads that block in pread keep a disk as busy as io_uring does (3.1 GB/s of 1 MiB reads
 // either way, at 0.02 CPU seconds a gigabyte) and run where io_uring is forbidden.
@@ -69,8 +69,8 @@ class DirectReader {
   // Queues reads that begin when no demand is queued, half as many at a time, so that a demand does
   // not meet a busy disk. None is dropped: each has a slot whose former holder is gone.
   void expect(const std::vector<LoadOrder>& batch);
-  // Queues guesses, which begin when nothing else is queued, a quarter as many at a time. Beyond
-  // the bound the oldest batch is dropped.
+  // Queues predictions, which begin when nothing else is queued, a quarter as many at a time.
+  // Beyond the bound the oldest batch is dropped.
   void prefetch(const std::vector<LoadOrder>& batch);
   // Somebody waits for an early read now. False where part of it was dropped: cancel and demand it.
   bool promote(Load& load);
@@ -114,7 +114,7 @@ class DirectReader {
   mutable std::mutex lock_;
   std::condition_variable work_, settled_;
   std::deque<Read> demanded_, expected_;
-  std::deque<Batch> batches_;  // of guesses, never an empty one
+  std::deque<Batch> batches_;  // of predictions, never an empty one
   size_t prefetch_bytes_ = 0;  // in batches_
   int early_reads_ = 0;        // in flight
   ReaderCounts counts_;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kUsesOfAll = 2;  // routes an expert of a batch that is likely to use them all
 // A read that nobody uses costs memory bandwidth and processor time: where fewer of them are right,
-// only a step now and then is guessed for, ever more seldom, to see whether that has changed.
+// only a step now and then is predicted for, ever more seldom, to see whether that has changed.
 constexpr float kLeastWorth = 0.25f, kWorthRate = 1.f / 32;
 constexpr int kFirstProbe = 16, kLastProbe = 1024;  // steps between two
 
@@ -22,7 +22,7 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
       max_spares_(std::min(store.max_group(), store.experts_per_token())),
       asks_router_(asks_router),
       next_(store.num_layers(), -1),
-      guessed_(store.num_layers()),
+      predicted_(store.num_layers()),
       prefetched_(store.num_layers()) {
   int first = -1;
   for (int layer = 0, before = -1; layer < store.num_layers(); layer++) {
@@ -38,54 +38,54 @@ void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, Step
   if (has_failed() || !tokens) return;
   store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch);
   if (kind != StepKind::Token) {
-    guessed_[layer].clear(), prefetched_[layer].clear();
-    if (guesses_ && tokens * k >= kUsesOfAll * store_.num_experts(layer)) guess_all(next_[layer]);
+    predicted_[layer].clear(), prefetched_[layer].clear();
+    if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer)) predict_all(next_[layer]);
     return;
   }
   judge(layer, routes, k);
   if (!predictor_) return;
   predictor_->observe(layer, routes, k);
   const bool knows_better = asks_router_ && layer != last_layer_;
-  if (guesses_ && !knows_better) guess(next_[layer]);
+  if (predicts_ && !knows_better) predict(next_[layer]);
 }
 
 void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
   const auto is_used = [&](int32_t e) { return std::find(experts, experts + count, e) != experts + count; };
-  std::vector<int32_t>& guessed = guessed_[layer];
-  if (guessed.empty()) return;
-  counts_.guessed += int64_t(guessed.size()), counts_.used += count;
-  for (int32_t e : guessed) counts_.right += is_used(e);
+  std::vector<int32_t>& predicted = predicted_[layer];
+  if (predicted.empty()) return;
+  counts_.predicted += int64_t(predicted.size()), counts_.used += count;
+  for (int32_t e : predicted) counts_.right += is_used(e);
   for (int32_t e : prefetched_[layer]) worth_ += (float(is_used(e)) - worth_) * kWorthRate;
-  guessed.clear(), prefetched_[layer].clear();
+  predicted.clear(), prefetched_[layer].clear();
 }
 
-void ExpertFeed::guess(int layer) {
+void ExpertFeed::predict(int layer) {
   ids_.resize(budget_);
   const int count = predictor_->predict(layer, budget_, ids_.data());
-  foresee(layer, ids_.data(), count);
+  predict_routes(layer, ids_.data(), count);
 }
 
 // A large batch uses nearly every expert, in the order of their ids.
-void ExpertFeed::guess_all(int layer) {
+void ExpertFeed::predict_all(int layer) {
   ids_.resize(store_.num_experts(layer));
   std::iota(ids_.begin(), ids_.end(), 0);
   std::vector<int32_t> begun;
   store_.prefetch(layer, ids_.data(), int(ids_.size()), begun);
 }
 
-void ExpertFeed::foresee(int layer, const int32_t* experts, int count) {
-  if (!guesses_ || has_failed()) return;
-  guessed_[layer].assign(experts, experts + count);
+void ExpertFeed::predict_routes(int layer, const int32_t* experts, int count) {
+  if (!predicts_ || has_failed()) return;
+  predicted_[layer].assign(experts, experts + count);
   prefetched_[layer].clear();
   store_.prefetch(layer, experts, count, prefetched_[layer]);
 }
 
-bool ExpertFeed::begin_step(bool may_guess) {
+bool ExpertFeed::begin_step(bool may_predict) {
   if (worth_ >= kLeastWorth) probe_every_ = kFirstProbe, until_probe_ = kFirstProbe;
   const bool is_probe = until_probe_-- <= 0;
   if (is_probe) until_probe_ = probe_every_ = std::min(kLastProbe, 2 * probe_every_);
-  guesses_ = may_guess && predictor_ && (worth_ >= kLeastWorth || is_probe);
-  return guesses_;
+  predicts_ = may_predict && predictor_ && (worth_ >= kLeastWorth || is_probe);
+  return predicts_;
 }
 
 bool ExpertFeed::wait(int layer, int expert) {
@@ -102,7 +102,7 @@ void ExpertFeed::release(int layer) {
 void ExpertFeed::reset_sequence() {
   store_.reset_sequence();
   if (predictor_) predictor_->reset_sequence();
-  for (std::vector<int32_t>& guessed : guessed_) guessed.clear();
+  for (std::vector<int32_t>& predicted : predicted_) predicted.clear();
   for (std::vector<int32_t>& prefetched : prefetched_) prefetched.clear();
 }
 

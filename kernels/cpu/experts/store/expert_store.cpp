@@ -166,16 +166,16 @@ Buffer* ExpertStore::free_spare() {
   return nullptr;
 }
 
-// Guesses leave as many buffers as one token can miss.
-bool ExpertStore::may_guess() const {
-  int guesses = experts_per_token();
+// Predictions leave as many buffers as one token can miss.
+bool ExpertStore::may_predict() const {
+  int num_predicted = experts_per_token();
   for (const Buffer* buffer : buffers_.spares())
-    guesses += buffer->holder && !buffer->holder->is_leased;
-  return guesses < max_group();
+    num_predicted += buffer->holder && !buffer->holder->is_leased;
+  return num_predicted < max_group();
 }
 
-// A free one, or that of a guess which nobody needs now; one that is being read into only where
-// there is no other, since that has to be waited for.
+// A free one, or that of a prediction which nobody needs now; one that is being read into only
+// where there is no other, since that has to be waited for.
 Buffer* ExpertStore::take_spare() {
   if (Buffer* buffer = free_spare()) return buffer;
   Buffer* busy = nullptr;
@@ -253,7 +253,7 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
     const bool is_repeat = std::find(wanted.begin(), wanted.end(), &e) != wanted.end();
     if (state_of(e) != LoadState::Absent || e.is_leased || is_repeat) continue;
     if (!e.buffer) {
-      Buffer* spare = may_guess() ? free_spare() : nullptr;
+      Buffer* spare = may_predict() ? free_spare() : nullptr;
       if (!spare) continue;
       layers_[layer]->seat(e, *spare);
     }

@@ -96,7 +96,7 @@ class ExpertStore {
   Buffer* free_spare();
   void abandon(Entry& entry);
   void note_waste(Entry& entry);
-  bool may_guess() const;
+  bool may_predict() const;
   void unlease(Entry& entry);
   void vacate(Entry& entry);
   void forget_bytes(Entry& entry);

@@ -25,8 +25,8 @@ SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts,
                                     int asks_router) {
   auto& s = *static_cast<ExpertStore*>(store);
   try {
-    auto guesses = make_predictor(predictor, s.num_layers(), num_experts);
-    return new ExpertFeed(s, std::move(guesses), budget, asks_router != 0);
+    auto predictions = make_predictor(predictor, s.num_layers(), num_experts);
+    return new ExpertFeed(s, std::move(predictions), budget, asks_router != 0);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -35,11 +35,11 @@ SHARPI_API void sharpi_feed_destroy(void* handle) { delete static_cast<ExpertFee
 
 // Whether the last step lacked an expert.
 SHARPI_API int sharpi_feed_take_failure(void* handle) { return feed(handle).take_failure(); }
-// Whether guesses are made for the step.
-SHARPI_API int sharpi_feed_begin_step(void* handle, int may_guess) {
-  return feed(handle).begin_step(may_guess != 0);
+// Whether predictions are made for the step.
+SHARPI_API int sharpi_feed_begin_step(void* handle, int may_predict) {
+  return feed(handle).begin_step(may_predict != 0);
 }
 SHARPI_API void sharpi_feed_reset_sequence(void* handle) { feed(handle).reset_sequence(); }
-SHARPI_API void sharpi_feed_guess_counts(void* handle, GuessCounts* counts) {
-  *counts = feed(handle).guess_counts();
+SHARPI_API void sharpi_feed_prediction_counts(void* handle, PredictionCounts* counts) {
+  *counts = feed(handle).prediction_counts();
 }

@@ -161,9 +161,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         if prompt is not None:
             values = prompt.run(sequences[0], incoming, misses=misses)
         else:
-            guesses = self.gpu_tier is not None and self.gpu_tier.guesses
+            predicts = self.gpu_tier is not None and self.gpu_tier.predicts
             values = program.run(
-                sequences, incoming, largest=largest, misses=misses, guesses=guesses
+                sequences, incoming, largest=largest, misses=misses, predicts=predicts
             )
         seconds = time.perf_counter() - start
         if self._tier is not None:

@@ -27,7 +27,7 @@ class GpuReport:
     def stats(
         self, model: str, num_tokens: int, predicts: bool | None, notes: tuple[str, ...]
     ) -> ExpertStats:
-        """All of it; `predicts` None where nothing is guessed."""
+        """All of it; `predicts` None where nothing is predicted."""
         tables, rules = self._layers.tables, self._layers.rules
         counts, states = tables.read_counts(), tables.read_states()
         return ExpertStats(
@@ -89,9 +89,9 @@ class GpuReport:
         return PredictionStats(
             predictor=DEFAULT_PREDICTOR,
             is_on=is_on,
-            guessed=total.guesses,
-            used=total.guesses,
-            right=total.right_guesses,
+            guessed=total.predictions,
+            used=total.predictions,
+            right=total.right_predictions,
             prefetched=total.early_loads,
             prefetch_used=total.early_hits,
             late=0,

@@ -28,7 +28,7 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 class GpuSlots:
     """`modes`: how misses may be served, of which the quickest is found.
 
-    `expert_bytes`: of an expert, by layer. `guesses`: whether layers fetch experts for the next
+    `expert_bytes`: of an expert, by layer. `predicts`: whether layers fetch experts for the next
     one, as long as that pays. `stash`: for prompts. `notes` say what was decided otherwise than
     asked. `growth`: where the KV cache begins small.
     """
@@ -37,7 +37,7 @@ class GpuSlots:
     policy: PolicySettings
     modes: tuple[MissMode, ...]
     expert_bytes: Mapping[int, int]
-    guesses: bool = False
+    predicts: bool = False
     stash: StashPlan = NO_STASH
     notes: tuple[str, ...] = ()
     growth: KvGrowth | None = None
@@ -72,8 +72,8 @@ def gpu_slots(
     if kind.loads_later:
         kind = PolicyKind.LEARNED_KEEP
         notes = ("on a GPU the learned policies load what was missed: learned-keep decides",)
-    guesses = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
-    if guesses and predictor != DEFAULT_PREDICTOR:
+    predicts = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
+    if predicts and predictor != DEFAULT_PREDICTOR:
         notes = (*notes, f"on a GPU the {DEFAULT_PREDICTOR} predicts, not {predictor}")
     rules = PolicyRules(
         kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
@@ -82,14 +82,14 @@ def gpu_slots(
         rules=rules,
         first={index: _first(policy, index, slots[index]) for index in slotted},
         num_staging=plan.gpu_staging.num_missed,
-        num_early=plan.gpu_staging.num_early if guesses else 0,
+        num_early=plan.gpu_staging.num_early if predicts else 0,
         num_streamed=plan.gpu_staging.num_streamed,
         is_reached=is_reached,
         computed=frozenset(index for index in slotted if index < num_computed),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
     modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(slotted))
-    return GpuSlots(settings, policy, modes, sizes, guesses, plan.stash, notes, plan.kv_growth)
+    return GpuSlots(settings, policy, modes, sizes, predicts, plan.stash, notes, plan.kv_growth)
 
 
 def _slotted_layers(plan: TierPlan) -> tuple[int, ...]:

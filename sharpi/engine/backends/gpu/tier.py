@@ -1,4 +1,4 @@
-"""GpuTier: a running GPU's slots: how the next misses are served, guesses, and pins."""
+"""GpuTier: a running GPU's slots: how the next misses are served, predictions, and pins."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +21,7 @@ class GpuTier:
         self._report = GpuReport(slots, layers)
         self._is_ready = False
         self._choice = MissChoice(slots.modes)
-        self.trial = PredictionTrial() if slots.guesses else None
+        self.trial = PredictionTrial() if slots.predicts else None
         self._num_accesses = 0
         self._is_pinned = not slots.policy.warm_pin
         self.notes: list[str] = []
@@ -51,12 +51,13 @@ class GpuTier:
         return self._is_settled
 
     @property
-    def guesses(self) -> bool:
+    def predicts(self) -> bool:
         """Whether the next token's layers fetch experts for the next one.
 
-        Not while ways of serving misses are compared: guesses are to be an improvement on the best.
+        Not while ways of serving misses are compared: predictions are to be an improvement on the
+        best.
         """
-        return self.trial is not None and self._is_settled and self.trial.guesses_now
+        return self.trial is not None and self._is_settled and self.trial.predicts_now
 
     @property
     def _is_settled(self) -> bool:

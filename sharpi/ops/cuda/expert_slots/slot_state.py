@@ -27,7 +27,7 @@ class SlotCounts(NamedTuple):
     loads: into slots, of which `loads_from_early` came from early slots and not over the bus.
     early_loads, early_hits, early_wasted: experts fetched before their use, used in it, or not.
     staged, streamed, computed: missed ones without a slot. overflows: uses with too little staging.
-    guesses, right_guesses: experts named for a next use, and those of them that it used.
+    predictions, right_predictions: experts named for a next use, and those of them that it used.
     """
 
     accesses: int = 0
@@ -41,8 +41,8 @@ class SlotCounts(NamedTuple):
     streamed: int = 0
     computed: int = 0
     overflows: int = 0
-    guesses: int = 0
-    right_guesses: int = 0
+    predictions: int = 0
+    right_predictions: int = 0
 
     @property
     def over_bus(self) -> int:

@@ -120,14 +120,16 @@ class SlotTables:
         """What follows a batch's last layer."""
         return () if self._learning is None else self._learning.end_batch(tokens)
 
-    def prefetch(self, layer: int, guesses: Span, after: int, budget: int) -> tuple[Launch, ...]:
-        """Fetches guessed experts of `layer` if layer `after`, under way, leaves the link idle.
+    def prefetch(
+        self, layer: int, predictions: Span, after: int, budget: int
+    ) -> tuple[Launch, ...]:
+        """Fetches predicted experts of `layer` if layer `after`, under way, leaves the link idle.
 
-        `guesses` (experts per token,) int32, best first.
+        `predictions` (experts per token,) int32, best first.
         """
         memory, now = self._memory[layer], self._memory[after].loads
         decide = slot_prefetch(
-            self._rules, memory.state, guesses, now, memory.early_loads, budget=budget
+            self._rules, memory.state, predictions, now, memory.early_loads, budget=budget
         )
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early)
 

@@ -51,7 +51,7 @@ class SlottedLayers:
         return expert_weights.layer in self._settings.first
 
     def fetches_early(self, number: int) -> bool:
-        """Whether experts that were guessed for a layer can be brought before it wants them."""
+        """Whether experts that were predicted for a layer can be brought before it wants them."""
         s = self._settings
         return s.num_early > 0 and s.reaches(number) and number in s.first
 
@@ -109,9 +109,9 @@ class SlottedLayers:
         """A token's experts are looked up, and some of the missed ones brought."""
         return self.tables.use(number, ids, _MODES[misses])
 
-    def prefetch(self, number: int, guesses: Span, after: int) -> Iterable[Launch]:
-        """A token's guessed experts are brought early, if layer `after` leaves the link idle."""
-        return self.tables.prefetch(number, guesses, after, self._settings.num_early)
+    def prefetch(self, number: int, predictions: Span, after: int) -> Iterable[Launch]:
+        """A token's predicted experts are brought early, if layer `after` leaves the link idle."""
+        return self.tables.prefetch(number, predictions, after, self._settings.num_early)
 
     def use_batch(self, number: int, ids: Span, tokens: int) -> Iterable[Launch]:
         """A batch has passed through the layer: free slots are filled with its experts."""

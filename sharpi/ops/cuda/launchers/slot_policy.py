@@ -197,18 +197,18 @@ def _scores(rules: PolicyRules, state: LayerState) -> Span | None:
 
 
 def slot_prefetch(
-    rules: PolicyRules, state: LayerState, guesses: Span, now: Span, loads: Span, *, budget: int
+    rules: PolicyRules, state: LayerState, predictions: Span, now: Span, loads: Span, *, budget: int
 ) -> Launch:
-    """Guessed experts of a layer go to its early slots, `budget` at most, if the link is idle.
+    """Predicted experts of a layer go to its early slots, `budget` at most, if the link is idle.
 
-    `guesses` (experts per token,), best first; `now`: the loads of the layer under way.
+    `predictions` (experts per token,), best first; `now`: the loads of the layer under way.
     """
     return Launch(
         Kernel("slot_prefetch", "slot_prefetch"),
         grid=(1, 1, 1),
         block=_WARP,
         arguments=(
-            *(state.words, guesses, now, loads, np.int32(rules.num_experts)),
+            *(state.words, predictions, now, loads, np.int32(rules.num_experts)),
             *(np.int32(rules.experts_per_token), *state.sizes()[:2]),
             np.int32(min(budget, state.num_early)),
         ),

@@ -9,10 +9,10 @@ from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
-from sharpi.ops.cuda.recorder.foresight import Foresight
 from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, is_product
 from sharpi.ops.cuda.recorder.linear_calls import want_source
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
+from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 from sharpi.ops.cuda.recorder.slotted_expert_calls import SlottedExpertCalls
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.values import Call, Extent, Value
@@ -24,12 +24,12 @@ def feed_forward(
     expert_weights: GpuExpertWeights,
     x: Value,
     what: FeedForward,
-    own: Foresight | None = None,
-    following: Foresight | None = None,
+    own: RoutePrediction | None = None,
+    following: RoutePrediction | None = None,
 ) -> Value:
     """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,).
 
-    `own`: guesses of what this layer is to use, `following`: those of the next one.
+    `own`: predictions of what this layer is to use, `following`: those of the next one.
     """
     want_source(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)

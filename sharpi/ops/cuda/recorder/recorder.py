@@ -14,11 +14,15 @@ from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
 from sharpi.ops.cuda.recorder.attention_calls import attend
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward
 from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
-from sharpi.ops.cuda.recorder.foresight import Foresight, Foresights, of_guesses
 from sharpi.ops.cuda.recorder.head_linear_calls import head_linear
 from sharpi.ops.cuda.recorder.linear_calls import Part, linear
 from sharpi.ops.cuda.recorder.recorder_recurrent import RecurrentOnGpu
 from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
+from sharpi.ops.cuda.recorder.route_prediction import (
+    RoutePrediction,
+    RoutePredictions,
+    of_predictions,
+)
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
@@ -55,7 +59,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self._inputs, self._outputs = inputs, outputs
         self._keeps_router_logits = keeps_router_logits
         self._router_logits: list[Value] = []
-        self._foresights = Foresights()
+        self._route_predictions = RoutePredictions()
 
     def incoming(self, width: int) -> Value:
         """What another processor computed before this part of the model, (width,)."""
@@ -146,7 +150,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
 
         rec.append(calls)
 
-    def foresee(
+    def predict_routes(
         self, x: Value, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
         if not self._expert_weights.fetches_early(router.layer):
@@ -154,12 +158,12 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec = self._recording
         rec.floats(x)
         with rec.apart() as operations:
-            h = self.rms_norm(of_guesses(x), norm, epsilon)
+            h = self.rms_norm(of_predictions(x), norm, epsilon)
             (logits,) = self.linear(h, [matrix])
-            ids, weights = (rec.value(router.num_used, Rows.GUESSED) for _ in range(2))
+            ids, weights = (rec.value(router.num_used, Rows.PREDICTED) for _ in range(2))
             self._choose(logits, router, ids, weights)
-        made = Foresight(router.layer, ids, tuple(operations), (x, h, logits, ids, weights))
-        self._foresights.add(made)
+        made = RoutePrediction(router.layer, ids, tuple(operations), (x, h, logits, ids, weights))
+        self._route_predictions.add(made)
 
     def experts(
         self,
@@ -174,7 +178,9 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         what = FeedForward(expert_weights, activation, ids, weights, residual, scale)
         if route is None:
             return feed_forward(self._recording, self._expert_weights, x, what)
-        seen = self._foresights.take(is_slotted=self._expert_weights.is_slotted(expert_weights))
+        seen = self._route_predictions.take(
+            is_slotted=self._expert_weights.is_slotted(expert_weights)
+        )
         return feed_forward(self._recording, self._expert_weights, x, what, *seen)
 
     def head_linear(self, x: Value, stacked: StackedMatrix) -> Value:

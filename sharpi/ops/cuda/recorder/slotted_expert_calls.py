@@ -13,20 +13,20 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
-from sharpi.ops.cuda.recorder.foresight import Foresight
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum, packed_experts
+from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 from sharpi.ops.cuda.values import Call, Extent
 
 
 @dataclass(frozen=True, slots=True)
 class SlottedExpertCalls:
-    """`own`: guesses of what layer `layer` is to use, `following`: those of the next one."""
+    """`own`: predictions of what layer `layer` is to use, `following`: those of the next one."""
 
     launches: ExpertLaunches
     expert_weights: GpuExpertWeights
     layer: int
-    own: Foresight | None = None
-    following: Foresight | None = None
+    own: RoutePrediction | None = None
+    following: RoutePrediction | None = None
 
     def calls(self, extent: Extent) -> Iterator[Call]:
         """What a step of these sizes starts."""
@@ -46,10 +46,12 @@ class SlottedExpertCalls:
                 yield from slotted.use_batch(self.layer, ids, tokens)
 
     def _token(self, slotted: SlottedLayers, ids: Span, extent: Extent) -> Iterator[Call]:
-        """What was guessed for this layer is there; guesses for the next one go on beside it."""
+        """What was predicted for this layer is there; predictions for the next one go on beside
+        it.
+        """
         own, following, at = self.own, self.following, self.launches.recording
         if following is not None:
-            yield from following.guess(extent)
+            yield from following.predict(extent)
         if own is not None:
             yield from own.fetched(extent)
         yield from slotted.use(self.layer, ids, extent.misses)
@@ -61,7 +63,7 @@ class SlottedExpertCalls:
         else:
             yield from self.launches.by_item(parts, 1)
         if following is not None:
-            yield from following.guessed(extent)
+            yield from following.wait_for_prediction(extent)
 
     def _company(self, slotted: SlottedLayers, tokens: int, extent: Extent) -> Iterator[Call]:
         """Tokens of several sequences: each one's experts are looked up in turn.

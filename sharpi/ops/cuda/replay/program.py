@@ -70,21 +70,21 @@ class GpuProgram:
         *,
         largest: bool = False,
         misses: MissMode = "stream",
-        guesses: bool = False,
+        predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Logits (outputs, vocabulary) of the sequences' wanted rows, one copy to the host.
 
         Several have fewer tokens each than `PRODUCT_TOKENS`, and one where layers are partial.
         `incoming` (tokens, hidden): what the layers before these left, where there are some. With
         `largest` none are copied, see the method of that name. `misses`: what is done about experts
-        that the GPU has not; with `guesses` a token's layers fetch some for the next one.
+        that the GPU has not; with `predicts` a token's layers fetch some for the next one.
         """
         self.inputs.write(sequences)
         if incoming is not None:
             self.inputs.write_incoming(incoming)
         extent = self._extent(sequences)
-        guesses = guesses and extent.tokens == extent.outputs == 1
-        extent = extent._replace(largest=largest, misses=misses, guesses=guesses)
+        predicts = predicts and extent.tokens == extent.outputs == 1
+        extent = extent._replace(largest=largest, misses=misses, predicts=predicts)
         routed, state = self.recording.routed, sequences[0].state
         if routed is None or extent.is_decode or extent.sequences > 1:
             self.replay(extent._replace(is_exact=extent.sequences > 1))

@@ -1,0 +1,72 @@
+"""RoutePrediction: which experts the next layer will want, predicted beside the work of this
+one.
+"""
+
+from collections.abc import Iterator
+
+from sharpi.dataclass import dataclass
+from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.values import After, Aside, Call, Calls, Extent, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutePrediction:
+    """`operations` find `ids`, the predictions for `layer`, by `values`."""
+
+    layer: int
+    ids: Value
+    operations: tuple[Calls, ...]
+    values: tuple[Value, ...]
+
+    def predict(self, extent: Extent) -> Iterator[Call]:
+        """Beside what the layer before does next; `wait_for_prediction` comes before its end."""
+        if extent.predicts:
+            calls = [call for operation in self.operations for call in operation(extent)]
+            yield Aside((self, "predict"), tuple(calls))
+
+    def wait_for_prediction(self, extent: Extent) -> Iterator[Call]:
+        """The memory of `values` is free for others from now on."""
+        if extent.predicts:
+            yield After((self, "predict"))
+
+    def fetch(
+        self, recording: Recording, layers: SlottedLayers, after: int, extent: Extent
+    ) -> Iterator[Call]:
+        """Once layer `after` has said what it loads: predicted experts come if the link is idle."""
+        if extent.predicts:
+            ids = recording.of(self.ids)
+            yield Aside((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
+
+    def fetched(self, extent: Extent) -> Iterator[Call]:
+        """Before the layer itself looks its experts up."""
+        if extent.predicts:
+            yield After((self, "fetch"))
+
+
+class RoutePredictions:
+    """Those of a recording, in the order of the layers: each is made in the layer before."""
+
+    def __init__(self) -> None:
+        self._next: RoutePrediction | None = None
+        self._now: RoutePrediction | None = None
+
+    def add(self, route_prediction: RoutePrediction) -> None:
+        """The layer being recorded predicts for the next one."""
+        self._next = route_prediction
+
+    def take(self, *, is_slotted: bool) -> tuple[RoutePrediction | None, RoutePrediction | None]:
+        """For the layer being recorded, and by it for the next one.
+
+        Nobody predicts beside a layer that has all its experts: whether it leaves the link idle, it
+        does not say.
+        """
+        following, self._next = self._next if is_slotted else None, None
+        own, self._now = self._now, following
+        return own, following
+
+
+def of_predictions(value: Value) -> Value:
+    """The same memory as the one row that predictions are made from."""
+    return Value(value.width, Rows.PREDICTED, value.floats, value.source)
