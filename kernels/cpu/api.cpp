@@ -36,7 +36,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::Gather: return add(program, params, bytes, add_gather);
     case OpKind::Sigmoid: return add(program, params, bytes, add_sigmoid);
     case OpKind::SoftCap: return add(program, params, bytes, add_soft_cap);
-    case OpKind::Lease: return add(program, params, bytes, add_lease);
+    case OpKind::Acquire: return add(program, params, bytes, add_acquire);
     case OpKind::PredictRoutes: return add(program, params, bytes, add_predict_routes);
     case OpKind::LayerNorm: return add(program, params, bytes, add_layer_norm);
     case OpKind::HeadLinear: return add(program, params, bytes, add_head_linear);

@@ -102,12 +102,12 @@ class Route : public Stage {
   const RouteParams p_;
 };
 
-class Lease : public Stage {
+class Acquire : public Stage {
  public:
-  explicit Lease(const LeaseParams& params) : p_(params) {}
+  explicit Acquire(const AcquireParams& params) : p_(params) {}
   int num_tasks(const Step&) const override { return 1; }
   void run(const Step& step, int, int, Worker&) const override {
-    p_.feed->lease(p_.layer, p_.ids, count_rows(Rows(p_.rows), step), p_.k, kind_of(step));
+    p_.feed->acquire(p_.layer, p_.ids, count_rows(Rows(p_.rows), step), p_.k, kind_of(step));
   }
 
  private:
@@ -117,7 +117,7 @@ class Lease : public Stage {
     return step.num_tokens == 1 ? StepKind::Token : StepKind::Tokens;
   }
 
-  const LeaseParams p_;
+  const AcquireParams p_;
 };
 
 // Predictions for decoded tokens only: a batch uses too many experts to name.
@@ -143,7 +143,7 @@ class PredictRoutes : public Stage {
 }  // namespace
 
 void add_route(Program& program, const RouteParams& p) { program.add<Route>(p); }
-void add_lease(Program& program, const LeaseParams& p) { program.add<Lease>(p); }
+void add_acquire(Program& program, const AcquireParams& p) { program.add<Acquire>(p); }
 void add_predict_routes(Program& program, const PredictRoutesParams& p) { program.add<PredictRoutes>(p); }
 
 }  // namespace sharpi

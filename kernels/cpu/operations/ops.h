@@ -15,7 +15,7 @@ namespace sharpi {
 
 enum class OpKind : int32_t {
   Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
-  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Lease = 13, PredictRoutes = 14, LayerNorm = 15, HeadLinear = 16,
+  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Acquire = 13, PredictRoutes = 14, LayerNorm = 15, HeadLinear = 16,
   ScaleByPosition = 17, Join = 18, Part = 19,
   Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
 };
@@ -121,7 +121,7 @@ struct RouteParams {
 class ExpertFeed;
 
 // Begins to bring the experts of a layer's routes into memory, and prefetches what a predictor expects of the next.
-struct LeaseParams {
+struct AcquireParams {
   ExpertFeed* feed;
   const int32_t* ids;  // (T, k)
   int32_t layer, k, rows, reserved;
@@ -150,7 +150,8 @@ struct StackedMatrix {
 
 // out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the
 // order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward. Without a gate it is
-// down_e(act(up_e x)). With a feed the experts were leased before, and are waited for and released here.
+// down_e(act(up_e x)). With a feed the experts were acquired before, and are waited for and
+// released here.
 struct ExpertsParams {
   const float* x;         // (T, hidden)
   const int32_t* ids;     // optional (T, k)
@@ -261,7 +262,7 @@ void add_add_scaled(Program&, const AddScaledParams&);
 void add_gather(Program&, const GatherParams&);
 void add_sigmoid(Program&, const SigmoidParams&);
 void add_soft_cap(Program&, const SoftCapParams&);
-void add_lease(Program&, const LeaseParams&);
+void add_acquire(Program&, const AcquireParams&);
 void add_predict_routes(Program&, const PredictRoutesParams&);
 void add_layer_norm(Program&, const LayerNormParams&);
 void add_head_linear(Program&, const HeadLinearParams&);

@@ -70,20 +70,20 @@ class MissServer {
   }
 
   void compute(const Layer& layer, int num_items) {
-    if (layer.feed) lease(layer, num_items);
+    if (layer.feed) acquire(layer, num_items);
     Step step{};
     step.num_tokens = num_items;
     layer.program->run(pool_, step, num_threads_);
   }
 
   // Items of one token have an expert each; those of a batch share some.
-  void lease(const Layer& layer, int num_items) const {
+  void acquire(const Layer& layer, int num_items) const {
     const int32_t* experts = mailbox_.experts;
     bool is_token = num_items <= kMostOfToken;
     for (int i = 1; i < num_items && is_token; i++)
       is_token = std::find(experts, experts + i, experts[i]) == experts + i;
-    if (is_token) layer.feed->lease(layer.number, experts, 1, num_items, StepKind::Token);
-    else layer.feed->lease(layer.number, experts, num_items, 1, StepKind::Batch);
+    if (is_token) layer.feed->acquire(layer.number, experts, 1, num_items, StepKind::Token);
+    else layer.feed->acquire(layer.number, experts, num_items, 1, StepKind::Batch);
   }
 
   Pool& pool_;

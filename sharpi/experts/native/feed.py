@@ -1,6 +1,6 @@
 """The expert feed of kernels/cpu/experts: how the native operations of a step use an expert store.
 
-The recorded step leases the experts of its routes, waits for them and lets them go, and predicts
+The recorded step acquires the experts of its routes, waits for them and lets them go, and predicts
 what the next layer uses; from here it is only switched and asked what happened.
 """
 

@@ -26,7 +26,7 @@ class OpKind(IntEnum):
     GATHER = 10
     SIGMOID = 11
     SOFT_CAP = 12
-    LEASE = 13
+    ACQUIRE = 13
     PREDICT_ROUTES = 14
     LAYER_NORM = 15
     HEAD_LINEAR = 16
@@ -204,7 +204,7 @@ class RouteParams(Structure):
     )
 
 
-class LeaseParams(Structure):
+class AcquireParams(Structure):
     _fields_ = (
         ("feed", c_void_p),
         ("ids", c_void_p),

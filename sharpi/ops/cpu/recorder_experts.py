@@ -40,14 +40,14 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             ),
         )  # fmt: skip
         if self._source is not None:
-            self._lease(self._source, ids, router.layer)
+            self._acquire(self._source, ids, router.layer)
         return ids, weights
 
-    def _lease(self, source: ExpertSource, ids: Buffer, layer: int) -> None:
+    def _acquire(self, source: ExpertSource, ids: Buffer, layer: int) -> None:
         self._add(
-            OpKind.LEASE,
+            OpKind.ACQUIRE,
             [ids],
-            lambda: abi.LeaseParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
+            lambda: abi.AcquireParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
         )
 
     def predict_routes(

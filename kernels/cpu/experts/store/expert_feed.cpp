@@ -34,7 +34,7 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
   if (last_layer_ >= 0) next_[last_layer_] = first;
 }
 
-void ExpertFeed::lease(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
+void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
   if (has_failed() || !tokens) return;
   store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch);
   if (kind != StepKind::Token) {

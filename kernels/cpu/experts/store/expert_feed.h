@@ -1,7 +1,7 @@
-// The expert store as the stages of a program use it: leases, predictions for the next layer, and
-// what went wrong.
+// The expert store as the stages of a program use it: acquiring, predictions for the next layer,
+// and what went wrong.
 //
-// One thread leases, predicts and releases; any may wait.
+// One thread acquires, predicts and releases; any may wait.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -28,23 +28,23 @@ class ExpertFeed {
 
   // Starts to bring a layer's experts, routes (tokens, k), and those predicted for the layer after
   // it.
-  void lease(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
+  void acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
   // Predictions for a later layer, likeliest first.
   void predict_routes(int layer, const int32_t* experts, int count);
   bool is_ready(int layer, int expert) const { return store_.is_ready(layer, expert); }
-  // Whether a leased expert is not there yet, or holds a buffer that others may wait for.
+  // Whether an acquired expert is not there yet, or holds a buffer that others may wait for.
   bool is_awaited(int layer, int expert) const {
     return !store_.is_ready(layer, expert) || store_.takes_spare(layer, expert);
   }
-  // False where the expert cannot be read; the step has failed then, and leases nothing more.
+  // False where the expert cannot be read; the step has failed then, and acquires nothing more.
   bool wait(int layer, int expert);
   void release(int layer, int expert) { store_.release(layer, expert); }
   // All of a layer; after the last one the step is over.
   void release(int layer);
 
-  // Experts in spare buffers that may be waited for before some are released. What is leased comes in
-  // the order of ids, and predictions leave so many buffers free, so that each of the first ones
-  // gets one.
+  // Experts in spare buffers that may be waited for before some are released. What is acquired
+  // comes in the order of ids, and predictions leave so many buffers free, so that each of the
+  // first ones gets one.
   int max_spares() const { return max_spares_; }
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
   // Whether the step failed; the next one starts sound.

@@ -55,7 +55,7 @@ void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, b
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
   apply(swaps_, layer);
-  for (int32_t expert : distinct_) lease(entry(layer, expert));
+  for (int32_t expert : distinct_) acquire_entry(entry(layer, expert));
   start_waiting();
 }
 
@@ -116,10 +116,10 @@ void ExpertStore::move_into(Entry& entry, Buffer* slot) {
   layer.seat(entry, *slot);
 }
 
-void ExpertStore::lease(Entry& entry) {
+void ExpertStore::acquire_entry(Entry& entry) {
   StoreCounts& counts = counts_[entry.layer];
   counts.accesses++;
-  entry.is_leased = true;
+  entry.is_acquired = true;
   const bool was_early = std::exchange(entry.is_early, false);
   const LoadState state = state_of(entry);
   const bool is_late = state == LoadState::Loading && reader_.promote(entry);
@@ -158,7 +158,7 @@ void ExpertStore::start_waiting() {
 Buffer* ExpertStore::free_spare() {
   for (Buffer* buffer : buffers_.spares()) {
     Entry* holder = buffer->holder;
-    const bool is_held = holder && (holder->is_leased || holder->is_early);
+    const bool is_held = holder && (holder->is_acquired || holder->is_early);
     if (is_held || (holder && state_of(*holder) != LoadState::Absent)) continue;
     if (holder) layers_[holder->layer]->unseat(*holder);
     return buffer;
@@ -170,7 +170,7 @@ Buffer* ExpertStore::free_spare() {
 bool ExpertStore::may_predict() const {
   int num_predicted = experts_per_token();
   for (const Buffer* buffer : buffers_.spares())
-    num_predicted += buffer->holder && !buffer->holder->is_leased;
+    num_predicted += buffer->holder && !buffer->holder->is_acquired;
   return num_predicted < max_group();
 }
 
@@ -181,7 +181,7 @@ Buffer* ExpertStore::take_spare() {
   Buffer* busy = nullptr;
   for (Buffer* buffer : buffers_.spares()) {
     Entry* holder = buffer->holder;
-    if (holder->is_leased) continue;
+    if (holder->is_acquired) continue;
     abandon(*holder);
     if (!buffer->holder) return buffer;
     busy = buffer;
@@ -192,21 +192,21 @@ Buffer* ExpertStore::take_spare() {
 
 void ExpertStore::release(int layer, int expert) {
   std::lock_guard guard(lock_);
-  unlease(entry(layer, expert));
+  release_entry(entry(layer, expert));
   start_waiting();
 }
 
 void ExpertStore::release(int layer) {
   std::lock_guard guard(lock_);
-  for (int e = 0; e < layers_[layer]->num_experts(); e++) unlease(entry(layer, e));
+  for (int e = 0; e < layers_[layer]->num_experts(); e++) release_entry(entry(layer, e));
   for (Buffer* buffer : buffers_.spares())
     if (buffer->holder && buffer->holder->layer == layer) abandon(*buffer->holder);
   start_waiting();
 }
 
-void ExpertStore::unlease(Entry& entry) {
-  if (!entry.is_leased) return;
-  entry.is_leased = false;
+void ExpertStore::release_entry(Entry& entry) {
+  if (!entry.is_acquired) return;
+  entry.is_acquired = false;
   if (entry.is_waiting) {
     entry.is_waiting = false;
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &entry));
@@ -251,7 +251,7 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
   for (int i = 0; i < count; i++) {
     Entry& e = entry(layer, experts[i]);
     const bool is_repeat = std::find(wanted.begin(), wanted.end(), &e) != wanted.end();
-    if (state_of(e) != LoadState::Absent || e.is_leased || is_repeat) continue;
+    if (state_of(e) != LoadState::Absent || e.is_acquired || is_repeat) continue;
     if (!e.buffer) {
       Buffer* spare = may_predict() ? free_spare() : nullptr;
       if (!spare) continue;

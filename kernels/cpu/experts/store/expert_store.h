@@ -89,7 +89,7 @@ class ExpertStore {
   void apply(const std::vector<Swap>& swaps, int layer_in_use);
   void give_slot(const Swap& swap);
   void move_into(Entry& entry, Buffer* slot);
-  void lease(Entry& entry);
+  void acquire_entry(Entry& entry);
   void demand(Entry& entry);
   void start_waiting();
   Buffer* take_spare();
@@ -97,7 +97,7 @@ class ExpertStore {
   void abandon(Entry& entry);
   void note_waste(Entry& entry);
   bool may_predict() const;
-  void unlease(Entry& entry);
+  void release_entry(Entry& entry);
   void vacate(Entry& entry);
   void forget_bytes(Entry& entry);
   std::vector<LoadOrder> orders(const std::vector<Entry*>& entries);
@@ -109,7 +109,7 @@ class ExpertStore {
   StoreBuffers buffers_;
   SlotPolicy& policy_;
   mutable std::mutex lock_;
-  std::deque<Entry*> waiting_;  // leased, and no buffer free for them yet
+  std::deque<Entry*> waiting_;  // acquired, and no buffer free for them yet
   std::vector<Swap> swaps_;
   std::vector<int32_t> distinct_;
   std::vector<StoreCounts> counts_;

@@ -41,8 +41,8 @@ struct Buffer {
 struct Entry : Load {
   int32_t layer = 0, expert = 0;
   Buffer* buffer = nullptr;
-  bool is_leased = false;   // between acquire and release
-  bool is_waiting = false;  // leased, and no buffer free for it yet
+  bool is_acquired = false;   // between acquire and release
+  bool is_waiting = false;  // acquired, and no buffer free for it yet
   bool is_early = false;    // read before anybody asked, and not used since
 };
 
