@@ -17,7 +17,7 @@ from sharpi.experts.policy_settings import Counts, PolicySettings
 from sharpi.experts.trace.trace import Trace
 from sharpi.experts.trace.trace_steps import Steps
 
-_TOKENS = 2  # whose experts of a layer fit in the spare buffers, and in the queue of prefetches
+_TOKENS = 2  # whose experts of a layer fit in the staging buffers, and in the queue of prefetches
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ def replay(trace: Trace, settings: PolicySettings, layout: StoreLayout, pace: Pa
 
 def _store_settings(settings: PolicySettings, layout: StoreLayout) -> StoreSettings:
     """Room as the engine makes it."""
-    spares = _TOKENS * settings.experts_per_token
-    return StoreSettings(settings.slots, spares, spares * layout.largest_slot)
+    staging = _TOKENS * settings.experts_per_token
+    return StoreSettings(settings.slots, staging, staging * layout.largest_slot)
 
 
 def _run(steps: Steps, store: ExpertStore, pace: Pace) -> float:

@@ -21,9 +21,9 @@ class KvGrowth:
     last_bytes: int
     wants: Mapping[int, SlotWant]
 
-    def slots_beside(self, spare_bytes: int) -> dict[int, int]:
+    def slots_beside(self, freed_bytes: int) -> dict[int, int]:
         """Slots by layer while the cache lacks so many bytes of its whole size."""
-        return grant(self.wants, self.last_bytes + spare_bytes)
+        return grant(self.wants, self.last_bytes + freed_bytes)
 
     def note(self, num_pages: int) -> str:
         """What a user is told of it; the whole cache has `num_pages`."""

@@ -45,7 +45,7 @@ class ExpertFiles:
 def open_store(
     files: ExpertFiles,
     slots: int = 2,
-    spares: int = K + 2,
+    staging: int = K + 2,
     kind: PolicyKind = PolicyKind.SLRU,
     admission: bool = False,
     pinned: tuple[tuple[int, ...], ...] = (),
@@ -66,7 +66,7 @@ def open_store(
         warm_pin=warm_pin,
         warm_pin_after=warm_pin_after,
     )
-    chosen = StoreSettings(per_layer, spares, max_prefetch_bytes, direct=direct)
+    chosen = StoreSettings(per_layer, staging, max_prefetch_bytes, direct=direct)
     return ExpertStore(files.layout(), chosen, NativePolicy(wanted))
 
 

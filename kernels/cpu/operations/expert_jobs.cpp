@@ -13,8 +13,8 @@ ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(para
   const int max_rows = program.max_rows(Rows(p.rows));
   slots = max_rows * p.k;
   max_jobs = std::min(p.num_experts, slots);
-  batch_spares = p.feed ? p.feed->max_spares() : max_jobs;
-  max_batches = (max_jobs + batch_spares - 1) / batch_spares;
+  batch_staging = p.feed ? p.feed->max_staging() : max_jobs;
+  max_batches = (max_jobs + batch_staging - 1) / batch_staging;
   input = program.request(Scratch::Activations, activation_bytes(max_rows, p.up.columns, rounding()));
   hidden = program.request(Scratch::Hidden, size_t(slots) * width() * sizeof(float));
   hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
@@ -69,14 +69,15 @@ void Group::make_jobs(const Step& step, Grouping& g) const {
   }
 }
 
-// As many jobs as find a spare buffer for their expert at one time make a batch, with those between them that need none.
-// An expert on its way counts as well: a batch of few is computed while the next ones are read.
+// As many jobs as find a staging buffer for their expert at one time make a batch, with those
+// between them that need none. An expert on its way counts as well: a batch of few is computed
+// while the next ones are read.
 void Group::make_batches(Grouping& g) const {
   *g.num_batches = 0;
   int first = 0, awaited = 0;
   for (int j = 0; j < *g.num_jobs; j++) {
     const bool is_awaited = s_.p.feed && s_.p.feed->is_awaited(s_.p.layer, g.jobs[j].expert);
-    if (is_awaited && awaited == s_.batch_spares) order_batch(g, first, j), first = j, awaited = 0;
+    if (is_awaited && awaited == s_.batch_staging) order_batch(g, first, j), first = j, awaited = 0;
     awaited += is_awaited;
   }
   if (*g.num_jobs) order_batch(g, first, *g.num_jobs);

@@ -35,7 +35,7 @@ struct Grouping {
 struct ExpertShape {
   const ExpertsParams p;
   const Isa& isa;
-  int max_jobs, slots, max_batches, batch_spares;
+  int max_jobs, slots, max_batches, batch_staging;
   uint8_t *const *input, *const *hidden, *const *hidden_rounded, *const *grouping, *const *sums;
 
   ExpertShape(Program& program, const ExpertsParams& params);
@@ -46,7 +46,7 @@ struct ExpertShape {
   int count_rows(const Step& step) const { return sharpi::count_rows(Rows(p.rows), step); }
   int jobs_of(const Step& step) const { return std::min(p.num_experts, count_rows(step) * p.k); }
   // Whether a step can have a batch of this index.
-  bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_spares; }
+  bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_staging; }
   Rounding rounding() const { return Rounding(p.precision); }
   bool floats_in() const {
     return (!has_gate() || takes_floats(QuantType(p.gate.type), rounding())) &&

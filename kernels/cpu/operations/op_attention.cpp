@@ -48,10 +48,10 @@ class Attention : public Stage {
     thread_local std::vector<float> results;
     const TokenBlock block = find_block(step, task / p_.cache.heads);
     gather(block, head, groups);
-    float* spare = place(groups, results);
+    float* partials = place(groups, results);
     const int end = step.positions[block.end - 1] / kSpan + 1;
     for (int span = span_.first_visible(step, block.begin) / kSpan; span < end; span++)
-      for (const Queries& q : groups) add_span(step, head, q, span, spare);
+      for (const Queries& q : groups) add_span(step, head, q, span, partials);
     for (const Queries& q : groups)
       for (int i = 0; i < q.count; i++) span_.write(q.tokens[i], q.heads[i], q.partials[i]);
   }
@@ -137,12 +137,12 @@ class Attention : public Stage {
   }
 
   // Spans are walked by all queries of a block together: their pages stay in L2 meanwhile.
-  void add_span(const Step& step, int head, const Queries& q, int span, float* spare) const {
+  void add_span(const Step& step, int head, const Queries& q, int span, float* partials) const {
     const int first = span_.first_visible(step, q.tokens[0]) / kSpan;
     if (span < first || span > step.positions[q.tokens[q.count - 1]] / kSpan) return;
     if (span == first) return span_.attend(step, head, q, span, nullptr);
     Queries later = q;
-    for (int i = 0; i < q.count; i++) later.partials[i] = spare + i * partial_floats(p_);
+    for (int i = 0; i < q.count; i++) later.partials[i] = partials + i * partial_floats(p_);
     span_.attend(step, head, later, span, nullptr);
     for (int i = 0; i < q.count; i++) span_.merge(q.partials[i], later.partials[i]);
   }

@@ -32,7 +32,7 @@ struct SlotHeader {
   int num_slots, num_resident, num_protected;
   float weight;  // of a use, in `frequency`
   int num_early, num_visiting, num_predictions;
-  int spare[8];
+  int reserved[8];
   int early[kMaxListed];     // the expert in each early slot
   int visiting[kMaxListed];  // addresses that are elsewhere until the next use
   int predictions[kMaxListed];   // of the next use

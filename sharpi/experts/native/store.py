@@ -57,14 +57,14 @@ class StoreTotals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """`slots` has an entry per layer; `num_spares` buffers take what the policy does not keep.
+    """`slots` has an entry per layer; `num_staging` buffers take what the policy does not keep.
 
     `max_prefetch_bytes`: of reads that are queued and nobody waits for. `direct`: past the page
     cache, where the file system allows it.
     """
 
     slots: tuple[int, ...]
-    num_spares: int
+    num_staging: int
     max_prefetch_bytes: int
     reads_in_flight: int = READS_IN_FLIGHT
     direct: bool = True
@@ -184,7 +184,7 @@ def _native(layout: StoreLayout, settings: StoreSettings) -> abi.NativeStore:
         layers,
         len(files),
         len(layers),
-        settings.num_spares,
+        settings.num_staging,
         settings.reads_in_flight,
         settings.direct,
         0,

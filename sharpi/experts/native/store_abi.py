@@ -43,7 +43,7 @@ class NativeStore(Structure):
         ("layers", POINTER(NativeLayer)),
         ("num_files", c_int32),
         ("num_layers", c_int32),
-        ("num_spares", c_int32),
+        ("num_staging", c_int32),
         ("reads_in_flight", c_int32),
         ("direct", c_int32),
         ("reserved", c_int32),

@@ -63,10 +63,10 @@ class StoreLayout:
         """Bytes of a buffer that serves every layer; 0 without experts."""
         return max((layer.slot_bytes for layer in self.layers), default=0)
 
-    def memory_bytes(self, slots: tuple[int, ...], num_spares: int) -> int:
+    def memory_bytes(self, slots: tuple[int, ...], num_staging: int) -> int:
         """What the store allocates for so many slots in each layer."""
         in_layers = zip(slots, self.layers, strict=True)
-        return sum(n * layer.slot_bytes for n, layer in in_layers) + num_spares * self.largest_slot
+        return sum(n * layer.slot_bytes for n, layer in in_layers) + num_staging * self.largest_slot
 
 
 def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:

@@ -23,15 +23,15 @@ class GpuStates:
         shapes: Iterable[RecurrentShape],
         num_states: int,
         *,
-        has_spare: bool = False,
+        has_backup: bool = False,
     ) -> None:
         layout = StateLayout(shapes)
         self._device = device
         self.num_floats, self.offsets = layout.num_floats, layout.offsets
         self.num_bytes = num_states * self.num_floats * _FLOAT_BYTES
         self.memory = Span(device.allocate(self.num_bytes), 0, self.num_bytes)
-        size = self.num_floats * _FLOAT_BYTES if has_spare else 0
-        self._spare = Span(device.allocate(size), 0, size)
+        size = self.num_floats * _FLOAT_BYTES if has_backup else 0
+        self._backup = Span(device.allocate(size), 0, size)
 
     def copy(self, source: int, target: int) -> None:
         """Makes a state what another is."""
@@ -40,14 +40,14 @@ class GpuStates:
             self._device.launch(add_scaled(None, *spans, count=self.num_floats, scale=1.0))
 
     def save(self, state: int) -> None:
-        """Keeps what a state is now; only of states that were made with a spare one."""
+        """Keeps what a state is now; only of states that were made with a backup."""
         if self.num_floats:
-            self._device.copy(self._spare, self._state(state))
+            self._device.copy(self._backup, self._state(state))
 
     def restore(self, state: int) -> None:
         """Makes a state what it was."""
         if self.num_floats:
-            self._device.copy(self._state(state), self._spare)
+            self._device.copy(self._state(state), self._backup)
 
     def _state(self, state: int) -> Span:
         size = self.num_floats * _FLOAT_BYTES

@@ -111,7 +111,7 @@ def test_what_the_policy_loads_early_is_read(
 def test_a_batch_of_more_experts_than_buffers(
     files: ExpertFiles, make_store: MakeStore, slots: int
 ) -> None:
-    store = make_store(files, slots=slots, spares=3)
+    store = make_store(files, slots=slots, staging=3)
     assert store.max_group == 3
     routes = np.array([[i % EXPERTS, (i + 1) % EXPERTS] for i in range(20)])
     for _ in range(2):
@@ -141,10 +141,10 @@ def test_a_prefetch_is_used_late_or_wasted(files: ExpertFiles, make_store: MakeS
 
 
 def test_a_guess_makes_room_for_what_is_needed(files: ExpertFiles, make_store: MakeStore) -> None:
-    store = make_store(files, slots=0, spares=K)
+    store = make_store(files, slots=0, staging=K)
     store.prefetch(0, [1, 2, 3])
     assert store.counts()[0].prefetched == 0  # all buffers may be needed by a token
-    store = make_store(files, slots=0, spares=K + 1)
+    store = make_store(files, slots=0, staging=K + 1)
     store.prefetch(3, [1, 1, 2, 3])
     store.prefetch(3, [1])
     assert store.counts()[3].prefetched == 1
@@ -155,7 +155,7 @@ def test_a_guess_makes_room_for_what_is_needed(files: ExpertFiles, make_store: M
 
 
 def test_the_oldest_guesses_leave_a_full_queue(files: ExpertFiles, make_store: MakeStore) -> None:
-    store = make_store(files, slots=EXPERTS, spares=K + 6, max_prefetch_bytes=2 << 20)
+    store = make_store(files, slots=EXPERTS, staging=K + 6, max_prefetch_bytes=2 << 20)
     for expert in range(6):
         store.prefetch(3, [expert])
     for expert in range(6):
@@ -197,7 +197,7 @@ def test_threads_wait_together(files: ExpertFiles, make_store: MakeStore) -> Non
 
 
 def test_the_layout_counts_what_is_allocated(files: ExpertFiles, make_store: MakeStore) -> None:
-    store = make_store(files, slots=3, spares=5)
+    store = make_store(files, slots=3, staging=5)
     slots = store.settings.slots
     assert store.totals().memory_bytes == files.layout().memory_bytes(slots, 5)
 
@@ -222,7 +222,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(KINDS), ROUTES), max_size=20)
 @given(
     operations=OPERATIONS,
     slots=st.integers(0, EXPERTS),
-    spares=st.integers(K, K + 4),
+    staging=st.integers(K, K + 4),
     kind=st.sampled_from(PolicyKind),
     budget=st.sampled_from([0, 2_000_000, 1 << 24]),
 )
@@ -230,11 +230,11 @@ def test_any_order(
     files: ExpertFiles,
     operations: list[tuple[str, list[list[int]]]],
     slots: int,
-    spares: int,
+    staging: int,
     kind: PolicyKind,
     budget: int,
 ) -> None:
-    store = open_store(files, slots, spares, kind, max_prefetch_bytes=budget)
+    store = open_store(files, slots, staging, kind, max_prefetch_bytes=budget)
     for name, routes in operations:
         perform(store, files, name, routes)
     store.close()

@@ -22,7 +22,7 @@ def files(tmp_path: Path) -> ExpertFiles:
 
 @pytest.fixture(params=[True, False], ids=["direct", "buffered"])
 def store(files: ExpertFiles, request: pytest.FixtureRequest) -> Iterator[ExpertStore]:
-    made = open_store(files, slots=2, spares=K + 3, direct=request.param)
+    made = open_store(files, slots=2, staging=K + 3, direct=request.param)
     yield made
     made.close()
     made.policy.close()
@@ -121,7 +121,7 @@ def test_a_failing_prefetch_harms_nobody(files: ExpertFiles, store: ExpertStore)
 
 def test_everything_closes_in_the_middle_of_reads(files: ExpertFiles) -> None:
     for _ in range(20):
-        store = open_store(files, slots=EXPERTS, spares=K)
+        store = open_store(files, slots=EXPERTS, staging=K)
         acquire(store, *range(EXPERTS))
         store.close()
         store.policy.close()

@@ -44,7 +44,7 @@ def test_sizes_are_those_of_the_plan(path: Path) -> None:
     assert layout.largest_slot == facts.largest_slot
 
 
-def test_memory_of_slots_and_spares() -> None:
+def test_memory_of_slots_and_staging() -> None:
     with open_gguf(demo_model()) as file:
         layout = read_layout(file, 6)
     slots = (1, 2, 3, 0, 0, 0)

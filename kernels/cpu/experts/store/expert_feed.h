@@ -34,7 +34,7 @@ class ExpertFeed {
   bool is_ready(int layer, int expert) const { return store_.is_ready(layer, expert); }
   // Whether an acquired expert is not there yet, or holds a buffer that others may wait for.
   bool is_awaited(int layer, int expert) const {
-    return !store_.is_ready(layer, expert) || store_.takes_spare(layer, expert);
+    return !store_.is_ready(layer, expert) || store_.takes_staging(layer, expert);
   }
   // False where the expert cannot be read; the step has failed then, and acquires nothing more.
   bool wait(int layer, int expert);
@@ -42,10 +42,10 @@ class ExpertFeed {
   // All of a layer; after the last one the step is over.
   void release(int layer);
 
-  // Experts in spare buffers that may be waited for before some are released. What is acquired
+  // Experts in staging buffers that may be waited for before some are released. What is acquired
   // comes in the order of ids, and predictions leave so many buffers free, so that each of the
   // first ones gets one.
-  int max_spares() const { return max_spares_; }
+  int max_staging() const { return max_staging_; }
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
   // Whether the step failed; the next one starts sound.
   bool take_failure() { return failed_.exchange(false); }
@@ -61,7 +61,7 @@ class ExpertFeed {
 
   ExpertStore& store_;
   std::unique_ptr<Predictor> predictor_;
-  const int budget_, max_spares_;
+  const int budget_, max_staging_;
   const bool asks_router_;
   std::vector<int> next_;  // by layer, the next one with experts; that of the last is the first
   int last_layer_ = -1;

@@ -30,7 +30,7 @@ LoadState state_of(const Entry& entry) { return entry.state.load(std::memory_ord
 
 ExpertStore::ExpertStore(const StoreSettings& settings, SlotPolicy& policy)
     : layers_(make_layers(settings.layers)),
-      buffers_(layers_, settings.num_spares),
+      buffers_(layers_, settings.num_staging),
       policy_(policy),
       counts_(layers_.size()),
       stalls_(layers_.size()),
@@ -98,20 +98,20 @@ void ExpertStore::give_slot(const Swap& swap) {
   else layers_[swap.layer]->seat(e, *slot);
 }
 
-// The expert lies in a spare, or is being read into it. Where the spare is no larger than a slot of
-// the layer it becomes one; else the bytes move.
+// The expert lies in a staging buffer, or is being read into it. Where the staging buffer is no
+// larger than a slot of the layer it becomes one; else the bytes move.
 void ExpertStore::move_into(Entry& entry, Buffer* slot) {
   StoreLayer& layer = *layers_[entry.layer];
-  Buffer* spare = entry.buffer;
-  if (spare->bytes == slot->bytes) {
-    buffers_.exchange(spare, slot);
+  Buffer* staging = entry.buffer;
+  if (staging->bytes == slot->bytes) {
+    buffers_.exchange(staging, slot);
     return;
   }
   if (state_of(entry) == LoadState::Loading) {
     reader_.promote(entry);
     entry.state.wait(LoadState::Loading, std::memory_order_acquire);
   }
-  memcpy(slot->data, spare->data, layer.slot_bytes());
+  memcpy(slot->data, staging->data, layer.slot_bytes());
   layer.unseat(entry);
   layer.seat(entry, *slot);
 }
@@ -144,19 +144,19 @@ void ExpertStore::demand(Entry& entry) {
 
 void ExpertStore::start_waiting() {
   while (!waiting_.empty()) {
-    Buffer* spare = take_spare();
-    if (!spare) return;
+    Buffer* staging = take_staging();
+    if (!staging) return;
     Entry& e = *waiting_.front();
     waiting_.pop_front();
     e.is_waiting = false;
-    layers_[e.layer]->seat(e, *spare);
+    layers_[e.layer]->seat(e, *staging);
     demand(e);
   }
 }
 
 // One that nobody holds, or whose reads were dropped and have ended by now.
-Buffer* ExpertStore::free_spare() {
-  for (Buffer* buffer : buffers_.spares()) {
+Buffer* ExpertStore::free_staging() {
+  for (Buffer* buffer : buffers_.staging()) {
     Entry* holder = buffer->holder;
     const bool is_held = holder && (holder->is_acquired || holder->is_early);
     if (is_held || (holder && state_of(*holder) != LoadState::Absent)) continue;
@@ -169,17 +169,17 @@ Buffer* ExpertStore::free_spare() {
 // Predictions leave as many buffers as one token can miss.
 bool ExpertStore::may_predict() const {
   int num_predicted = experts_per_token();
-  for (const Buffer* buffer : buffers_.spares())
+  for (const Buffer* buffer : buffers_.staging())
     num_predicted += buffer->holder && !buffer->holder->is_acquired;
   return num_predicted < max_group();
 }
 
 // A free one, or that of a prediction which nobody needs now; one that is being read into only
 // where there is no other, since that has to be waited for.
-Buffer* ExpertStore::take_spare() {
-  if (Buffer* buffer = free_spare()) return buffer;
+Buffer* ExpertStore::take_staging() {
+  if (Buffer* buffer = free_staging()) return buffer;
   Buffer* busy = nullptr;
-  for (Buffer* buffer : buffers_.spares()) {
+  for (Buffer* buffer : buffers_.staging()) {
     Entry* holder = buffer->holder;
     if (holder->is_acquired) continue;
     abandon(*holder);
@@ -199,7 +199,7 @@ void ExpertStore::release(int layer, int expert) {
 void ExpertStore::release(int layer) {
   std::lock_guard guard(lock_);
   for (int e = 0; e < layers_[layer]->num_experts(); e++) release_entry(entry(layer, e));
-  for (Buffer* buffer : buffers_.spares())
+  for (Buffer* buffer : buffers_.staging())
     if (buffer->holder && buffer->holder->layer == layer) abandon(*buffer->holder);
   start_waiting();
 }
@@ -211,7 +211,7 @@ void ExpertStore::release_entry(Entry& entry) {
     entry.is_waiting = false;
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &entry));
     reader_.cancel(entry);
-  } else if (buffers_.is_spare(entry.buffer)) {
+  } else if (buffers_.is_staging(entry.buffer)) {
     abandon(entry);
   } else if (state_of(entry) == LoadState::Failed) {
     forget_bytes(entry);
@@ -223,7 +223,7 @@ void ExpertStore::vacate(Entry& entry) {
   layers_[entry.layer]->unseat(entry);
 }
 
-// Gives a spare back without waiting: reads that have begun keep it until they end.
+// Gives a staging buffer back without waiting: reads that have begun keep it until they end.
 void ExpertStore::abandon(Entry& entry) {
   note_waste(entry);
   if (state_of(entry) == LoadState::Loading && !reader_.drop(entry)) return;
@@ -253,9 +253,9 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
     const bool is_repeat = std::find(wanted.begin(), wanted.end(), &e) != wanted.end();
     if (state_of(e) != LoadState::Absent || e.is_acquired || is_repeat) continue;
     if (!e.buffer) {
-      Buffer* spare = may_predict() ? free_spare() : nullptr;
-      if (!spare) continue;
-      layers_[layer]->seat(e, *spare);
+      Buffer* staging = may_predict() ? free_staging() : nullptr;
+      if (!staging) continue;
+      layers_[layer]->seat(e, *staging);
     }
     e.is_early = true;  // keeps its buffer while others look for one
     wanted.push_back(&e);
@@ -292,10 +292,10 @@ bool ExpertStore::is_ready(int layer, int expert) const {
   return state_of(entry(layer, expert)) == LoadState::Ready;
 }
 
-bool ExpertStore::takes_spare(int layer, int expert) const {
+bool ExpertStore::takes_staging(int layer, int expert) const {
   std::lock_guard guard(lock_);
   const Entry& e = entry(layer, expert);
-  return e.is_waiting || buffers_.is_spare(e.buffer);
+  return e.is_waiting || buffers_.is_staging(e.buffer);
 }
 
 bool ExpertStore::wait(int layer, int expert) {

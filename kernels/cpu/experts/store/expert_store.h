@@ -1,7 +1,7 @@
 // Experts that are stored in a file: which are in RAM, who waits for which, and what is read when.
 //
 // The slot policy decides what stays. An expert that it keeps is read straight into its slot, whose
-// former holder is never in use; one that it does not keep is read into a spare buffer and leaves
+// former holder is never in use; one that it does not keep is read into a staging buffer and leaves
 // with its release. One thread acquires, releases and ends tokens; any may wait.
 #pragma once
 #include <chrono>
@@ -19,7 +19,7 @@ namespace sharpi {
 struct StoreSettings {
   ReaderSettings reader;
   std::vector<LayerLayout> layers;
-  int num_spares = 0;  // at least one
+  int num_staging = 0;  // at least one
 };
 
 // One layer's accesses and what they cost.
@@ -42,7 +42,7 @@ class ExpertStore {
 
   // Experts that can be held beside the slots: a caller that acquires more misses than these has to
   // release some before it waits for the next; the store reads on as buffers come free.
-  int max_group() const { return int(buffers_.spares().size()); }
+  int max_group() const { return int(buffers_.staging().size()); }
   size_t memory_bytes() const { return buffers_.bytes(); }
 
   // Reads the experts that the policy pins, before the first token.
@@ -52,8 +52,8 @@ class ExpertStore {
   // is part of a prompt; what is none has a token of each of some sequences.
   void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
   bool is_ready(int layer, int expert) const;
-  // Whether an acquired expert lies in a spare buffer, or waits for one.
-  bool takes_spare(int layer, int expert) const;
+  // Whether an acquired expert lies in a staging buffer, or waits for one.
+  bool takes_staging(int layer, int expert) const;
   // Blocks until an acquired expert is there. False where it cannot be read: see `last_fault`.
   bool wait(int layer, int expert);
   void release(int layer, int expert);
@@ -92,8 +92,8 @@ class ExpertStore {
   void acquire_entry(Entry& entry);
   void demand(Entry& entry);
   void start_waiting();
-  Buffer* take_spare();
-  Buffer* free_spare();
+  Buffer* take_staging();
+  Buffer* free_staging();
   void abandon(Entry& entry);
   void note_waste(Entry& entry);
   bool may_predict() const;

@@ -62,8 +62,8 @@ LoadOrder StoreLayer::order(Entry& entry) const {
   return order;
 }
 
-StoreBuffers::StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_spares)
-    : memory_(total_bytes(layers, num_spares)), free_slots_(layers.size()) {
+StoreBuffers::StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging)
+    : memory_(total_bytes(layers, num_staging)), free_slots_(layers.size()) {
   uint8_t* at = memory_.data();
   const auto cut = [&](size_t bytes) {
     buffers_.push_back(std::make_unique<Buffer>(Buffer{at, bytes}));
@@ -73,12 +73,12 @@ StoreBuffers::StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layer
   for (size_t i = 0; i < layers.size(); i++)
     for (int slot = 0; slot < layers[i]->num_slots(); slot++)
       free_slots_[i].push_back(cut(layers[i]->slot_bytes()));
-  for (int i = 0; i < num_spares; i++) spares_.push_back(cut(largest_slot(layers)));
+  for (int i = 0; i < num_staging; i++) staging_.push_back(cut(largest_slot(layers)));
 }
 
 size_t StoreBuffers::total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers,
-                                 int num_spares) {
-  size_t bytes = size_t(num_spares) * largest_slot(layers);
+                                 int num_staging) {
+  size_t bytes = size_t(num_staging) * largest_slot(layers);
   for (const auto& layer : layers) bytes += size_t(layer->num_slots()) * layer->slot_bytes();
   return bytes;
 }
@@ -90,12 +90,12 @@ Buffer* StoreBuffers::take_slot(int layer) {
   return buffer;
 }
 
-bool StoreBuffers::is_spare(const Buffer* buffer) const {
-  return std::find(spares_.begin(), spares_.end(), buffer) != spares_.end();
+bool StoreBuffers::is_staging(const Buffer* buffer) const {
+  return std::find(staging_.begin(), staging_.end(), buffer) != staging_.end();
 }
 
-void StoreBuffers::exchange(Buffer* spare, Buffer* slot) {
-  *std::find(spares_.begin(), spares_.end(), spare) = slot;
+void StoreBuffers::exchange(Buffer* staging, Buffer* slot) {
+  *std::find(staging_.begin(), staging_.end(), staging) = slot;
 }
 
 }  // namespace sharpi

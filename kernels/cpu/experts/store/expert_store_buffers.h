@@ -1,4 +1,5 @@
-// The buffers that experts are read into: slots of a layer, and spares that all layers share.
+// The buffers that experts are read into: slots of a layer, and staging buffers that all layers
+// share.
 //
 // A buffer holds, for each of an expert's three pieces, the aligned range of the file around it, so
 // that a direct read lands in place.
@@ -79,24 +80,25 @@ class StoreLayer {
 // Every buffer, cut from one memory.
 class StoreBuffers {
  public:
-  StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_spares);
+  StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging);
 
   // A slot of the layer that nobody has, or null.
   Buffer* take_slot(int layer);
   void give_slot(int layer, Buffer* buffer) { free_slots_[layer].push_back(buffer); }
-  const std::vector<Buffer*>& spares() const { return spares_; }
-  bool is_spare(const Buffer* buffer) const;
-  // From now on `slot` is a spare, and `spare` a slot in its place. Only for equal sizes.
-  void exchange(Buffer* spare, Buffer* slot);
+  const std::vector<Buffer*>& staging() const { return staging_; }
+  bool is_staging(const Buffer* buffer) const;
+  // From now on `slot` is a staging buffer, and `staging` a slot in its place. Only for equal
+  // sizes.
+  void exchange(Buffer* staging, Buffer* slot);
   size_t bytes() const { return memory_.bytes(); }
 
  private:
-  static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_spares);
+  static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging);
 
   SlotMemory memory_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::vector<Buffer*>> free_slots_;  // by layer
-  std::vector<Buffer*> spares_;
+  std::vector<Buffer*> staging_;
 };
 
 }  // namespace sharpi

@@ -28,7 +28,7 @@ struct LayerParams {
 struct StoreParams {
   const char* const* files;
   const LayerParams* layers;
-  int32_t num_files, num_layers, num_spares, reads_in_flight;
+  int32_t num_files, num_layers, num_staging, reads_in_flight;
   int32_t direct, reserved;
   int64_t max_prefetch_bytes;
 };
@@ -50,7 +50,7 @@ StoreSettings read(const StoreParams& p) {
   s.reader.reads_in_flight = p.reads_in_flight;
   s.reader.max_prefetch_bytes = size_t(p.max_prefetch_bytes);
   for (int i = 0; i < p.num_layers; i++) s.layers.push_back(read_layer(p.layers[i]));
-  s.num_spares = p.num_spares;
+  s.num_staging = p.num_staging;
   return s;
 }
 

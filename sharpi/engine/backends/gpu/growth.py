@@ -36,9 +36,9 @@ class GpuGrowth:
         """
         cache = self._cache
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
-        spare = cache.bytes_of(self._num_pages) - cache.bytes_of(target)
+        freed = cache.bytes_of(self._num_pages) - cache.bytes_of(target)
         before = self._num_slots
-        self._grow(target, self._growth.slots_beside(spare))
+        self._grow(target, self._growth.slots_beside(freed))
         self._notes.append(
             f"the KV cache has grown to {target * PAGE_POSITIONS:,} positions: of a layer's"
             f" {before} slots {self._num_slots} are left"

@@ -89,7 +89,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         shapes_of_states = [s for s in config.states if s.layer >= first_layer]
         factor = settings.capacity_factor
         self._states = GpuStates(
-            device, shapes_of_states, num_states(settings.num_parallel), has_spare=bool(factor)
+            device, shapes_of_states, num_states(settings.num_parallel), has_backup=bool(factor)
         )
         self._trims = not keeps_router_logits and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
