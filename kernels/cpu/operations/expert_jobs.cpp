@@ -84,16 +84,16 @@ void Group::make_batches(Grouping& g) const {
 }
 
 void Group::order_batch(Grouping& g, int first, int end) const {
-  thread_local std::vector<int32_t> late;
-  late.clear();
+  thread_local std::vector<int32_t> in_flight;
+  in_flight.clear();
   int at = first;
   for (int j = first; j < end; j++) {
     const bool is_there = !s_.p.feed || s_.p.feed->is_ready(s_.p.layer, g.jobs[j].expert);
     if (is_there) g.order[at++] = j;
-    else late.push_back(j);
+    else in_flight.push_back(j);
   }
   g.batches[(*g.num_batches)++] = {first, at, end};
-  std::copy(late.begin(), late.end(), g.order + at);
+  std::copy(in_flight.begin(), in_flight.end(), g.order + at);
 }
 
 }  // namespace sharpi

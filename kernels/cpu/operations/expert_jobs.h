@@ -14,10 +14,10 @@ struct Job {
   int32_t expert, first, count;
 };
 
-// Consecutive jobs that are in memory together: [first, end) by id. In `order` they stand again, [first, late) being
-// there and [late, end) on their way.
+// Consecutive jobs that are in memory together: [first, end) by id. In `order` they stand again,
+// [first, in_flight) being there and [in_flight, end) on their way.
 struct JobBatch {
-  int32_t first, late, end;
+  int32_t first, in_flight, end;
 };
 
 // Views into the scratch that the grouping writes and the other stages read.

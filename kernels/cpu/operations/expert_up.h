@@ -18,7 +18,7 @@ constexpr std::array<float, kTileRows> filled(float value) {
 }
 constexpr auto kOnes = filled(1.f);
 
-enum class Part { There, Late };
+enum class Part { There, InFlight };
 
 // hidden (slots, width) = act(gate x) * up x; whoever completes 256 of a job's columns rounds them for the last stage.
 class GateUp : public Stage {
@@ -37,7 +37,7 @@ class GateUp : public Stage {
     const Grouping g = s_.view();
     const TileRun here = rows_of(step, g, task);
     const Job job = g.jobs[here.job];
-    if (part_ == Part::Late && !s_.p.feed->wait(s_.p.layer, job.expert)) return;
+    if (part_ == Part::InFlight && !s_.p.feed->wait(s_.p.layer, job.expert)) return;
     const uint8_t* after = next_rows(step, g, task, next);
     if (s_.has_gate()) multiply(g, job, s_.p.gate, here, tile(s_.p.up, job.expert, here.first).rows, worker, 0);
     multiply(g, job, s_.p.up, here, after, worker, 1);
@@ -57,8 +57,8 @@ class GateUp : public Stage {
     const int tasks = tasks_a_job(step), first_tile = task % tasks * together(step);
     return {g.order[first(g) + task / tasks], first_tile, std::min(together(step), tiles_ - first_tile)};
   }
-  int first(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].late; }
-  int end(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].late : g.batches[batch_].end; }
+  int first(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].in_flight; }
+  int end(const Grouping& g) const { return part_ == Part::There ? g.batches[batch_].in_flight : g.batches[batch_].end; }
   static Product tile(const StackedMatrix& stacked, int expert, int tile) {
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows, stacked.columns, tile * kTileRows);
   }

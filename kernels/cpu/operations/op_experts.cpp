@@ -37,7 +37,7 @@ void add_experts(Program& program, const ExpertsParams& p) {
     program.add<Quantise>(p.x, p.up.columns, Rows(p.rows), shape.rounding(), program.isa, shape.input);
   for (int batch = 0; batch < shape.max_batches; batch++) {
     program.add<GateUp>(shape, batch, Part::There);
-    if (p.feed) program.add<GateUp>(shape, batch, Part::Late);
+    if (p.feed) program.add<GateUp>(shape, batch, Part::InFlight);
     program.add<Down>(shape, batch);
     if (p.feed) program.add<Release>(shape, batch);
   }

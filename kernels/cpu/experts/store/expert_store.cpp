@@ -122,10 +122,10 @@ void ExpertStore::acquire_entry(Entry& entry) {
   entry.is_acquired = true;
   const bool was_early = std::exchange(entry.is_early, false);
   const LoadState state = state_of(entry);
-  const bool is_late = state == LoadState::Loading && reader_.promote(entry);
+  const bool is_in_flight = state == LoadState::Loading && reader_.promote(entry);
   counts.hits += state == LoadState::Ready;
-  counts.late += is_late;
-  if (state == LoadState::Ready || is_late) {
+  counts.late += is_in_flight;
+  if (state == LoadState::Ready || is_in_flight) {
     counts.prefetch_used += was_early;
   } else if (entry.buffer) {
     if (state == LoadState::Loading) reader_.cancel(entry);  // a prefetch dropped in part

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
-from sharpi.ops.cuda.launchers.late_items import late_items, merge
+from sharpi.ops.cuda.launchers.host_items import host_items, merge
 from sharpi.ops.cuda.values import AwaitWord, Call, WriteWord
 
 
@@ -27,9 +27,9 @@ class HostMisses:
         used: int,
         columns: int,
     ) -> Iterator[Call]:
-        """Hands over the items whose experts have no address; see `late_items`."""
-        yield late_items(
-            ids, addresses, x, input_weights, places, self._mailbox.late,
+        """Hands over the items whose experts have no address; see `host_items`."""
+        yield host_items(
+            ids, addresses, x, input_weights, places, self._mailbox.host_items,
             tokens=tokens, used=used, columns=columns,
         )  # fmt: skip
         yield WriteWord(self._mailbox.request, 1)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.late_items import LateItems
+from sharpi.ops.cuda.launchers.host_items import HostItems
 
 _LINE = 64  # bytes that two sides do not share
 _WORD = 4
@@ -44,10 +44,10 @@ class Mailbox:
         ends = np.cumsum([_in_lines(count * _WORD) for count in counts]).tolist()
         memory, host = device.mapped(ends[-1])
         starts = [0, *ends[:-1]]
-        self.request, self.answer, *late, self.values = (
+        self.request, self.answer, *items, self.values = (
             Span(memory, start, count * _WORD) for start, count in zip(starts, counts, strict=True)
         )
-        self.late = LateItems(*late)
+        self.host_items = HostItems(*items)
         parts = [
             host[start : start + count * _WORD] for start, count in zip(starts, counts, strict=True)
         ]

@@ -1,11 +1,11 @@
 // residual + scale * sum over a token's experts of weight * value, in ascending order of expert;
-// what the host has computed is among its values, see late_items.
+// what the host has computed is among its values, see host_items.
 #include "expert_items.cuh"
 
-// values (tokens * used, rows); late (late items, rows); places (tokens * used,): -1, or which of
-// `late` is the item's.
+// values (tokens * used, rows); host (host items, rows); places (tokens * used,): -1, or which of
+// `host` is the item's.
 KERNEL __launch_bounds__(256)
-    experts_late_merge(const float* values, const float* late, const int* places, const int* ids,
+    experts_host_merge(const float* values, const float* host, const int* places, const int* ids,
                        const float* weights, const float* residual, float* out, float scale,
                        int used, int rows) {
   using namespace sharpi;
@@ -17,7 +17,7 @@ KERNEL __launch_bounds__(256)
   float sum = 0.f;
   for (int i = 0; i < used; i++) {
     const int item = token * used + order[i], place = places[item];
-    const float* from = place < 0 ? values + size_t(item) * rows : late + size_t(place) * rows;
+    const float* from = place < 0 ? values + size_t(item) * rows : host + size_t(place) * rows;
     sum = __fmaf_rn(weights ? weights[item] : 1.f, from[row], sum);
   }
   const Merged merged = {residual, scale, out};

@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
-from sharpi.ops.cuda.launchers.late_items import late_items, merge
+from sharpi.ops.cuda.launchers.host_items import host_items, merge
 
 EXPERTS, COLUMNS, ROWS = 6, 40, 300
 
@@ -26,21 +26,21 @@ def test_the_host_gets_what_the_gpu_has_not(
     places = empty(device, 4 * ids.size)
     addresses = np.array([64 * (e in here) for e in range(EXPERTS)], np.uint64)
     device.launch(
-        late_items(
+        host_items(
             upload(device, ids), upload(device, addresses), upload(device, x),
-            upload(device, weights), places, mailbox.late,
+            upload(device, weights), places, mailbox.host_items,
             tokens=tokens, used=used, columns=COLUMNS,
         )
     )  # fmt: skip
-    late = [item for item, expert in enumerate(ids.ravel()) if expert not in here]
+    items = [item for item, expert in enumerate(ids.ravel()) if expert not in here]
     wanted = np.full(ids.size, -1)
-    wanted[late] = np.arange(len(late))
+    wanted[items] = np.arange(len(items))
     assert np.array_equal(read(device, places, np.int32, (ids.size,)), wanted)
     host = mailbox.host
-    assert host.num_items[0] == len(late)
-    assert np.array_equal(host.experts[: len(late)], ids.ravel()[late])
-    assert np.array_equal(host.weights[: len(late)], weights.ravel()[late])
-    assert np.array_equal(host.rows[: len(late)], x[np.array(late, int) // used])
+    assert host.num_items[0] == len(items)
+    assert np.array_equal(host.experts[: len(items)], ids.ravel()[items])
+    assert np.array_equal(host.weights[: len(items)], weights.ravel()[items])
+    assert np.array_equal(host.rows[: len(items)], x[np.array(items, int) // used])
 
 
 @pytest.mark.parametrize("has_residual", [True, False])
@@ -52,13 +52,13 @@ def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, devic
     weights = rng.uniform(0.1, 1, ids.shape).astype(np.float32)
     values = rng.standard_normal((ids.size, ROWS)).astype(np.float32)
     residual = rng.standard_normal((tokens, ROWS)).astype(np.float32)
-    is_late = rng.random(ids.size) < 0.5
-    places = np.where(is_late, np.cumsum(is_late) - 1, -1).astype(np.int32)
-    on_gpu = np.where(is_late[:, None], np.float32(np.nan), values)
+    is_on_host = rng.random(ids.size) < 0.5
+    places = np.where(is_on_host, np.cumsum(is_on_host) - 1, -1).astype(np.int32)
+    on_gpu = np.where(is_on_host[:, None], np.float32(np.nan), values)
     out = empty(device, 4 * tokens * ROWS)
     device.launch(
         merge(
-            upload(device, on_gpu), upload(device, values[is_late]), upload(device, places),
+            upload(device, on_gpu), upload(device, values[is_on_host]), upload(device, places),
             upload(device, ids), upload(device, weights), out,
             tokens=tokens, used=used, rows=ROWS,
             residual=upload(device, residual) if has_residual else None, scale=scale,

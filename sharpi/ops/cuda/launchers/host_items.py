@@ -13,7 +13,7 @@ from sharpi.device.launch import Kernel, Launch, Span
 _BLOCK = 256
 
 
-class LateItems(NamedTuple):
+class HostItems(NamedTuple):
     """In page-locked memory: how many items, and for each its expert, its input and its weight."""
 
     num_items: Span
@@ -22,13 +22,13 @@ class LateItems(NamedTuple):
     weights: Span
 
 
-def late_items(
+def host_items(
     ids: Span,
     addresses: Span,
     x: Span,
     weights: Span | None,
     places: Span,
-    late: LateItems,
+    items: HostItems,
     *,
     tokens: int,
     used: int,
@@ -39,11 +39,11 @@ def late_items(
     `weights` (T, used): of inputs, which the host then multiplies by them; None is 1.
     """
     return Launch(
-        Kernel("late_items", "late_items"),
+        Kernel("host_items", "host_items"),
         grid=(tokens * used, 1, 1),
         block=_BLOCK,
         arguments=(
-            *(ids, addresses, x, weights, places, *late),
+            *(ids, addresses, x, weights, places, *items),
             *(np.int32(used), np.int32(columns)),
         ),
         writes=frozenset({4, 5, 6, 7, 8}),
@@ -52,7 +52,7 @@ def late_items(
 
 def merge(
     values: Span,
-    late: Span,
+    items: Span,
     places: Span,
     ids: Span,
     weights: Span | None,
@@ -66,14 +66,14 @@ def merge(
 ) -> Launch:
     """out (T, rows) = residual + scale * sum of weight * value, ascending expert ids.
 
-    Values of the GPU (T * used, rows), and of the host, `late` (late items, rows).
+    Values of the GPU (T * used, rows), and of the host, `items` (host items, rows).
     """
     return Launch(
-        Kernel("experts_late_merge", "experts_late_merge"),
+        Kernel("experts_host_merge", "experts_host_merge"),
         grid=(tokens, -(-rows // _BLOCK), 1),
         block=_BLOCK,
         arguments=(
-            *(values, late, places, ids, weights, residual, out),
+            *(values, items, places, ids, weights, residual, out),
             *(np.float32(scale), np.int32(used), np.int32(rows)),
         ),
         writes=frozenset({6}),
