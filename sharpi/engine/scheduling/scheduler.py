@@ -20,8 +20,8 @@ from sharpi.engine.sampling.piece import Ending, FinishReason, Piece
 from sharpi.engine.scheduling.answer import Answer, Ticket
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.inbox import Inbox
-from sharpi.engine.scheduling.lineup import Lineup
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.errors import UsageError
 
 Share = tuple[Answer, int]  # tokens of a step
@@ -45,7 +45,7 @@ class Scheduler:
         self._pace = ChunkPace(engine.runner.batch_size)
         self._inbox = Inbox()
         pages = engine.runner.settings.pages_per_sequence
-        self._lineup = Lineup(self._cache, max_parallel, pages)
+        self._run_queue = RunQueue(self._cache, max_parallel, pages)
         self._suspects: dict[Answer, int] = {}
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
@@ -79,12 +79,12 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Answers that have not begun, or lost their pages."""
-        return len(self._lineup.waiting) + len(self._inbox)
+        return len(self._run_queue.waiting) + len(self._inbox)
 
     @property
     def num_running(self) -> int:
         """Answers that have their share of steps."""
-        return len(self._lineup.running)
+        return len(self._run_queue.running)
 
     @property
     def num_pages(self) -> int:
@@ -113,7 +113,7 @@ class Scheduler:
         """One step of all that can go on; False when there was nothing to do."""
         num_before = self.num_waiting + self.num_running
         self._take_in()
-        self._lineup.admit()
+        self._run_queue.admit()
         shares = self._shares()
         if shares:
             self._run(shares)
@@ -121,16 +121,16 @@ class Scheduler:
 
     def _take_in(self) -> None:
         answers, cancelled = self._inbox.empty()
-        self._lineup.add(answers)
+        self._run_queue.add(answers)
         if cancelled:
-            for answer in self._lineup:
+            for answer in self._run_queue:
                 if answer.ticket in cancelled:
                     self._end(answer, "cancelled")
 
     def _shares(self) -> list[Share]:
         """Who computes how much; those that decode first, then prompts as far as there is room."""
-        suspects = [answer for answer in self._suspects if answer in self._lineup.running]
-        answers = suspects[:1] or list(self._lineup.running)
+        suspects = [answer for answer in self._suspects if answer in self._run_queue.running]
+        answers = suspects[:1] or list(self._run_queue.running)
         num_decoding = sum(answer.is_decoding for answer in answers)
         budget = self._prompt_budget(len(answers), num_decoding)
         shares: list[Share] = []
@@ -150,10 +150,10 @@ class Scheduler:
 
     def _share(self, answer: Answer, budget: int) -> int:
         """Tokens that an answer may compute now; one that cannot have any ends."""
-        if not budget or answer not in self._lineup.running:
+        if not budget or answer not in self._run_queue.running:
             return 0
         try:
-            return self._lineup.share(answer, budget)
+            return self._run_queue.share(answer, budget)
         except Exception as error:
             self._end(answer, "error", error)
             return 0
@@ -225,7 +225,7 @@ class Scheduler:
 
     def _end(self, answer: Answer, reason: FinishReason, error: Exception | None = None) -> None:
         """The last that is heard of an answer; what `on_end` raises is nobody's."""
-        self._lineup.remove(answer)
+        self._run_queue.remove(answer)
         self._suspects.pop(answer, None)
         answer.continuation.finish_reason = reason
         with suppress(Exception):

@@ -9,7 +9,7 @@ from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
-class Lineup:
+class RunQueue:
     """`waiting` in the order they came, `running` the oldest first; at most `max_parallel`.
 
     `max_pages`: those of one answer.
