@@ -81,7 +81,7 @@ class ScriptedHost:
     ending: Ending = field(default_factory=lambda: Ending("stop"))
     num_cached: int = 0
     template: str | None = TEMPLATE
-    companions: dict[type, Any] = field(default_factory=dict)
+    per_model_cache: dict[type, Any] = field(default_factory=dict)
     settings: HostSettings = field(default_factory=lambda: HostSettings(MODEL, ("alias", "local")))
     model_id = MODEL
     created = 1_700_000_000
@@ -109,7 +109,7 @@ class ScriptedHost:
             raise unknown_model(name, MODEL)
 
     async def ready(self) -> Any:
-        return SimpleNamespace(engine=self, companions=self.companions)
+        return SimpleNamespace(engine=self, per_model_cache=self.per_model_cache)
 
     async def answer(
         self,

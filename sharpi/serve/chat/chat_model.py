@@ -93,11 +93,11 @@ class ChatModels:
     async def get(self) -> ChatModel:
         """That of the model, which is loaded again if it was given back."""
         loaded = await self._host.ready()
-        model: ChatModel | None = loaded.companions.get(ChatModel)
+        model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
             engine = loaded.engine
             model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format)
-            loaded.companions[ChatModel] = model
+            loaded.per_model_cache[ChatModel] = model
         return model
 
 

@@ -12,10 +12,10 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 class Loaded:
     """To be stepped and asked on the engine's thread alone.
 
-    `companions`, by their type: what requests make of the model once and want again. They go with
-    it: what outlives an unloaded model keeps its file mapped.
+    `per_model_cache`, by their type: what requests make of the model once and want again. They go
+    with it: what outlives an unloaded model keeps its file mapped.
     """
 
     engine: Engine
     scheduler: Scheduler
-    companions: dict[type, Any] = field(default_factory=dict)
+    per_model_cache: dict[type, Any] = field(default_factory=dict)
