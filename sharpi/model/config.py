@@ -13,7 +13,7 @@ from sharpi.gguf.fault import printable
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
 from sharpi.model.feed_forward.routing import read_router
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.mixers import read_mixers
 from sharpi.model.spec import ArchitectureSpec, load_spec
@@ -90,32 +90,32 @@ def read_config(file: GgufFile) -> ModelConfig:
     """The configuration; raises UnsupportedModelError or ModelFileError naming the key at fault."""
     architecture = file.metadata.get_str("general.architecture")
     spec = _spec(file, architecture)
-    keys = Keys(file.metadata, architecture)
-    epsilon = _norm_epsilon(keys)
+    reader = HyperparameterReader(file.metadata, architecture)
+    epsilon = _norm_epsilon(reader)
     is_corrected = any(name.endswith("exp_probs_b.bias") for name in file.tensors)
     return ModelConfig(
         spec=spec,
         architecture=architecture,
-        num_layers=keys.num_layers,
-        num_predict_layers=keys.num_predict_layers,
-        hidden_size=keys.hidden_size,
-        context_length=keys.count("context_length", maximum=1 << 31),
+        num_layers=reader.num_layers,
+        num_predict_layers=reader.num_predict_layers,
+        hidden_size=reader.hidden_size,
+        context_length=reader.count("context_length", maximum=1 << 31),
         norm_epsilon=epsilon,
-        mixers=read_mixers(keys, spec, epsilon),
+        mixers=read_mixers(reader, spec, epsilon),
         feed_forward=FeedForwardSettings(
-            hidden_size=keys.hidden_size,
+            hidden_size=reader.hidden_size,
             norm_epsilon=epsilon,
-            residual_scale=keys.number("residual_scale", 1.0) or 1.0,
+            residual_scale=reader.number("residual_scale", 1.0) or 1.0,
             activation=spec.activation_kind,
-            router=read_router(keys, spec, is_corrected),
+            router=read_router(reader, spec, is_corrected),
             weighs_input=spec.weighs_expert_input,
             gated=spec.gates_feed_forward,
             norm="attn_norm" if spec.has_one_branch else "ffn_norm",
         ),
-        embedding_scale=_embedding_scale(keys, spec),
-        logit_scale=_logit_scale(keys, spec),
-        final_soft_cap=keys.number("final_logit_softcapping", 0.0),
-        layer_input_width=keys.integer("embedding_length_per_layer_input", 0),
+        embedding_scale=_embedding_scale(reader, spec),
+        logit_scale=_logit_scale(reader, spec),
+        final_soft_cap=reader.number("final_logit_softcapping", 0.0),
+        layer_input_width=reader.integer("embedding_length_per_layer_input", 0),
     )
 
 
@@ -126,21 +126,21 @@ def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
         raise UnsupportedModelError(printable(f"{file.path}: {error}")) from None
 
 
-def _norm_epsilon(keys: Keys) -> float:
+def _norm_epsilon(reader: HyperparameterReader) -> float:
     """Some files have it under the key that is meant for norms with a mean."""
-    if not keys.has("attention.layer_norm_rms_epsilon") and keys.has(
+    if not reader.has("attention.layer_norm_rms_epsilon") and reader.has(
         "attention.layer_norm_epsilon"
     ):
-        return keys.positive("attention.layer_norm_epsilon")
-    return keys.positive("attention.layer_norm_rms_epsilon")
+        return reader.positive("attention.layer_norm_epsilon")
+    return reader.positive("attention.layer_norm_rms_epsilon")
 
 
-def _embedding_scale(keys: Keys, spec: ArchitectureSpec) -> float:
+def _embedding_scale(reader: HyperparameterReader, spec: ArchitectureSpec) -> float:
     if spec.embedding_scale == "sqrt_hidden":
-        return math.sqrt(keys.hidden_size)
-    return keys.number("embedding_scale", 1.0) or 1.0
+        return math.sqrt(reader.hidden_size)
+    return reader.number("embedding_scale", 1.0) or 1.0
 
 
-def _logit_scale(keys: Keys, spec: ArchitectureSpec) -> float:
-    scale = keys.number("logit_scale", 1.0) or 1.0
+def _logit_scale(reader: HyperparameterReader, spec: ArchitectureSpec) -> float:
+    scale = reader.number("logit_scale", 1.0) or 1.0
     return 1.0 / scale if spec.divides_logits else scale

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.attention import AttentionSettings, Temperature
 from sharpi.model.mixers.projections import KvSource
 from sharpi.model.mixers.rope_reader import RopeReader
@@ -17,16 +17,18 @@ MAX_HEAD_DIM = 1024
 class AttentionReader:
     """The settings of every layer; raises ModelFileError naming the key at fault."""
 
-    def __init__(self, keys: Keys, spec: ArchitectureSpec, norm_epsilon: float) -> None:
-        self._keys, self._spec, self._epsilon = keys, spec, norm_epsilon
-        self._heads = keys.per_layer("attention.head_count", minimum=0)
+    def __init__(
+        self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
+    ) -> None:
+        self._reader, self._spec, self._epsilon = reader, spec, norm_epsilon
+        self._heads = reader.per_layer("attention.head_count", minimum=0)
         self._kv_heads = self._heads
-        if keys.has("attention.head_count_kv"):
-            self._kv_heads = keys.per_layer("attention.head_count_kv", minimum=0)
+        if reader.has("attention.head_count_kv"):
+            self._kv_heads = reader.per_layer("attention.head_count_kv", minimum=0)
         if not any(self._heads):
-            raise keys.fault(f"{keys.name('attention.head_count')} is 0 in all layers")
-        self._windows = read_windows(keys, spec)
-        self._ropes = RopeReader(keys, spec, has_windows=any(self._windows))
+            raise reader.fault(f"{reader.name('attention.head_count')} is 0 in all layers")
+        self._windows = read_windows(reader, spec)
+        self._ropes = RopeReader(reader, spec, has_windows=any(self._windows))
         self._num_storing = self._read_num_storing()
 
     def layer(self, index: int) -> AttentionSettings:
@@ -36,7 +38,7 @@ class AttentionReader:
         return AttentionSettings(
             shape=shape,
             rope=rope,
-            hidden_size=self._keys.hidden_size,
+            hidden_size=self._reader.hidden_size,
             norm_epsilon=self._epsilon,
             head_norms=self._head_norms(),
             temperature=None if rope else self._temperature(),
@@ -47,27 +49,27 @@ class AttentionReader:
 
     def _head_norms(self) -> HeadNorms:
         count = self._spec.unnormed_expert_count
-        if count and self._keys.integer("expert_count", 0) == count:
+        if count and self._reader.integer("expert_count", 0) == count:
             return "none"
         return self._spec.head_norms
 
     def _temperature(self) -> Temperature | None:
-        keys, spec = self._keys, self._spec
-        interval = keys.integer("attention.temperature_length", spec.temperature_interval)
-        rate = keys.number("attention.temperature_scale", spec.temperature_rate)
+        reader, spec = self._reader, self._spec
+        interval = reader.integer("attention.temperature_length", spec.temperature_interval)
+        rate = reader.number("attention.temperature_scale", spec.temperature_rate)
         return Temperature(interval, rate) if interval > 0 and rate else None
 
     def _shape(self, layer: int) -> AttentionShape:
-        keys, num_heads, num_kv_heads = self._keys, self._heads[layer], self._kv_heads[layer]
+        reader, num_heads, num_kv_heads = self._reader, self._heads[layer], self._kv_heads[layer]
         for count, key in ((num_heads, "head_count"), (num_kv_heads, "head_count_kv")):
             if count == 0:
-                raise keys.fault(f"{keys.name(f'attention.{key}')} is 0 in layer {layer}")
+                raise reader.fault(f"{reader.name(f'attention.{key}')} is 0 in layer {layer}")
         if num_heads % num_kv_heads:
-            raise keys.fault(
+            raise reader.fault(
                 f"layer {layer}: {num_heads} heads cannot share {num_kv_heads} KV heads"
             )
         window = self._windows[layer]
-        key_dim = self._head_size("key_length", window, keys.hidden_size // num_heads)
+        key_dim = self._head_size("key_length", window, reader.hidden_size // num_heads)
         return AttentionShape(
             layer=self._storing_layer(layer),
             num_heads=num_heads,
@@ -76,34 +78,34 @@ class AttentionReader:
             value_dim=self._head_size("value_length", window, key_dim),
             scale=self._scale(num_heads, key_dim),
             window=window,
-            soft_cap=keys.number("attn_logit_softcapping", 0.0),
+            soft_cap=reader.number("attn_logit_softcapping", 0.0),
             is_chunked=bool(self._spec.chunk_size),
         )
 
     def _head_size(self, key: str, window: int, default: int) -> int:
         """Of the layers with a window, the file may have another size."""
-        keys, key = self._keys, f"attention.{key}"
-        if window and keys.has(f"{key}_swa"):
+        reader, key = self._reader, f"attention.{key}"
+        if window and reader.has(f"{key}_swa"):
             key = f"{key}_swa"
-        size = keys.integer(key, 0) or default
+        size = reader.integer(key, 0) or default
         if not 0 < size <= MAX_HEAD_DIM or size % 2:
-            raise keys.fault(f"{keys.name(key)} is {size}; even sizes to {MAX_HEAD_DIM} work")
+            raise reader.fault(f"{reader.name(key)} is {size}; even sizes to {MAX_HEAD_DIM} work")
         return size
 
     def _scale(self, num_heads: int, key_dim: int) -> float:
-        if self._keys.num_layers == self._spec.hidden_query_scale_layers:
-            return 1.0 / math.sqrt(self._keys.hidden_size // num_heads)
-        stated = self._keys.number("attention.scale", 0.0) or self._spec.attention_scale
+        if self._reader.num_layers == self._spec.hidden_query_scale_layers:
+            return 1.0 / math.sqrt(self._reader.hidden_size // num_heads)
+        stated = self._reader.number("attention.scale", 0.0) or self._spec.attention_scale
         return stated or 1.0 / math.sqrt(key_dim)
 
     def _read_num_storing(self) -> int:
         """Layers that store keys and values; those behind read what the last of these stored."""
-        keys, key = self._keys, "attention.shared_kv_layers"
-        shared = keys.integer(key, 0)
-        if not 0 <= shared < keys.num_layers:
-            name = keys.name(key)
-            raise keys.fault(f"{name} is {shared}, outside 0..{keys.num_layers - 1}")
-        return keys.num_layers - shared
+        reader, key = self._reader, "attention.shared_kv_layers"
+        shared = reader.integer(key, 0)
+        if not 0 <= shared < reader.num_layers:
+            name = reader.name(key)
+            raise reader.fault(f"{name} is {shared}, outside 0..{reader.num_layers - 1}")
+        return reader.num_layers - shared
 
     def _storing_layer(self, layer: int) -> int:
         """The layer itself, or the last storing one that has a window, or none, as this has."""
@@ -111,8 +113,8 @@ class AttentionReader:
             return layer
         alike = [i for i in range(self._num_storing) if self._windows[i] == self._windows[layer]]
         if not alike:
-            name = self._keys.name("attention.shared_kv_layers")
-            raise self._keys.fault(f"{name} leaves layer {layer} without keys of its kind")
+            name = self._reader.name("attention.shared_kv_layers")
+            raise self._reader.fault(f"{name} leaves layer {layer} without keys of its kind")
         return alike[-1]
 
     def _kv_source(self, layer: int) -> KvSource:
@@ -121,20 +123,20 @@ class AttentionReader:
         return "own or keys" if self._spec.values_may_be_keys else "own"
 
 
-def read_windows(keys: Keys, spec: ArchitectureSpec) -> list[int]:
+def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[int]:
     """Positions of each layer's window, 0 where it sees everything; raises ModelFileError."""
-    size = keys.integer("attention.sliding_window", spec.chunk_size)
+    size = reader.integer("attention.sliding_window", spec.chunk_size)
     if size < 0:
-        raise keys.fault(f"{keys.name('attention.sliding_window')} is {size}, less than 0")
-    return [size if has_window else 0 for has_window in _pattern(keys, spec.window_period)]
+        raise reader.fault(f"{reader.name('attention.sliding_window')} is {size}, less than 0")
+    return [size if has_window else 0 for has_window in _pattern(reader, spec.window_period)]
 
 
-def _pattern(keys: Keys, period: int) -> list[bool]:
+def _pattern(reader: HyperparameterReader, period: int) -> list[bool]:
     """Which layers have one: the file's flags or period, else the architecture's period."""
     key = "attention.sliding_window_pattern"
-    value = keys.metadata.get(keys.name(key))
+    value = reader.metadata.get(reader.name(key))
     if isinstance(value, np.ndarray):
-        return keys.flags(key)
+        return reader.flags(key)
     if value is not None:
-        period = keys.integer(key)
-    return [period <= 0 or layer % period != period - 1 for layer in range(keys.num_layers)]
+        period = reader.integer(key)
+    return [period <= 0 or layer % period != period - 1 for layer in range(reader.num_layers)]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sharpi.dataclass import dataclass
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape
@@ -24,17 +24,17 @@ class Convolution:
         return ops.convolve(x, self.weight, self.bias, self.shape, silu=silu)
 
 
-def read_convolution(keys: Keys, layer: int, channels: int) -> ConvolutionShape:
+def read_convolution(reader: HyperparameterReader, layer: int, channels: int) -> ConvolutionShape:
     """The convolution of a layer's inputs; raises ModelFileError naming the key at fault."""
-    return ConvolutionShape(layer, channels, keys.count("ssm.conv_kernel", maximum=MAX_KERNEL))
+    return ConvolutionShape(layer, channels, reader.count("ssm.conv_kernel", maximum=MAX_KERNEL))
 
 
-def check_heads(keys: Keys, groups: int, heads: int, inner: int) -> None:
+def check_heads(reader: HyperparameterReader, groups: int, heads: int, inner: int) -> None:
     """Raises ModelFileError where heads do not share groups, or the inner size, evenly."""
     for key, rest in (("ssm.group_count", heads % groups), ("ssm.inner_size", inner % heads)):
         if rest:
-            raise keys.fault(
-                f"{keys.name(key)} does not fit {keys.name('ssm.time_step_rank')}, {heads}"
+            raise reader.fault(
+                f"{reader.name(key)} does not fit {reader.name('ssm.time_step_rank')}, {heads}"
             )
 
 

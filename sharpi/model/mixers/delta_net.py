@@ -1,7 +1,7 @@
 """Gated delta net (Qwen3-Next, Qwen3.5): linear attention with a state that is corrected."""
 
 from sharpi.dataclass import dataclass
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.convolution import (
     Convolution,
     check_heads,
@@ -96,15 +96,15 @@ class DeltaNet:
 
 
 def read_delta_net(
-    keys: Keys, spec: ArchitectureSpec, norm_epsilon: float, layer: int
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> DeltaNetSettings:
     """One layer's settings; raises ModelFileError naming the key at fault."""
     key_heads, heads = (
-        keys.count(key, maximum=1 << 12) for key in ("ssm.group_count", "ssm.time_step_rank")
+        reader.count(key, maximum=1 << 12) for key in ("ssm.group_count", "ssm.time_step_rank")
     )
-    inner = keys.count("ssm.inner_size", maximum=1 << 20)
-    check_heads(keys, key_heads, heads, inner)
-    key_dim = keys.count("ssm.state_size", maximum=MAX_KEY_DIM)
+    inner = reader.count("ssm.inner_size", maximum=1 << 20)
+    check_heads(reader, key_heads, heads, inner)
+    key_dim = reader.count("ssm.state_size", maximum=MAX_KEY_DIM)
     shape = DeltaNetShape(layer, key_heads, heads, key_dim, inner // heads, spec.delta_net_heads)
-    convolution = read_convolution(keys, layer, shape.width)
-    return DeltaNetSettings(shape, convolution, keys.hidden_size, norm_epsilon)
+    convolution = read_convolution(reader, layer, shape.width)
+    return DeltaNetSettings(shape, convolution, reader.hidden_size, norm_epsilon)

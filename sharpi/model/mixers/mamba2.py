@@ -1,7 +1,7 @@
 """Mamba-2 (Granite 4, Nemotron 3): a state space layer behind a convolution, with a gated norm."""
 
 from sharpi.dataclass import dataclass
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.convolution import (
     Convolution,
     check_heads,
@@ -78,13 +78,13 @@ class Mamba2:
         return ops.rms_norm(gated, self.norm.weight, self.norm.epsilon, groups)
 
 
-def read_mamba2(keys: Keys, norm_epsilon: float, layer: int) -> Mamba2Settings:
+def read_mamba2(reader: HyperparameterReader, norm_epsilon: float, layer: int) -> Mamba2Settings:
     """One layer's settings; raises ModelFileError naming the key at fault."""
-    heads = keys.count("ssm.time_step_rank", maximum=1 << 12)
-    groups = keys.count("ssm.group_count", maximum=heads)
-    inner = keys.count("ssm.inner_size", maximum=1 << 20)
-    check_heads(keys, groups, heads, inner)
-    state_size = keys.count("ssm.state_size", maximum=1 << 12)
+    heads = reader.count("ssm.time_step_rank", maximum=1 << 12)
+    groups = reader.count("ssm.group_count", maximum=heads)
+    inner = reader.count("ssm.inner_size", maximum=1 << 20)
+    check_heads(reader, groups, heads, inner)
+    state_size = reader.count("ssm.state_size", maximum=1 << 12)
     shape = Mamba2Shape(layer, heads, groups, inner // heads, state_size)
-    convolution = read_convolution(keys, layer, shape.width)
-    return Mamba2Settings(shape, convolution, keys.hidden_size, norm_epsilon)
+    convolution = read_convolution(reader, layer, shape.width)
+    return Mamba2Settings(shape, convolution, reader.hidden_size, norm_epsilon)

@@ -6,7 +6,7 @@ What is not softmax attention is imported for the models that have it: each take
 from typing import TYPE_CHECKING
 
 from sharpi.dataclass import dataclass
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.attention_reader import AttentionReader
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.spec import ArchitectureSpec
@@ -29,63 +29,63 @@ class NoMixerSettings:
 
 
 def read_mixers(
-    keys: Keys, spec: ArchitectureSpec, norm_epsilon: float
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
 ) -> tuple[MixerSettings, ...]:
     """The settings of every layer's mixer; raises ModelFileError naming the key at fault."""
-    attention = _attention_reader(keys, spec, norm_epsilon)
-    feeds, recurrent = _feed_forward_layers(keys, spec), _recurrent_layers(keys, spec)
+    attention = _attention_reader(reader, spec, norm_epsilon)
+    feeds, recurrent = _feed_forward_layers(reader, spec), _recurrent_layers(reader, spec)
 
     def read(layer: int) -> MixerSettings:
         if feeds[layer]:
             return NoMixerSettings()
         if recurrent[layer]:
-            return _recurrent(keys, spec, norm_epsilon, layer)
+            return _recurrent(reader, spec, norm_epsilon, layer)
         return attention.layer(layer)
 
-    return tuple(map(read, range(keys.num_layers)))
+    return tuple(map(read, range(reader.num_layers)))
 
 
 def _attention_reader(
-    keys: Keys, spec: ArchitectureSpec, norm_epsilon: float
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
 ) -> "AttentionReader | LatentAttentionReader":
     if spec.attention != "latent":
-        return AttentionReader(keys, spec, norm_epsilon)
+        return AttentionReader(reader, spec, norm_epsilon)
     from sharpi.model.mixers.latent_attention_reader import LatentAttentionReader
 
-    return LatentAttentionReader(keys, spec, norm_epsilon)
+    return LatentAttentionReader(reader, spec, norm_epsilon)
 
 
-def _feed_forward_layers(keys: Keys, spec: ArchitectureSpec) -> list[bool]:
+def _feed_forward_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
     """Layers that have a feed-forward in place of a mixer, not behind it."""
     if not spec.has_one_branch:
-        return [False] * keys.num_layers
-    return [width > 0 for width in keys.per_layer("feed_forward_length", minimum=0)]
+        return [False] * reader.num_layers
+    return [width > 0 for width in reader.per_layer("feed_forward_length", minimum=0)]
 
 
 def _recurrent(
-    keys: Keys, spec: ArchitectureSpec, norm_epsilon: float, layer: int
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
     if spec.recurrent == "short_convolution":
         from sharpi.model.mixers.short_convolution import read_short_convolution
 
-        return read_short_convolution(keys, layer)
+        return read_short_convolution(reader, layer)
     if spec.recurrent == "mamba2":
         from sharpi.model.mixers.mamba2 import read_mamba2
 
-        return read_mamba2(keys, norm_epsilon, layer)
+        return read_mamba2(reader, norm_epsilon, layer)
     from sharpi.model.mixers.delta_net import read_delta_net
 
-    return read_delta_net(keys, spec, norm_epsilon, layer)
+    return read_delta_net(reader, spec, norm_epsilon, layer)
 
 
-def _recurrent_layers(keys: Keys, spec: ArchitectureSpec) -> list[bool]:
+def _recurrent_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
     """Layers without attention: the file's flags, else all but the last of a period, else those
     without KV heads."""
     if spec.recurrent == "none":
-        return [False] * keys.num_layers
-    if keys.has("attention.recurrent_layers"):
-        return keys.flags("attention.recurrent_layers")
+        return [False] * reader.num_layers
+    if reader.has("attention.recurrent_layers"):
+        return reader.flags("attention.recurrent_layers")
     if spec.attention_period:
-        period = keys.integer("full_attention_interval", spec.attention_period)
-        return [(layer + 1) % max(1, period) != 0 for layer in range(keys.num_layers)]
-    return [heads == 0 for heads in keys.per_layer("attention.head_count_kv", minimum=0)]
+        period = reader.integer("full_attention_interval", spec.attention_period)
+        return [(layer + 1) % max(1, period) != 0 for layer in range(reader.num_layers)]
+    return [heads == 0 for heads in reader.per_layer("attention.head_count_kv", minimum=0)]

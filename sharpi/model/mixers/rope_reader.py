@@ -1,6 +1,6 @@
 """Reads how the layers of a model rotate queries and keys."""
 
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.rope import Rope, RopeScaling, read_scaling
 from sharpi.model.spec import ArchitectureSpec
 
@@ -8,11 +8,13 @@ from sharpi.model.spec import ArchitectureSpec
 class RopeReader:
     """The ropes of layers with a window and without; raises ModelFileError naming the key."""
 
-    def __init__(self, keys: Keys, spec: ArchitectureSpec, *, has_windows: bool) -> None:
-        self._keys, self._spec, self._has_windows = keys, spec, has_windows
+    def __init__(
+        self, reader: HyperparameterReader, spec: ArchitectureSpec, *, has_windows: bool
+    ) -> None:
+        self._reader, self._spec, self._has_windows = reader, spec, has_windows
         self._scaling = self._read_scaling()
-        self._base = keys.positive("rope.freq_base", 10000.0)
-        self._local_base = keys.positive("rope.freq_base_swa", spec.local_rope_base)
+        self._base = reader.positive("rope.freq_base", 10000.0)
+        self._local_base = reader.positive("rope.freq_base_swa", spec.local_rope_base)
 
     def rope(self, window: int, key_dim: int) -> Rope | None:
         """That of a layer whose heads have `key_dim` values; None leaves positions out."""
@@ -27,19 +29,19 @@ class RopeReader:
 
     def _dims(self, window: int, key_dim: int) -> int:
         key = "rope.dimension_count"
-        if window and self._keys.has(f"{key}_swa"):
+        if window and self._reader.has(f"{key}_swa"):
             key = f"{key}_swa"
-        dims = self._keys.integer(key, 0) or key_dim
+        dims = self._reader.integer(key, 0) or key_dim
         if not 0 < dims <= key_dim or dims % 2:
-            raise self._keys.fault(
-                f"{self._keys.name(key)} is {dims}, not an even number up to {key_dim}, a head's"
+            raise self._reader.fault(
+                f"{self._reader.name(key)} is {dims}, not an even number up to {key_dim}, a head's"
                 " size"
             )
         return dims
 
     def _read_scaling(self) -> RopeScaling:
-        keys, spec = self._keys, self._spec
-        scaling = read_scaling(keys.metadata, keys.architecture, spec.yarn_rounds_ramp)
+        reader, spec = self._reader, self._spec
+        scaling = read_scaling(reader.metadata, reader.architecture, spec.yarn_rounds_ramp)
         if scaling.kind == "divided" and spec.long_rope_factor:
             return scaling.with_factor(spec.long_rope_factor)
         return scaling
@@ -47,5 +49,5 @@ class RopeReader:
     def _rotates(self) -> bool:
         """Whether there are positions at all; Granite says so by a key with another name."""
         if self._spec.rope_use == "flagged":
-            return self._keys.flag("rope.scaling.finetuned", True)
+            return self._reader.flag("rope.scaling.finetuned", True)
         return self._spec.rope_use == "always"

@@ -1,7 +1,7 @@
 """The short convolution of LFM2: a gated input, a few tokens convolved, a gated output."""
 
 from sharpi.dataclass import dataclass
-from sharpi.model.keys import Keys
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.convolution import MAX_KERNEL, Convolution, load_convolution
 from sharpi.model.mixers.rope import Angles
 from sharpi.model.tensors import TensorSource
@@ -52,7 +52,7 @@ class ShortConvolution:
         return ops.gated(out_gate, mixed, Activation.IDENTITY)
 
 
-def read_short_convolution(keys: Keys, layer: int) -> ShortConvolutionSettings:
+def read_short_convolution(reader: HyperparameterReader, layer: int) -> ShortConvolutionSettings:
     """One layer's settings; raises ModelFileError naming the key at fault."""
-    kernel = keys.count("shortconv.l_cache", maximum=MAX_KERNEL)
-    return ShortConvolutionSettings(ConvolutionShape(layer, keys.hidden_size, kernel))
+    kernel = reader.count("shortconv.l_cache", maximum=MAX_KERNEL)
+    return ShortConvolutionSettings(ConvolutionShape(layer, reader.hidden_size, kernel))

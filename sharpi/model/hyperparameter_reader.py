@@ -8,7 +8,7 @@ from sharpi.gguf.fault import file_fault
 from sharpi.gguf.metadata import Metadata
 
 
-class Keys:
+class HyperparameterReader:
     """Typed access by short names; every refusal is a ModelFileError naming file and key."""
 
     def __init__(self, metadata: Metadata, architecture: str) -> None:
