@@ -25,7 +25,7 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, Ho
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.recorder.half_products import PRODUCT_TOKENS
+from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.recorder import GpuRecorder
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.program import GpuProgram

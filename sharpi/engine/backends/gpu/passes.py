@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sharpi.engine.backends.model_part import Segment, batches
-from sharpi.ops.cuda.recorder.half_products import PRODUCT_TOKENS
+from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 
 
 class GpuPass(NamedTuple):

@@ -11,7 +11,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import attention, heads
 from sharpi.ops.cuda.launchers.heads import CachePlace
-from sharpi.ops.cuda.recorder.half_products import is_product
+from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value

@@ -4,7 +4,7 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.recorder.half_products import HalfProducts, half_products
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Value
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
@@ -56,7 +56,7 @@ class Scratch:
     items: Buffer
     parts: Buffer
     places: Buffer
-    halves: HalfProducts | None
+    halves: F16Matmul | None
     packed: "Packed | None" = None
 
 
@@ -77,7 +77,7 @@ def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_slotte
     halves = None
     expert_weights = (*what.first_half, down)
     if not (is_routed or any(takes_floats(b.quant_type, recording.planes) for b in expert_weights)):
-        halves = half_products(recording, most, expert_weights)
+        halves = f16_matmul(recording, most, expert_weights)
     packed = _packed(recording, most, what) if is_routed else None
     rows = items if packed is None else packed.num_rows
     floats = rows * up.rows * FLOAT_BYTES

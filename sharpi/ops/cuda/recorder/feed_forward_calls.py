@@ -8,8 +8,8 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
-from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, is_product
 from sharpi.ops.cuda.recorder.linear_calls import want_source
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
@@ -78,7 +78,7 @@ class _Calls:
         else:
             yield from it.by_item(parts, tokens)
 
-    def _dense(self, parts: Parts, tokens: int, halves: HalfProducts) -> Iterator[Call]:
+    def _dense(self, parts: Parts, tokens: int, halves: F16Matmul) -> Iterator[Call]:
         it = self.launches
         yield from halves.source(it.recording.of(it.x), tokens, it.x.width)
         for stacked, part, out in it.first_half(parts):

@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
-from sharpi.ops.cuda.recorder.half_products import HalfProducts, OnGpu, half_products, is_product
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.cuda.values import Call, Extent, Value
@@ -40,7 +40,7 @@ def linear(
         quantised = [
             p.matrix for p in parts if not takes_floats(p.matrix.quant_type, recording.planes)
         ]
-        halves = half_products(recording, recording.capacity(x.rows), quantised)
+        halves = f16_matmul(recording, recording.capacity(x.rows), quantised)
     if halves is not None:
         recording.floats(x)
     recording.append(_Linear(recording, x, tuple(parts), residual, scale, halves).calls)
@@ -70,7 +70,7 @@ class _Linear:
     parts: tuple[Part, ...]
     residual: Value | None
     scale: float
-    halves: HalfProducts | None
+    halves: F16Matmul | None
 
     def calls(self, extent: Extent) -> Iterator[Call]:
         rows = extent.rows(self.x.rows)
@@ -85,7 +85,7 @@ class _Linear:
     def _takes_floats(self, part: Part) -> bool:
         return takes_floats(part.matrix.quant_type, self.recording.planes)
 
-    def _products(self, parts: Sequence[Part], rows: int, halves: HalfProducts) -> Iterator[Call]:
+    def _products(self, parts: Sequence[Part], rows: int, halves: F16Matmul) -> Iterator[Call]:
         at = self.recording
         residual = None if self.residual is None else at.of(self.residual)
         yield from halves.source(at.of(self.x), rows, self.x.width)

@@ -20,7 +20,7 @@ __device__ __forceinline__ float scale_above(float peak) {
 }  // namespace sharpi
 
 // x: (T, width); out: halves (T, width); scales: (T,), x = out * scale. Grid (T).
-KERNEL __launch_bounds__(256) to_half(const float* x, __half* out, float* scales, int width) {
+KERNEL __launch_bounds__(256) to_f16(const float* x, __half* out, float* scales, int width) {
   using namespace sharpi;
   __shared__ int peaks[kWarp];
   const int lane = threadIdx.x % kWarp;
@@ -42,7 +42,7 @@ KERNEL __launch_bounds__(256) to_half(const float* x, __half* out, float* scales
 // width) may be null. y: halves (T, width). May be in place of the residual. Grid (T, width by
 // blocks).
 KERNEL __launch_bounds__(256)
-    from_half(const __half* y, const float* scales, const float* bias, const float* residual,
+    from_f16(const __half* y, const float* scales, const float* bias, const float* residual,
               float* out, int width, float factor, float scale) {
   const int i = blockIdx.y * blockDim.x + threadIdx.x;
   if (i >= width) return;

@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.launchers import dequantise, half_rows
+from sharpi.ops.cuda.launchers import dequantise, f16_rows
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Call, Extent, Product
 from sharpi.ops.interface import Matrix, StackedMatrix
@@ -40,7 +40,7 @@ class OnGpu(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HalfProducts:
+class F16Matmul:
     """Buffers of one operation: rows with their scales, the largest matrix, its result."""
 
     recording: Recording
@@ -52,7 +52,7 @@ class HalfProducts:
     def source(self, x: Span, tokens: int, width: int) -> Iterator[Call]:
         """Takes x (tokens, width), floats, as what is multiplied from now on."""
         rows, scales, _, _ = self._spans()
-        yield half_rows.to_half(x, rows, scales, tokens=tokens, width=width)
+        yield f16_rows.to_f16(x, rows, scales, tokens=tokens, width=width)
 
     def product(
         self,
@@ -72,7 +72,7 @@ class HalfProducts:
             columns=matrix.columns,
         )
         yield Product(rows, halves, result, (tokens, matrix.rows, matrix.columns))
-        yield half_rows.from_half(
+        yield f16_rows.from_f16(
             result,
             scales,
             matrix.bias,
@@ -88,13 +88,13 @@ class HalfProducts:
         return self.recording.all_spans((self.rows, self.scales, self.matrix, self.out))
 
 
-def half_products(
+def f16_matmul(
     recording: Recording, tokens: int, matrices: Sequence[Matrix | StackedMatrix]
-) -> HalfProducts | None:
+) -> F16Matmul | None:
     """Room for products of so many tokens at most; None where there are too few, or no matrix."""
     if tokens < PRODUCT_TOKENS or not matrices:
         return None
-    return HalfProducts(
+    return F16Matmul(
         recording,
         recording.buffer(tokens * max(m.columns for m in matrices) * _HALF_BYTES),
         recording.buffer(tokens * FLOAT_BYTES),

@@ -9,13 +9,13 @@ from sharpi.device.launch import Kernel, Launch, Span
 _THREADS: Final = 256
 
 
-def to_half(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
+def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
     """out f16 (T, width) * scales (T,) = x (T, width), where magnitudes in `out` are at most 1.
 
     Scales are powers of two, so that only the rounding to f16 is lost.
     """
     return Launch(
-        Kernel("half_rows", "to_half"),
+        Kernel("f16_rows", "to_f16"),
         grid=(tokens, 1, 1),
         block=_THREADS,
         arguments=(x, out, scales, np.int32(width)),
@@ -23,7 +23,7 @@ def to_half(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Lau
     )
 
 
-def from_half(
+def from_f16(
     y: Span,
     scales: Span,
     bias: Span | None,
@@ -37,10 +37,10 @@ def from_half(
 ) -> Launch:
     """out = residual + scale * (factor * y * scales + bias); bias (width,).
 
-    out, residual and y, f16, (T, width); scales (T,) are `to_half`'s. `out` may be the residual.
+    out, residual and y, f16, (T, width); scales (T,) are `to_f16`'s. `out` may be the residual.
     """
     return Launch(
-        Kernel("half_rows", "from_half"),
+        Kernel("f16_rows", "from_f16"),
         grid=(tokens, -(-width // _THREADS), 1),
         block=_THREADS,
         arguments=(

@@ -3,13 +3,13 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.half_rows import from_half, to_half
+from sharpi.ops.cuda.launchers.f16_rows import from_f16, to_f16
 
 
-def _to_half(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _to_f16(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     tokens, width = x.shape
     out, scales = empty(device, x.size * 2), empty(device, tokens * 4)
-    device.launch(to_half(upload(device, x), out, scales, tokens=tokens, width=width))
+    device.launch(to_f16(upload(device, x), out, scales, tokens=tokens, width=width))
     return read(device, out, np.float16, x.shape), read(device, scales, np.float32, (tokens,))
 
 
@@ -17,7 +17,7 @@ def _to_half(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_there(device: Device, width: int) -> None:
     x = np.random.default_rng(width).normal(size=(5, width)).astype(np.float32)
     x *= np.array([[1], [1e-30], [1e30], [0], [3.4e37]], np.float32)
-    halves, scales = _to_half(device, x)
+    halves, scales = _to_f16(device, x)
     assert np.abs(halves.astype(np.float32)).max() <= 4  # 1 but for floats next to overflow
     assert np.abs(halves[:3].astype(np.float32)).max() <= 1
     lost = np.abs(halves.astype(np.float64) * scales[:, None] - x)
@@ -26,7 +26,7 @@ def test_there(device: Device, width: int) -> None:
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_no_numbers_show(device: Device, broken: float) -> None:
-    halves, scales = _to_half(device, np.array([[1, broken, 2]], np.float32))
+    halves, scales = _to_f16(device, np.array([[1, broken, 2]], np.float32))
     assert np.isfinite(scales).all()
     assert not np.isfinite(halves[0, 1])
 
@@ -41,7 +41,7 @@ def test_back(device: Device, has_bias: bool, has_residual: bool) -> None:
     out = upload(device, residual)
     optional = (upload(device, bias) if has_bias else None, out if has_residual else None)
     spans = (upload(device, y), upload(device, scales), *optional, out)
-    device.launch(from_half(*spans, tokens=3, width=300, scale=0.5, factor=3.0))
+    device.launch(from_f16(*spans, tokens=3, width=300, scale=0.5, factor=3.0))
     want = (
         0.5 * (3 * y.astype(np.float32) * scales[:, None] + has_bias * bias)
         + has_residual * residual
