@@ -9,7 +9,7 @@ from gpu.arena import Arena, activations, kv_pages, make_arena, room, upload
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import takes_floats
+from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.launchers import experts
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes

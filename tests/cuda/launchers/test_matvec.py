@@ -15,8 +15,8 @@ from quant_weights import (
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
+from sharpi.ops.cuda.matvec_layout import takes_floats
 
 
 def _products(

@@ -4,7 +4,7 @@ import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import units_of_row
+from sharpi.ops.cuda.matvec_layout import units_of_row
 
 _BLOCK = 64
 

@@ -10,7 +10,7 @@ import numpy as np
 from sharpi.dataclass import dataclass
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import (
+from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     bits,
     block_threads,

@@ -7,8 +7,8 @@ import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import BLOCK, bits, lanes_of_row, rows_at_once
 from sharpi.ops.cuda.launchers.experts import TILE_ROWS, GpuStackedMatrix, gate_up_threads, kernel
+from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, rows_at_once
 from sharpi.ops.interface import Activation
 
 

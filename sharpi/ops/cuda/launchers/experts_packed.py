@@ -3,7 +3,7 @@
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.lanes import BLOCK
+from sharpi.ops.cuda.matvec_layout import BLOCK
 
 
 def merge_group(

@@ -7,7 +7,7 @@ import numpy as np
 from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import (
+from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     MAX_TOKENS,
     bits,

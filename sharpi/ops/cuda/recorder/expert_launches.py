@@ -7,10 +7,10 @@ from typing import Any
 from sharpi.dataclass import dataclass
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers import experts, experts_grouped, experts_packed, group_routes
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
+from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Extent, Value

@@ -2,8 +2,8 @@
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.values import Value

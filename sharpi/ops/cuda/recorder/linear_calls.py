@@ -5,8 +5,8 @@ from itertools import groupby
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.lanes import takes_floats
 from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
+from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from sharpi.ops.cuda.launchers import (
-    cuts,
     elementwise,
     experts,
     layer_norm,
     rms_norm,
     rope_angles,
     scale_by_position,
+    split_join,
 )
 from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
 from sharpi.ops.cuda.recording import Recording
@@ -183,7 +183,7 @@ class RowsOnGpu:
 
         def calls(extent: Extent) -> Iterable[Call]:
             spans = [None if out is None else rec.of(out) for out in outs]
-            yield cuts.split(rec.of(x), spans, widths, runs=groups * extent.rows(x.rows))
+            yield split_join.split(rec.of(x), spans, widths, runs=groups * extent.rows(x.rows))
 
         rec.append(calls)
 
@@ -195,7 +195,7 @@ class RowsOnGpu:
 
         def calls(extent: Extent) -> Iterable[Call]:
             spans = rec.of(first), rec.of(second), rec.of(out)
-            yield cuts.join(*spans, widths=widths, runs=groups * extent.rows(first.rows))
+            yield split_join.join(*spans, widths=widths, runs=groups * extent.rows(first.rows))
 
         rec.append(calls)
         return out

@@ -7,13 +7,13 @@ import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 
-MAX_CUTS: Final = 3
+MAX_PARTS: Final = 3
 _THREADS: Final = 256
 
 
 def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: int) -> Launch:
     """outs[i] (runs, widths[i]) of x (runs, sum of widths); None is left out. At most three."""
-    count, unused = runs * sum(widths), MAX_CUTS - len(outs)
+    count, unused = runs * sum(widths), MAX_PARTS - len(outs)
     return Launch(
         Kernel("split", "split"),
         grid=(-(-count // _THREADS), 1, 1),

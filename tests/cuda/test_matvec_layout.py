@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from quant_weights import TYPES
 
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.lanes import BLOCK, block_threads, lanes_of_row, units_of_row
+from sharpi.ops.cuda.matvec_layout import BLOCK, block_threads, lanes_of_row, units_of_row
 
 
 @given(st.sampled_from(TYPES), st.integers(1, 64))

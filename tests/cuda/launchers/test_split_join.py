@@ -3,7 +3,7 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.cuts import join, split
+from sharpi.ops.cuda.launchers.split_join import join, split
 from sharpi.ops.reference.reference import ReferenceOps
 
 
