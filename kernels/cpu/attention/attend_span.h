@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kv_ways.h"
+#include "kv_layout.h"
 #include "operations/ops.h"
 #include "runtime/program.h"
 

@@ -19,8 +19,8 @@ constexpr int kKvBlock = 32;  // numbers of q8_0 with one scale
 enum class KvType : int32_t { F16 = 0, Q8_0 = 1 };
 
 // How pages are laid out and met. Rounded: with what is multiplied rounded to what the machine multiplies fastest.
-enum class KvWay { F16, Bf16Pairs, Q8, Q8Rounded };
-constexpr int kKvWays = 4;
+enum class KvLayout { F16, Bf16Pairs, Q8, Q8Rounded };
+constexpr int kNumKvLayouts = 4;
 
 struct KvLayer {
   uint8_t* data;

@@ -1,5 +1,5 @@
 // Keys and values of a step's tokens on their way into the pages of the KV cache.
-#include "attention/kv_ways.h"
+#include "attention/kv_layout.h"
 #include "ops.h"
 #include "runtime/program.h"
 

@@ -67,7 +67,7 @@ struct ScanStep {
   float decay, dt, skip;
 };
 
-// What is done with pages in one KvWay. `at`: a position within its page.
+// What is done with pages in one KvLayout. `at`: a position within its page.
 struct KvOps {
   bool (*takes)(const KvLayer&);  // whether its heads can be met like this
   void (*store_key)(const float* key, int dim, int at, uint8_t* keys);
@@ -88,7 +88,7 @@ struct VectorOps {
   void (*add_scaled)(const float* a, const float* b, float scale, float* out, int n);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head's first 2 * half values.
   void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
-  KvOps kv[kKvWays];  // `takes` is null for what the instruction set has no way for
+  KvOps kv[kNumKvLayouts];  // `takes` is null for what the instruction set has no way for
   // Adds one query's partial result (over later positions) to what was gathered before.
   void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
   void (*convolve)(const ConvolutionStep&);
@@ -101,6 +101,6 @@ struct VectorOps {
 // Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there on x86-64 alone.
 extern const VectorOps kPortableVectorOps;
 extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
-extern const KvOps kAvx512Bf16Pairs;  // KvWay::Bf16Pairs, for processors that have AVX512_BF16 too
+extern const KvOps kAvx512Bf16Pairs;  // KvLayout::Bf16Pairs, for processors that have AVX512_BF16 too
 
 }  // namespace sharpi

@@ -6,7 +6,7 @@
 
 constinit const sharpi::VectorOps sharpi::kAvx512VectorOps = [] {
   VectorOps all = make_vector_ops("avx512");
-  all.kv[int(KvWay::Q8Rounded)] = {takes_whole_numbers, store_key_q8, store_value_q8, prepare_rounded,
+  all.kv[int(KvLayout::Q8Rounded)] = {takes_whole_numbers, store_key_q8, store_value_q8, prepare_rounded,
                                    attend_as<WholeNumberAttention>};
   return all;
 }();

@@ -1,4 +1,5 @@
-// Which way a layer's pages are met: one for all programs of the same precision and instruction set, as they share pages.
+// The layout of a layer's pages: one for all programs of the same precision and instruction set, as
+// they share pages.
 #pragma once
 #include "matmul/tiles.h"
 #include "vector/vector_ops.h"
@@ -7,9 +8,9 @@ namespace sharpi {
 
 inline const KvOps& kv_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
   const bool is_q8 = KvType(cache.type) == KvType::Q8_0;
-  const KvOps& rounded = vectors.kv[int(is_q8 ? KvWay::Q8Rounded : KvWay::Bf16Pairs)];
+  const KvOps& rounded = vectors.kv[int(is_q8 ? KvLayout::Q8Rounded : KvLayout::Bf16Pairs)];
   if (Rounding(precision) == Rounding::Int8 && rounded.takes && rounded.takes(cache)) return rounded;
-  return vectors.kv[int(is_q8 ? KvWay::Q8 : KvWay::F16)];
+  return vectors.kv[int(is_q8 ? KvLayout::Q8 : KvLayout::F16)];
 }
 
 }  // namespace sharpi
