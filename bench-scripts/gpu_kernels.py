@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from gpu.cases import Case, Sizes, attention_cases, expert_cases, small_cases, trunk_cases
+from gpu.cases import Case, Sizes, attention_cases, expert_cases, small_cases, dense_cases
 from gpu.check_step import Findings
 from gpu.device import device_opener
 
@@ -145,7 +145,7 @@ def _timed(device: Device, plan: Plan, end: float) -> tuple[list[tuple[Case, flo
         if time.monotonic() > end:
             left_out.append(quant_type.name)
             continue
-        for kind in (expert_cases, trunk_cases):
+        for kind in (expert_cases, dense_cases):
             timed += _seconds_of(device, kind(device, quant_type, sizes), plan)
     return timed, left_out
 

@@ -120,7 +120,7 @@ def _rotating_ids(device: Device, num_experts: int, items: int) -> list[Span]:
     return [ids.part(turn * items * _INT, items * _INT) for turn in range(turns)]
 
 
-def trunk_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
+def dense_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
     """Matrices that every token meets: those of attention, and the output."""
     wide = s.heads * s.head_dim
     for rows, columns in ((wide, s.hidden), (s.hidden, wide), (s.output_rows, s.hidden)):

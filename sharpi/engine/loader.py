@@ -68,7 +68,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
         file = _copied(file, plan, weights, report)
         weights = load_weights(file, model_config)
     elif plan is not None and not plan.is_mapped:
-        file = _with_trunk_in_memory(file, weights, report)
+        file = _with_dense_weights_in_memory(file, weights, report)
         weights = load_weights(file, model_config)
         report("making room for experts", 0.7)
         asked = config.experts if gpu.device is None else _beside_gpu(config.experts)
@@ -138,14 +138,16 @@ def _copied(
     )
 
 
-def _with_trunk_in_memory(file: GgufFile, weights: ModelWeights, report: Progress) -> GgufFile:
+def _with_dense_weights_in_memory(
+    file: GgufFile, weights: ModelWeights, report: Progress
+) -> GgufFile:
     """What every token reads is copied: the page cache could drop it for the sake of experts."""
-    trunk = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
+    dense_weights = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
 
     def show(fraction: float) -> None:
         report("reading what every token needs", 0.2 + 0.5 * fraction)
 
-    return file.with_data(copy_tensors(file.parts, trunk, show))
+    return file.with_data(copy_tensors(file.parts, dense_weights, show))
 
 
 def _used(file: GgufFile, weights: ModelWeights) -> list[Tensor]:

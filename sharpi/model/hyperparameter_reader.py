@@ -15,10 +15,10 @@ class HyperparameterReader:
         self.metadata = metadata
         self.architecture = architecture
         self.num_predict_layers = self.integer("nextn_predict_layers", 0)
-        self.num_layers = self._trunk_layers()
+        self.num_layers = self._model_layers()
         self.hidden_size = self.count("embedding_length", maximum=1 << 20)
 
-    def _trunk_layers(self) -> int:
+    def _model_layers(self) -> int:
         """Layers of the model itself; those after them predict further tokens, and are left out."""
         stored, extra = self.count("block_count", maximum=4096), self.num_predict_layers
         if not 0 <= extra < stored:

@@ -23,7 +23,7 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 class LayerFacts:
     """One layer's encoded sizes in bytes.
 
-    `trunk_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
+    `dense_weights_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
     `num_experts` 0 is a dense layer. `expert_bytes`: gate, up and down of one expert, None where
     the tensors do not show it. `slot_bytes`: the buffer that any expert of the layer is read into,
     whole aligned ranges of the file for each of the three. `state_bytes`: one copy of what a
@@ -31,7 +31,7 @@ class LayerFacts:
     has to be on the same processor.
     """
 
-    trunk_bytes: int
+    dense_weights_bytes: int
     kv_page_bytes: int
     num_experts: int = 0
     expert_bytes: int | None = 0
@@ -64,9 +64,9 @@ class ModelFacts:
         return max((layer.slot_bytes for layer in self.layers), default=0)
 
     @property
-    def trunk_bytes(self) -> int:
+    def dense_weights_bytes(self) -> int:
         """Everything but routed experts."""
-        in_layers = sum(layer.trunk_bytes for layer in self.layers)
+        in_layers = sum(layer.dense_weights_bytes for layer in self.layers)
         return self.embedding_bytes + self.output_bytes + in_layers
 
 
@@ -110,14 +110,14 @@ def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_page: 
     routed = [t for t in tensors if is_expert_matrix(t.name)]
     is_moe = bool(routed) or any(".ffn_gate_inp." in t.name for t in tensors)
     states = state_bytes(config.mixers[index].state_shapes)
-    trunk = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
+    dense_weights = sum(t.num_bytes for t in tensors) - sum(t.num_bytes for t in routed)
     if not is_moe:
-        return LayerFacts(trunk, kv_page, state_bytes=states)
+        return LayerFacts(dense_weights, kv_page, state_bytes=states)
     count = config.num_experts
     if not routed or not all(_is_stacked(t, count) for t in routed):
-        return LayerFacts(trunk, kv_page, count, None, state_bytes=states)
+        return LayerFacts(dense_weights, kv_page, count, None, state_bytes=states)
     size = sum(t.num_bytes for t in routed) // count
-    return LayerFacts(trunk, kv_page, count, size, _slot_bytes(routed), states)
+    return LayerFacts(dense_weights, kv_page, count, size, _slot_bytes(routed), states)
 
 
 def _is_stacked(tensor: Tensor, num_experts: int) -> bool:

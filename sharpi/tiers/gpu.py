@@ -1,4 +1,6 @@
-"""What goes to the GPU: trunk and KV cache of whole layers first, then slots with what is left."""
+"""What goes to the GPU: dense weights and KV cache of whole layers first, then slots with what is
+left.
+"""
 
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
@@ -60,8 +62,12 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
         return GpuPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
     ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
-    trunk = model.output_bytes + sum(model.layers[i].trunk_bytes for i in fitting)
-    ledger.take(Purpose.TRUNK, trunk, f"read for every token: {len(fitting)} layers and the output")
+    dense_weights = model.output_bytes + sum(model.layers[i].dense_weights_bytes for i in fitting)
+    ledger.take(
+        Purpose.DENSE_WEIGHTS,
+        dense_weights,
+        f"read for every token: {len(fitting)} layers and the output",
+    )
     has_slots = len(fitting) == wanted or goes_whole(request)
     left = ledger.left - sum(kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
@@ -90,7 +96,7 @@ def _take_kv(
 def _take_experts(ledger: Ledger, experts: GpuExperts) -> None:
     ledger.take(Purpose.STAGING, experts.staging_bytes, experts.staging.reason)
     ledger.take(Purpose.STASH, experts.stash.gpu_bytes, experts.stash.reason)
-    reason = "what trunk and KV cache leave, shared by the layers"
+    reason = "what dense weights and KV cache leave, shared by the layers"
     ledger.take(Purpose.SLOTS, experts.slots_bytes, reason)
 
 
@@ -106,7 +112,7 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
     budget -= model.output_bytes
     fitting: list[int] = []
     for index in reversed(range(len(model.layers) - wanted, len(model.layers))):
-        budget -= model.layers[index].trunk_bytes + kv[index]
+        budget -= model.layers[index].dense_weights_bytes + kv[index]
         if budget < 0:
             break
         fitting.insert(0, index)

@@ -30,7 +30,9 @@ class GpuExperts:
 def gpu_experts(
     model: ModelFacts, request: TierRequest, on_gpu: list[int], room: int
 ) -> GpuExperts:
-    """For the layers `on_gpu`, of the `room` bytes that trunk and the whole KV cache leave."""
+    """For the layers `on_gpu`, of the `room` bytes that dense weights and the whole KV cache
+    leave.
+    """
     layers = {
         i: model.layers[i]
         for i in on_gpu

@@ -1,4 +1,6 @@
-"""What stays in RAM: everything if it fits, else the trunk, and slots for experts on disk."""
+"""What stays in RAM: everything if it fits, else the dense weights, and slots for experts on
+disk.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -34,7 +36,7 @@ def plan_host(
 ) -> HostPlan:
     """The CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the GPU."""
     ledger = Ledger(Tier.RAM, budget)
-    _take_trunk(model, gpu, ledger)
+    _take_dense_weights(model, gpu, ledger)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
     ledger.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
     ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
@@ -67,16 +69,18 @@ def _experts_reason(request: TierRequest, gpu: GpuPlan, layers: Iterable[int]) -
     return "all fit: those of layers with slots are page-locked, so that the GPU reads them too"
 
 
-def _take_trunk(model: ModelFacts, gpu: GpuPlan, ledger: Ledger) -> None:
+def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, ledger: Ledger) -> None:
     on_cpu = set(range(len(model.layers))) - gpu.layers
-    trunk = sum(model.layers[i].trunk_bytes for i in on_cpu)
+    dense_weights = sum(model.layers[i].dense_weights_bytes for i in on_cpu)
     output = 0 if gpu.has_output else model.output_bytes
     ledger.take(
-        Purpose.TRUNK,
-        trunk + output,
+        Purpose.DENSE_WEIGHTS,
+        dense_weights + output,
         "read for every token: attention, norms, routers, shared experts, dense layers, output",
     )
-    ledger.take(Purpose.TRUNK, model.embedding_bytes, "embedding: one row is looked up for a token")
+    ledger.take(
+        Purpose.DENSE_WEIGHTS, model.embedding_bytes, "embedding: one row is looked up for a token"
+    )
 
 
 def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:

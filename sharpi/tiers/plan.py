@@ -16,6 +16,8 @@ _PUBLISHED = {
     "gpu_staging": "card_staging",
     "gpu_pages": "card_pages",
     "gpu_bytes": "card_bytes",
+    "dense_weights": "trunk",
+    "dense_weights_bytes": "trunk_bytes",
 }
 
 
@@ -30,7 +32,7 @@ class Tier(StrEnum):
 class Purpose(StrEnum):
     """What bytes are for."""
 
-    TRUNK = "trunk"
+    DENSE_WEIGHTS = "dense weights"
     KV = "kv"
     SCRATCH = "scratch"
     EXPERTS = "experts"
@@ -62,15 +64,16 @@ class PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """One layer: `trunk` is the tier it computes in, `experts` where its routed experts are stored.
+    """One layer: `dense_weights` is the tier it computes in, `experts` where its routed experts are
+    stored.
 
     `expert_bytes` is None where unknown. Slots are counts of experts, `slot_bytes` that of one.
     Experts that are mapped in RAM, or that have a slot in VRAM, need no slots in RAM.
     """
 
     index: int
-    trunk: Tier
-    trunk_bytes: int
+    dense_weights: Tier
+    dense_weights_bytes: int
     kv_bytes: int
     experts: Tier | None
     num_experts: int
@@ -172,7 +175,7 @@ class TierPlan:
     @property
     def first_gpu_layer(self) -> int:
         """Layers from here on compute on the GPU; the number of layers where none does."""
-        return sum(layer.trunk is not Tier.VRAM for layer in self.layers)
+        return sum(layer.dense_weights is not Tier.VRAM for layer in self.layers)
 
     @property
     def ram_slots(self) -> tuple[int, ...]:
@@ -202,4 +205,4 @@ def _published(plain: Any) -> Any:
         return {_PUBLISHED.get(key, key): _published(value) for key, value in plain.items()}
     if isinstance(plain, (list, tuple)):
         return [_published(each) for each in plain]
-    return plain
+    return "trunk" if plain is Purpose.DENSE_WEIGHTS else plain

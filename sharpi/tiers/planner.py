@@ -90,8 +90,8 @@ def _layer(
     tier = _expert_tier(index, layer, gpu, host)
     return LayerPlan(
         index=index,
-        trunk=Tier.VRAM if index in gpu.layers else Tier.RAM,
-        trunk_bytes=layer.trunk_bytes,
+        dense_weights=Tier.VRAM if index in gpu.layers else Tier.RAM,
+        dense_weights_bytes=layer.dense_weights_bytes,
         kv_bytes=kv_bytes,
         experts=tier,
         num_experts=layer.num_experts,

@@ -53,7 +53,7 @@ def _layer_reads(layer: LayerPlan, num_used: int, way: str) -> Iterator[dict[str
 
     `way`: how misses are served. An expert from disk is read from RAM afterwards.
     """
-    yield {(VRAM_READ if layer.trunk is Tier.VRAM else RAM_READ): layer.trunk_bytes}
+    yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
         return
     chosen = num_used * (layer.expert_bytes or 0)
@@ -64,7 +64,7 @@ def _layer_reads(layer: LayerPlan, num_used: int, way: str) -> Iterator[dict[str
 
 def _way_of_misses(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
     """From disk, experts come through slots in RAM, which the GPU does not read."""
-    is_reached = layer.trunk is Tier.VRAM and layer.experts is not Tier.DISK
+    is_reached = layer.dense_weights is Tier.VRAM and layer.experts is not Tier.DISK
     if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
         return RAM_READ
     return BUS if request.miss != "auto" or speeds[BUS] > speeds[RAM_READ] else RAM_READ
@@ -77,7 +77,7 @@ def _ways(
     ways = {
         _way_of_misses(layer, request, speeds)
         for layer in layers
-        if layer.trunk is Tier.VRAM and layer.vram_slots < layer.num_experts
+        if layer.dense_weights is Tier.VRAM and layer.vram_slots < layer.num_experts
     }
     yield from (f"what the GPU has not {_WAYS[way]}" for way in sorted(ways))
 

@@ -37,7 +37,7 @@ def test_every_byte_counts_once(path: Path) -> None:
     with file:
         everything = sum(t.num_bytes for t in file.tensors.values())
     experts = sum(layer.experts_bytes for layer in facts.layers)
-    assert facts.trunk_bytes + experts == everything
+    assert facts.dense_weights_bytes + experts == everything
     assert sum(layer.kv_page_bytes for layer in facts.layers) == kv_bytes(config.attention, 64)
     assert (experts > 0) == config.is_moe
 

@@ -36,7 +36,7 @@ def whole(of: ModelFacts) -> int:
         RESERVE_BYTES
         + MIB
         + of.output_bytes
-        + sum(layer.trunk_bytes + PAGES * layer.kv_page_bytes for layer in of.layers)
+        + sum(layer.dense_weights_bytes + PAGES * layer.kv_page_bytes for layer in of.layers)
     )
 
 

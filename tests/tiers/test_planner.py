@@ -1,4 +1,4 @@
-"""Plans as tables: a model of four layers, 5 MiB of trunk and 8 experts of 3 MiB each."""
+"""Plans as tables: a model of four layers, 5 MiB of dense weights and 8 experts of 3 MiB each."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.planner import plan_tiers
 
-TRUNK = 4 * 5 * MIB + 4 * MIB
+DENSE_WEIGHTS = 4 * 5 * MIB + 4 * MIB
 EMBEDDING = 4 * MIB
 KV = 4 * 4 * 64 * 1024  # four layers of four pages
 SLOT = 3 * MIB + 4096
@@ -29,7 +29,7 @@ def scratch() -> int:
 
 def room(num_slots: int) -> int:
     """RAM for everything but the experts, and so many slots."""
-    return TRUNK + EMBEDDING + KV + scratch() + STAGING + num_slots * SLOT
+    return DENSE_WEIGHTS + EMBEDDING + KV + scratch() + STAGING + num_slots * SLOT
 
 
 class TestRam:
@@ -41,7 +41,7 @@ class TestRam:
         assert plan.ratio == 1.0
         assert plan.ram_slots == (0, 0, 0, 0)
         assert plan.num_staging == 0
-        assert plan.bytes_in(Tier.RAM, Purpose.TRUNK) == TRUNK + EMBEDDING
+        assert plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) == DENSE_WEIGHTS + EMBEDDING
         assert plan.bytes_in(Tier.RAM, Purpose.KV) == KV
         assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 4 * 8 * 3 * MIB
         assert plan.bytes_in(Tier.DISK) == 0
@@ -127,16 +127,16 @@ class TestAskedSlots:
 class TestGpu:
     def test_all_on_the_gpu(self) -> None:
         plan = planned(vram=2 * GIB)
-        assert {layer.trunk for layer in plan.layers} == {Tier.VRAM}
+        assert {layer.dense_weights for layer in plan.layers} == {Tier.VRAM}
         assert {layer.experts for layer in plan.layers} == {Tier.VRAM}
         assert plan.vram_slots == (8, 8, 8, 8)
-        assert plan.bytes_in(Tier.VRAM, Purpose.TRUNK) == TRUNK
+        assert plan.bytes_in(Tier.VRAM, Purpose.DENSE_WEIGHTS) == DENSE_WEIGHTS
         assert plan.bytes_in(Tier.VRAM, Purpose.KV) == KV
-        assert plan.bytes_in(Tier.RAM, Purpose.TRUNK) == EMBEDDING
+        assert plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) == EMBEDDING
         assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 0
 
-    def test_slots_take_what_the_trunk_leaves(self) -> None:
-        vram = RESERVE_BYTES + scratch() + TRUNK + KV + STAGING + 9 * SLOT
+    def test_slots_take_what_the_dense_weights_leave(self) -> None:
+        vram = RESERVE_BYTES + scratch() + DENSE_WEIGHTS + KV + STAGING + 9 * SLOT
         plan = planned(vram=vram)
         assert plan.vram_slots == (3, 2, 2, 2)
         assert plan.bytes_in(Tier.VRAM) == vram
@@ -144,10 +144,15 @@ class TestGpu:
         assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 4 * 8 * 3 * MIB
         assert plan.status is SlotStatus.BELOW_RECOMMENDED
 
-    def test_layers_stay_behind_only_when_the_trunk_does_not_fit(self) -> None:
-        vram = RESERVE_BYTES + scratch() + TRUNK + KV - 1
+    def test_layers_stay_behind_only_when_dense_weights_do_not_fit(self) -> None:
+        vram = RESERVE_BYTES + scratch() + DENSE_WEIGHTS + KV - 1
         plan = planned(vram=vram)
-        assert [layer.trunk for layer in plan.layers] == [Tier.RAM, Tier.VRAM, Tier.VRAM, Tier.VRAM]
+        assert [layer.dense_weights for layer in plan.layers] == [
+            Tier.RAM,
+            Tier.VRAM,
+            Tier.VRAM,
+            Tier.VRAM,
+        ]
         assert plan.vram_slots == (0, 0, 0, 0)
         assert plan.notes == ("1 of 4 layers stay on the CPU: they do not fit VRAM",)
 
@@ -158,7 +163,12 @@ class TestGpu:
 
     def test_layers_that_were_asked_for(self) -> None:
         plan = planned(vram=2 * GIB, gpu_layers=1)
-        assert [layer.trunk for layer in plan.layers] == [Tier.RAM, Tier.RAM, Tier.RAM, Tier.VRAM]
+        assert [layer.dense_weights for layer in plan.layers] == [
+            Tier.RAM,
+            Tier.RAM,
+            Tier.RAM,
+            Tier.VRAM,
+        ]
         assert plan.vram_slots == (0, 0, 0, 8)
         assert planned(vram=2 * GIB, gpu_layers=0).bytes_in(Tier.VRAM) == 0
         assert planned(vram=2 * GIB, gpu_layers=99).vram_slots == (8, 8, 8, 8)
@@ -175,7 +185,7 @@ class TestGpu:
         layers = (moe_layer(), moe_layer(), reads_earlier, moe_layer())
         for count, on_gpu in ((4, 4), (3, 3), (2, 1), (1, 1)):
             plan = planned(*layers, vram=2 * GIB, gpu_layers=count)
-            assert sum(layer.trunk is Tier.VRAM for layer in plan.layers) == on_gpu
+            assert sum(layer.dense_weights is Tier.VRAM for layer in plan.layers) == on_gpu
 
     def test_experts_that_were_kept_off_the_gpu(self) -> None:
         assert planned(vram=2 * GIB, cpu_moe=True).vram_slots == (0, 0, 0, 0)
@@ -183,7 +193,7 @@ class TestGpu:
 
     def test_three_tiers(self) -> None:
         """The GPU has no staging: it could not be filled from RAM."""
-        vram = RESERVE_BYTES + scratch() + TRUNK + KV + 4 * SLOT
+        vram = RESERVE_BYTES + scratch() + DENSE_WEIGHTS + KV + 4 * SLOT
         ram = EMBEDDING + scratch() + STAGING + 12 * SLOT
         plan = planned(vram=vram, ram=ram)
         assert (plan.vram_slots, plan.ram_slots) == ((1, 1, 1, 1), (3, 3, 3, 3))

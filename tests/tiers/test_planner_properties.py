@@ -20,7 +20,7 @@ def never_worse(less: TierPlan, more: TierPlan) -> None:
     assert more.fits >= less.fits
     for before, after in zip(less.layers, more.layers, strict=True):
         assert after.vram_slots >= before.vram_slots
-        assert SPEED_ORDER.index(after.trunk) >= SPEED_ORDER.index(before.trunk)
+        assert SPEED_ORDER.index(after.dense_weights) >= SPEED_ORDER.index(before.dense_weights)
         if less.fits:
             assert after.num_resident >= before.num_resident
             assert tier(after) >= tier(before)
@@ -71,8 +71,10 @@ def test_more_vram_is_never_worse(model: ModelFacts, request: TierRequest, more:
 @given(MODELS, REQUESTS)
 def test_every_byte_of_the_model_has_one_home(model: ModelFacts, request: TierRequest) -> None:
     plan = plan_tiers(model, MACHINE, request)
-    in_memory = plan.bytes_in(Tier.RAM, Purpose.TRUNK) + plan.bytes_in(Tier.VRAM, Purpose.TRUNK)
-    assert in_memory == model.trunk_bytes
+    in_memory = plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) + plan.bytes_in(
+        Tier.VRAM, Purpose.DENSE_WEIGHTS
+    )
+    assert in_memory == model.dense_weights_bytes
     assert plan.speed.tokens_per_second > 0
     assert 0 <= plan.speed.hit_rate <= 1
 

@@ -10,7 +10,7 @@ from sharpi.tiers.plan import Speed
 from sharpi.tiers.planner import plan_tiers
 
 RATES = Rates(ram_read=10e9, disk_read=1e9, vram_read=100e9, bus=5e9)
-TRUNK = 24 * MIB  # four layers of 5 MiB, 4 MiB of output
+DENSE_WEIGHTS = 24 * MIB  # four layers of 5 MiB, 4 MiB of output
 EXPERTS = 4 * 2 * 3 * MIB  # two experts of 3 MiB in each layer
 
 
@@ -21,8 +21,8 @@ def speed(rates: Rates = RATES, **asked: object) -> Speed:
 
 def test_everything_in_ram() -> None:
     found = speed()
-    assert found.bytes_per_token == {"RAM read": TRUNK + EXPERTS}
-    assert found.tokens_per_second == pytest.approx(10e9 / (TRUNK + EXPERTS))
+    assert found.bytes_per_token == {"RAM read": DENSE_WEIGHTS + EXPERTS}
+    assert found.tokens_per_second == pytest.approx(10e9 / (DENSE_WEIGHTS + EXPERTS))
     assert (found.bound, found.hit_rate) == ("RAM read", 1.0)
     assert found.assumptions == ("an expert is found in a slot as often as experts have slots",)
 
@@ -30,15 +30,15 @@ def test_everything_in_ram() -> None:
 def test_a_quarter_in_slots() -> None:
     found = speed(moe_slots=2)
     missed = EXPERTS * 3 // 4
-    assert found.bytes_per_token == {"RAM read": TRUNK + EXPERTS, "disk read": missed}
-    seconds = (TRUNK + EXPERTS) / 10e9 + missed / 1e9
+    assert found.bytes_per_token == {"RAM read": DENSE_WEIGHTS + EXPERTS, "disk read": missed}
+    seconds = (DENSE_WEIGHTS + EXPERTS) / 10e9 + missed / 1e9
     assert found.tokens_per_second == pytest.approx(1 / seconds)
     assert (found.bound, found.hit_rate) == ("disk read", 0.25)
 
 
 def test_everything_on_the_gpu() -> None:
     found = speed(vram=2 * GIB)
-    assert found.bytes_per_token == {"VRAM read": TRUNK + EXPERTS}
+    assert found.bytes_per_token == {"VRAM read": DENSE_WEIGHTS + EXPERTS}
     assert found.bound == "VRAM read"
 
 
@@ -46,7 +46,7 @@ def test_everything_on_the_gpu() -> None:
 def test_misses_of_the_gpu_go_the_faster_way(bus: float, bound: str) -> None:
     found = speed(replace(RATES, bus=bus), vram=2 * GIB, moe_slots=2)
     assert found.bytes_per_token[bound] == EXPERTS * 3 // 4
-    assert found.bytes_per_token["VRAM read"] == TRUNK + EXPERTS // 4
+    assert found.bytes_per_token["VRAM read"] == DENSE_WEIGHTS + EXPERTS // 4
     assert found.bound == bound
 
 
@@ -72,7 +72,7 @@ def test_the_way_of_misses_that_was_asked_for(
 def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:
     found = speed(vram=2 * GIB, moe_slots=2)
     missed = EXPERTS * 3 // 4
-    assert found.tokens_per_second == pytest.approx(1 / (TRUNK / 100e9 + missed / 10e9))
+    assert found.tokens_per_second == pytest.approx(1 / (DENSE_WEIGHTS / 100e9 + missed / 10e9))
 
 
 def test_what_is_on_disk_is_in_neither_memory() -> None:

@@ -25,7 +25,7 @@ REQUEST = TierRequest(context_size=256, batch_size=16)
 
 def moe_layer(expert_bytes: int = 3 * MIB, num_experts: int = 8) -> LayerFacts:
     return LayerFacts(
-        trunk_bytes=5 * MIB,
+        dense_weights_bytes=5 * MIB,
         kv_page_bytes=64 * 1024,
         num_experts=num_experts,
         expert_bytes=expert_bytes,
@@ -44,10 +44,10 @@ def sizes(most: int) -> st.SearchStrategy[int]:
     return st.integers(0, most) | st.integers(0, 4 * MIB)
 
 
-DENSE_LAYERS = st.builds(LayerFacts, trunk_bytes=sizes(64 * MIB), kv_page_bytes=sizes(MIB))
+DENSE_LAYERS = st.builds(LayerFacts, dense_weights_bytes=sizes(64 * MIB), kv_page_bytes=sizes(MIB))
 MOE_LAYERS = st.builds(
-    lambda trunk, kv, experts, size: LayerFacts(
-        trunk, kv, experts, size, (size // 4096 + 3) * 4096
+    lambda dense_weights, kv, experts, size: LayerFacts(
+        dense_weights, kv, experts, size, (size // 4096 + 3) * 4096
     ),
     sizes(64 * MIB),
     sizes(MIB),

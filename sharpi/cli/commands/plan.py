@@ -34,9 +34,9 @@ def plan(
 ) -> None:
     """Show where a model would live, and how fast that can be.
 
-    Every layer's trunk and experts with their tier (VRAM, RAM or disk), KV cache, buffers, slots
-    for experts beside the recommended number, and the speed that the measured bandwidths allow.
-    `--vram 12GiB` plans for a GPU that need not be there.
+    Every layer's dense weights and experts with their tier (VRAM, RAM or disk), KV cache, buffers,
+    slots for experts beside the recommended number, and the speed that the measured bandwidths
+    allow. `--vram 12GiB` plans for a GPU that need not be there.
     """
     from sharpi.gguf.reader import open_gguf
 

@@ -52,7 +52,16 @@ def _lines(plan: TierPlan) -> Table:
 
 
 def _layers(plan: TierPlan) -> Table:
-    columns = ("trunk", "size", "KV", "experts", "each", "VRAM slots", "RAM slots", "recommended")
+    columns = (
+        "dense weights",
+        "size",
+        "KV",
+        "experts",
+        "each",
+        "VRAM slots",
+        "RAM slots",
+        "recommended",
+    )
     table = _table("layers", *columns, "status", "why", right=columns)
     for layers in _alike(plan.layers):
         table.add_row(*_row(layers))
@@ -81,7 +90,11 @@ def _ranges(indices: Iterable[int]) -> str:
 def _row(layers: list[LayerPlan]) -> Iterator[str]:
     first = layers[0]
     yield _ranges(layer.index for layer in layers)
-    yield from (first.trunk.value, format_bytes(first.trunk_bytes), format_bytes(first.kv_bytes))
+    yield from (
+        first.dense_weights.value,
+        format_bytes(first.dense_weights_bytes),
+        format_bytes(first.kv_bytes),
+    )
     yield "none" if first.experts is None else f"{first.num_experts} {first.experts.value}"
     yield "unknown" if first.expert_bytes is None else format_bytes(first.expert_bytes)
     yield from map(str, (first.vram_slots, first.ram_slots, first.recommended_slots))

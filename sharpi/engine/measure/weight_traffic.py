@@ -35,17 +35,19 @@ class WeightTraffic:
             None if layer.experts is None else _expert_weights(layer.experts)
             for layer in weights.layers
         ]
-        trunk = _trunk(
+        dense_weights = _dense_weights(
             file,
             weights,
             {b.name for expert_weights in self._experts for b in expert_weights or ()},
         )
-        last = [t for t in trunk if t.name.startswith(f"blk.{len(weights.layers) - 1}.ffn_")]
+        last = [
+            t for t in dense_weights if t.name.startswith(f"blk.{len(weights.layers) - 1}.ffn_")
+        ]
         output, embedding = weights.output, weights.embedding
-        self._shared_bytes = sum(t.num_bytes for t in trunk) + output.data.nbytes
+        self._shared_bytes = sum(t.num_bytes for t in dense_weights) + output.data.nbytes
         self._embedding_row_bytes = row_bytes(embedding.quant_type, embedding.columns)
         once = 2 * _num_weights(last)
-        self._token_operations = 2 * _num_weights(trunk) - once
+        self._token_operations = 2 * _num_weights(dense_weights) - once
         self._output_operations = once + 2 * output.rows * output.columns
 
     def of_pass(self, num_tokens: int, routes: Sequence[IntArray]) -> Traffic:
@@ -67,7 +69,7 @@ class WeightTraffic:
         return Traffic(read, operations)
 
 
-def _trunk(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tensor]:
+def _dense_weights(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tensor]:
     """All that every pass reads but the output; the embedding is looked up, not read."""
     apart = {*routed, weights.embedding.name, weights.output.name}
     unused = set(weights.unused)

@@ -1,4 +1,6 @@
-"""The engine allocates what the plan says: slots, staging, KV cache, the copied trunk, buffers."""
+"""The engine allocates what the plan says: slots, staging, KV cache, the copied dense weights,
+buffers.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +45,12 @@ def assert_as_planned(engine: Engine) -> TierPlan:
     assert runner.parts[0]._cache.num_bytes == planned(plan, Purpose.KV)
     programs = [program.num_bytes for program in runner.parts[0]._programs.values()]
     assert 0 < sum(programs) <= planned(plan, Purpose.SCRATCH)
-    trunk = [each for each in engine.file.tensors.values() if not is_expert_matrix(each.name)]
-    sizes = sum(each.num_bytes for each in trunk)
-    assert sizes == planned(plan, Purpose.TRUNK)
-    assert sizes <= copy_bytes(trunk) <= sizes + 2 * ALIGNMENT * len(trunk)
+    dense_weights = [
+        each for each in engine.file.tensors.values() if not is_expert_matrix(each.name)
+    ]
+    sizes = sum(each.num_bytes for each in dense_weights)
+    assert sizes == planned(plan, Purpose.DENSE_WEIGHTS)
+    assert sizes <= copy_bytes(dense_weights) <= sizes + 2 * ALIGNMENT * len(dense_weights)
     assert planned(plan, *Purpose) <= plan.ram_budget
     return plan
 
@@ -59,7 +63,9 @@ def test_slots_that_were_asked_for(slots: int, load: Load, quick_demo: Path) -> 
     assert plan.ram_slots == (min(slots, NUM_EXPERTS),) * NUM_LAYERS
 
 
-def test_dense_layers_have_no_slots_and_biases_are_trunk(load: Load, tmp_path: Path) -> None:
+def test_dense_layers_have_no_slots_and_biases_are_dense_weights(
+    load: Load, tmp_path: Path
+) -> None:
     engine = load(write_mixed_model(tmp_path / "mixed.gguf"), moe_slots=3, **SMALL)
     decode(engine, [1, 2, 3], 4)
     assert assert_as_planned(engine).ram_slots == (0, 3)
