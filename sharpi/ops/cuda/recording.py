@@ -16,7 +16,7 @@ from sharpi.ops.cuda.launchers import heads, quantise
 from sharpi.ops.cuda.launchers.activations import PLANES, activation_bytes
 from sharpi.ops.cuda.launchers.heads import HeadGroup
 from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.cuda.values import Calls, Extent, PendingHeads, Value
+from sharpi.ops.cuda.values import Calls, PendingHeads, StepShape, Value
 
 FLOAT_BYTES = 4
 _BLOCK = 32
@@ -141,18 +141,18 @@ class Recording:
         elif value.rounded is None:
             self.floats(value)
             value.rounded = self._rows(value.rows, row)
-            self.append(lambda extent: self.round(value, extent))
+            self.append(lambda step: self.round(value, step))
         self._touch(value.rounded)
         return value
 
-    def round(self, value: Value, extent: Extent) -> Iterator[Launch]:
+    def round(self, value: Value, step: StepShape) -> Iterator[Launch]:
         """Rounds the floats of a value, where anybody wants that."""
         target = self.at(value.rounded)
         if target is not None:
             yield quantise.quantise(
                 self.of(value),
                 target,
-                tokens=extent.rows(value.rows),
+                tokens=step.rows(value.rows),
                 columns=value.width,
                 planes=self.planes,
             )
@@ -165,9 +165,9 @@ class Recording:
         assert pending is not None
         num_heads = pending.num_heads
 
-        def calls(extent: Extent) -> Iterator[Launch]:
+        def calls(step: StepShape) -> Iterator[Launch]:
             group = head_group(self, value, pending, num_heads)
-            yield heads.heads([group], tokens=extent.rows(value.rows))
+            yield heads.heads([group], tokens=step.rows(value.rows))
 
         self.append(calls)
 

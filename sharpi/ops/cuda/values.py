@@ -15,7 +15,7 @@ MissMode: TypeAlias = Literal["load", "stream", "cpu"]
 _ID_BYTES = 4
 
 
-class Extent(NamedTuple):
+class StepShape(NamedTuple):
     """The sizes of one step.
 
     `positions`: those that attention may look at, an upper bound. `end`: the position after the
@@ -111,7 +111,7 @@ class After(NamedTuple):
 
 
 Call: TypeAlias = Launch | Product | Attend | Copy | WriteWord | AwaitWord | Aside | After
-Calls: TypeAlias = Callable[[Extent], Iterable[Call]]
+Calls: TypeAlias = Callable[[StepShape], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]
 
 
@@ -122,14 +122,14 @@ class Routes:
         self.rows, self.width, self.room = rows, width, room
         self.of_prompt: Span | None = None
 
-    def span(self, extent: Extent) -> Span:
+    def span(self, step: StepShape) -> Span:
         """Where a step's ids are."""
-        if extent.first is None:
+        if step.first is None:
             return self.room
         assert self.of_prompt is not None
         row = self.width * _ID_BYTES
-        first = extent.first if self.rows is Rows.TOKENS else 0
-        return self.of_prompt.part(first * row, extent.rows(self.rows) * row)
+        first = step.first if self.rows is Rows.TOKENS else 0
+        return self.of_prompt.part(first * row, step.rows(self.rows) * row)
 
 
 @dataclass(slots=True)

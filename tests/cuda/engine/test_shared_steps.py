@@ -175,7 +175,7 @@ def test_graphs_are_kept_as_far_as_there_is_room(
     compare(engine, [{0: 3, 1: 5, 2: 2}, *(each for each in groups for _ in range(3)), groups[0]])
     kept = program_of(engine)._graphs
     assert 0 < len(kept) <= 2
-    assert all(extent.tokens == extent.sequences for extent in kept)
+    assert all(step.tokens == step.sequences for step in kept)
 
 
 def tier_of(engine: Engine) -> GpuTier:

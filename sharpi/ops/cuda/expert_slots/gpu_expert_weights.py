@@ -19,7 +19,7 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.cuda.values import Extent
+from sharpi.ops.cuda.values import StepShape
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, StackedMatrix
 
 
@@ -87,10 +87,10 @@ class GpuExpertWeights:
         """Chunks in which the experts of a layer with slots pass; see `SlottedLayers`."""
         return 1 if self.slotted is None else self.slotted.prefill_access.num_groups(layer)
 
-    def begin(self, extent: Extent) -> None:
+    def begin(self, step: StepShape) -> None:
         """Announces a batch, before its calls are made."""
         if self.slotted is not None:
-            self.slotted.begin(extent)
+            self.slotted.begin(step)
 
     @cached_property
     def host(self) -> HostMisses:

@@ -18,7 +18,7 @@ from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import SlotStates
-from sharpi.ops.cuda.values import Extent
+from sharpi.ops.cuda.values import StepShape
 from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]
@@ -77,28 +77,28 @@ class PrefillExpertAccess:
             return 1
         return len(self.stream.chunks(number))
 
-    def begin(self, extents: Mapping[int, Extent]) -> None:
+    def begin(self, steps: Mapping[int, StepShape]) -> None:
         """Announces a batch, or several that take turns, as each layer takes part in it.
 
-        Decides how they pass, by who has a slot now; extents have the tokens of all of them.
+        Decides how they pass, by who has a slot now; their shapes have the tokens of all of them.
         """
-        self._turns = max((extent.turns for extent in extents.values()), default=1)
+        self._turns = max((step.turns for step in steps.values()), default=1)
         states = self._memories.tables.read_states()
-        tokens = {n: extent.rows(self._rows[n]) for n, extent in extents.items()}
+        tokens = {n: step.rows(self._rows[n]) for n, step in steps.items()}
         passing = [number for number, count in tokens.items() if count > 1]
         for number in passing:
-            self._access[number] = self._choose(number, tokens[number], extents[number])
+            self._access[number] = self._choose(number, tokens[number], steps[number])
         if self.streams:
             streamed = [n for n in passing if self._access[n] == "streamed"]
             self.stream.begin({number: states[number].slot_of for number in streamed})
         self._upload(passing, states)
 
-    def _choose(self, number: int, tokens: int, extent: Extent) -> ExpertAccess:
+    def _choose(self, number: int, tokens: int, step: StepShape) -> ExpertAccess:
         rules, is_reached = self._settings.rules, self._settings.reaches(number)
         is_many = tokens * rules.experts_per_token >= STREAMED_ITEMS * rules.num_experts
         if self.streams and is_reached and is_many:
             return "streamed"
-        return "in place" if is_reached and extent.misses != "cpu" else "host"
+        return "in place" if is_reached and step.misses != "cpu" else "host"
 
     def _upload(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
         """All the batch's tables in one copy."""

@@ -17,8 +17,8 @@ from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
-from sharpi.ops.cuda.values import Extent
 from sharpi.ops.cuda.values import MissMode as Misses
+from sharpi.ops.cuda.values import StepShape
 from sharpi.ops.interface import ExpertWeights
 
 _MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMPUTE}
@@ -55,11 +55,11 @@ class SlottedLayers:
         s = self._settings
         return s.num_early > 0 and s.reaches(number) and number in s.first
 
-    def extent(self, number: int, extent: Extent) -> Extent:
+    def step(self, number: int, step: StepShape) -> StepShape:
         """As a layer takes part in a step."""
         if number in self._settings.computed:
-            return extent._replace(misses="cpu")
-        return extent
+            return step._replace(misses="cpu")
+        return step
 
     def want(self, expert_weights: ExpertWeights, rows: Rows) -> int:
         """Remembers a layer; returns its number."""
@@ -117,6 +117,6 @@ class SlottedLayers:
         """A batch has passed through the layer: free slots are filled with its experts."""
         return self.tables.use_batch(number, ids, tokens)
 
-    def begin(self, extent: Extent) -> None:
+    def begin(self, step: StepShape) -> None:
         """Announces a batch, or several that take turns: decides how they pass."""
-        self.prefill_access.begin({number: self.extent(number, extent) for number in self._layers})
+        self.prefill_access.begin({number: self.step(number, step) for number in self._layers})

@@ -14,7 +14,7 @@ from sharpi.ops.cuda.launchers.heads import CachePlace
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.cuda.values import Attend, Call, Extent, PendingHeads, Value
+from sharpi.ops.cuda.values import Attend, Call, PendingHeads, StepShape, Value
 from sharpi.ops.interface import AttentionShape, FloatArray
 
 FUSED_BYTES = 256 << 20  # of keys and values that the library's attention may gather
@@ -78,7 +78,7 @@ class _Attention:
     at_once: int
     sinks: FloatArray | None
 
-    def calls(self, extent: Extent) -> Iterator[Call]:
+    def calls(self, step: StepShape) -> Iterator[Call]:
         s, layer = self.shape, self.cache.layers[self.shape.layer]
         q, k, v = self.qkv
         groups = []
@@ -90,29 +90,29 @@ class _Attention:
                 group = head_group(self.recording, value, pending, s.num_kv_heads)
                 groups.append(replace(group, pages=pages))
         if groups:
-            yield heads.heads(groups, tokens=extent.tokens, place=self._place(extent))
-        if layer.values is not None and self._is_fused(extent):
-            yield self._fused(extent, layer.keys, layer.values)
-            yield from self.recording.round(self.out, extent)
+            yield heads.heads(groups, tokens=step.tokens, place=self._place(step))
+        if layer.values is not None and self._is_fused(step):
+            yield self._fused(step, layer.keys, layer.values)
+            yield from self.recording.round(self.out, step)
             return
-        for first in range(0, extent.tokens, self.at_once):
-            count = min(self.at_once, extent.tokens - first)
-            yield from self._attend(first, count, extent)
+        for first in range(0, step.tokens, self.at_once):
+            count = min(self.at_once, step.tokens - first)
+            yield from self._attend(first, count, step)
 
-    def _is_fused(self, extent: Extent) -> bool:
+    def _is_fused(self, step: StepShape) -> bool:
         """Whether the device's library knows this kind of attention, and there is enough of it."""
         s = self.shape
         is_plain = self.sinks is None and not s.soft_cap
-        sees_all = not s.window or extent.end <= s.window
-        fits = extent.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
+        sees_all = not s.window or step.end <= s.window
+        fits = step.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
         is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
-        return is_product(extent.tokens, extent) and is_plain and sees_all and fits and is_known
+        return is_product(step.tokens, step) and is_plain and sees_all and fits and is_known
 
-    def _fused(self, extent: Extent, keys: Span, values: Span) -> Call:
+    def _fused(self, step: StepShape, keys: Span, values: Span) -> Call:
         s = self.shape
         shape = AttendShape(
-            tokens=extent.tokens,
-            positions=extent.end,
+            tokens=step.tokens,
+            positions=step.end,
             num_heads=s.num_heads,
             num_kv_heads=s.num_kv_heads,
             key_dim=s.key_dim,
@@ -123,18 +123,18 @@ class _Attention:
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
         return Attend(q, keys, values, self.inputs.page_table(0), out, shape)
 
-    def _place(self, extent: Extent, first: int = 0) -> CachePlace:
+    def _place(self, step: StepShape, first: int = 0) -> CachePlace:
         """Of the tokens from the first on."""
-        inputs, rows = self.inputs, (first * _INT_BYTES, (extent.tokens - first) * _INT_BYTES)
+        inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
         return CachePlace(
             inputs.page_tables,
             inputs.positions.part(*rows),
             self.cache.kv_type,
-            inputs.sequences.part(*rows) if extent.sequences > 1 else None,
+            inputs.sequences.part(*rows) if step.sequences > 1 else None,
             inputs.num_pages,
         )
 
-    def _attend(self, first: int, count: int, extent: Extent) -> tuple[Call, Call]:
+    def _attend(self, first: int, count: int, step: StepShape) -> tuple[Call, Call]:
         s, at, out = self.shape, self.recording, self.out
         scratch = at.at(self.scratch)
         assert scratch is not None
@@ -146,7 +146,7 @@ class _Attention:
             at.rows_of(out, first, count) if out.is_read else None,
             at.rounded_rows_of(out, first, count) if out.rounded else None,
             scratch,
-            place=self._place(extent, first),
+            place=self._place(step, first),
             sinks=at.weights.optional(self.sinks),
             tokens=count,
             num_heads=s.num_heads,
@@ -158,5 +158,5 @@ class _Attention:
             is_chunked=s.is_chunked,
             soft_cap=s.soft_cap,
             planes=at.planes,
-            max_positions=extent.positions,
+            max_positions=step.positions,
         )

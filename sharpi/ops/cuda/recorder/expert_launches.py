@@ -13,7 +13,7 @@ from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.values import Extent, Value
+from sharpi.ops.cuda.values import StepShape, Value
 from sharpi.ops.interface import StackedMatrix
 
 Parts = Sequence[
@@ -25,7 +25,7 @@ Parts = Sequence[
 class ExpertLaunches:
     """One feed-forward of a recording, whose buffers have places by the time of the calls.
 
-    `extent`: of the step, as far as it says where the routes are. `first`: the first of the tokens.
+    `step`: of the step, as far as it says where the routes are. `first`: the first of the tokens.
     """
 
     recording: Recording
@@ -33,7 +33,7 @@ class ExpertLaunches:
     what: FeedForward
     out: Value
     scratch: Scratch
-    extent: Extent | None = None
+    step: StepShape | None = None
     first: int = 0
 
     def since(self, first: int) -> "ExpertLaunches":
@@ -220,9 +220,9 @@ class ExpertLaunches:
         ids = self.what.ids
         if ids is None:
             return None
-        if ids.routes is None or self.extent is None:
+        if ids.routes is None or self.step is None:
             return self._since(self.recording.of(ids), ids.width * FLOAT_BYTES)
-        span = ids.routes.span(self.extent)
+        span = ids.routes.span(self.step)
         return self._since(span, ids.width * FLOAT_BYTES)
 
     @property

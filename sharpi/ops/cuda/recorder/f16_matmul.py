@@ -9,20 +9,20 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers import dequantise, f16_rows
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.values import Call, Extent, Product
+from sharpi.ops.cuda.values import Call, Product, StepShape
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 PRODUCT_TOKENS = 32  # from here on it is quicker than reading the quant blocks 8 tokens at a time
 _HALF_BYTES = 2
 
 
-def is_product(rows: int, extent: Extent) -> bool:
+def is_product(rows: int, step: StepShape) -> bool:
     """Whether so many rows of a step are worth it.
 
     Not where sequences share the step: each has few tokens then, whose bits are to be those that
     they have alone.
     """
-    return rows >= PRODUCT_TOKENS and extent.sequences == 1
+    return rows >= PRODUCT_TOKENS and step.sequences == 1
 
 
 class OnGpu(NamedTuple):

@@ -15,7 +15,7 @@ from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 from sharpi.ops.cuda.recorder.slotted_expert_calls import SlottedExpertCalls
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import StackedMatrix
 
 
@@ -65,16 +65,16 @@ class _Calls:
     launches: ExpertLaunches
     wanted: tuple[Callable[[], GpuStackedMatrix], ...]
 
-    def calls(self, extent: Extent) -> Iterator[Call]:
-        it = replace(self.launches, extent=extent)
-        tokens = extent.rows(it.x.rows)
+    def calls(self, step: StepShape) -> Iterator[Call]:
+        it = replace(self.launches, step=step)
+        tokens = step.rows(it.x.rows)
         if not tokens:
             return
         halves, parts = it.scratch.halves, [want() for want in self.wanted]
-        if halves is not None and is_product(tokens, extent):
+        if halves is not None and is_product(tokens, step):
             yield from self._dense(parts, tokens, halves)
         elif it.ids is not None and tokens >= GROUPED_TOKENS:
-            yield from grouped_sum(it, parts, extent)
+            yield from grouped_sum(it, parts, step)
         else:
             yield from it.by_item(parts, tokens)
 

@@ -15,7 +15,7 @@ from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import StackedMatrix
 
 _INT_BYTES = 4
@@ -64,9 +64,9 @@ class _HeadLinear:
     items: Buffer
     planes: int
 
-    def calls(self, extent: Extent) -> Iterator[Call]:
+    def calls(self, step: StepShape) -> Iterator[Call]:
         at, stacked = self.recording, self.stacked
-        tokens, heads = extent.rows(self.x.rows), stacked.num_experts
+        tokens, heads = step.rows(self.x.rows), stacked.num_experts
         if self.planes:
             yield quantise.quantise(
                 at.of(self.x),

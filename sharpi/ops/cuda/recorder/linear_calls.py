@@ -10,7 +10,7 @@ from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 
@@ -72,10 +72,10 @@ class _Linear:
     scale: float
     halves: F16Matmul | None
 
-    def calls(self, extent: Extent) -> Iterator[Call]:
-        rows = extent.rows(self.x.rows)
+    def calls(self, step: StepShape) -> Iterator[Call]:
+        rows = step.rows(self.x.rows)
         rest: Sequence[Part] = self.parts
-        if self.halves is not None and is_product(rows, extent):
+        if self.halves is not None and is_product(rows, step):
             quick = [part for part in self.parts if not self._takes_floats(part)]
             rest = [part for part in self.parts if self._takes_floats(part)]
             yield from self._products(quick, rows, self.halves)

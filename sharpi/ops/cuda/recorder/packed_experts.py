@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sharpi.dataclass import dataclass
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
-from sharpi.ops.cuda.values import Call, Extent
+from sharpi.ops.cuda.values import Call, StepShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class PackedExperts:
         self, parts: Parts, tokens: int, experts: range, *, is_exact: bool
     ) -> Iterator[Launch]:
         """What these experts add to the sums; nothing is too much where it `is_exact`."""
-        step = self.num_rows // self.launches.what.used if is_exact else tokens
-        firsts = range(0, tokens, step)
+        stride = self.num_rows // self.launches.what.used if is_exact else tokens
+        firsts = range(0, tokens, stride)
         if len(firsts) == 1:
             yield self.launches.group(tokens)
         for begin in range(experts.start, experts.stop, self.at_once):
             group = range(begin, min(begin + self.at_once, experts.stop))
             for first in firsts:
-                some, count = self.launches.since(first), min(step, tokens - first)
+                some, count = self.launches.since(first), min(stride, tokens - first)
                 if len(firsts) > 1:
                     yield some.group(count)
                 yield from some.packed_values(parts, count, group, self.num_rows)
@@ -42,12 +42,12 @@ def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
     return PackedExperts(it, packed.num_rows, at_once)
 
 
-def grouped_sum(it: ExpertLaunches, parts: Parts, extent: Extent) -> Iterator[Call]:
+def grouped_sum(it: ExpertLaunches, parts: Parts, step: StepShape) -> Iterator[Call]:
     """All experts, which can be reached; what they give, and its sum."""
-    tokens, packed = extent.rows(it.x.rows), packed_experts(it)
+    tokens, packed = step.rows(it.x.rows), packed_experts(it)
     if packed is None:
         yield from it.grouped(parts, tokens)
         yield it.merge(tokens)
     else:
         experts = range(it.what.expert_weights.down.num_experts)
-        yield from packed.values(parts, tokens, experts, is_exact=extent.is_exact)
+        yield from packed.values(parts, tokens, experts, is_exact=step.is_exact)

@@ -28,7 +28,7 @@ from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.cuda.values import Call, Copy, Extent, Value
+from sharpi.ops.cuda.values import Call, Copy, StepShape, Value
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
@@ -68,8 +68,8 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             return Value(width, Rows.TOKENS, None, source=source)
         out = rec.value(width)  # its own, as other tokens may come in before it was read
 
-        def calls(extent: Extent) -> Iterable[Call]:
-            size = extent.tokens * width * FLOAT_BYTES
+        def calls(step: StepShape) -> Iterable[Call]:
+            size = step.tokens * width * FLOAT_BYTES
             yield Copy(rec.of(out).part(0, size), source.part(0, size))
 
         rec.append(calls)
@@ -81,13 +81,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.weights.want(table.data)
         out = rec.value(table.columns)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield embed.embed(
                 rec.weights.span(table.data),
                 inputs.ids,
                 rec.of(out),
                 quant_type=table.quant_type,
-                tokens=extent.tokens,
+                tokens=step.tokens,
                 columns=table.columns,
                 scale=scale * table.scale,
             )
@@ -132,13 +132,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         if router.bias is not None:
             rec.weights.want(router.bias)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield route.route(
                 rec.of(logits),
                 rec.weights.optional(router.bias),
-                rec.of(ids) if ids.routes is None else ids.routes.span(extent),
+                rec.of(ids) if ids.routes is None else ids.routes.span(step),
                 rec.of(weights),
-                tokens=extent.rows(logits.rows),
+                tokens=step.rows(logits.rows),
                 experts=router.num_experts,
                 used=router.num_used,
                 scoring=router.scoring,
@@ -202,13 +202,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.floats(x)
         out = rec.value(x.width, Rows.OUTPUTS)
 
-        def calls(extent: Extent) -> Iterable[Call]:
-            if extent.outputs:
+        def calls(step: StepShape) -> Iterable[Call]:
+            if step.outputs:
                 yield elementwise.gather(
                     rec.of(x),
                     self._inputs.output_rows,
                     rec.of(out),
-                    outputs=extent.outputs,
+                    outputs=step.outputs,
                     width=x.width,
                 )
 
@@ -220,8 +220,8 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec = self._recording
         rec.keep(logits)
 
-        def calls(extent: Extent) -> Iterable[Call]:
-            if extent.largest:
+        def calls(step: StepShape) -> Iterable[Call]:
+            if step.largest:
                 yield argmax.argmax(
                     rec.of(logits), self._outputs.largest, rows=1, width=logits.width
                 )

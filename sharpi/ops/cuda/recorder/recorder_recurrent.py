@@ -8,7 +8,7 @@ from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StatePlace
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.unsupported import refuse
-from sharpi.ops.cuda.values import Call, Extent, Value
+from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import FloatArray
 from sharpi.ops.recurrent import (
     ConvolutionShape,
@@ -42,15 +42,15 @@ class RecurrentOnGpu:
         rec.floats(x)
         out = rec.value(shape.channels)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield recurrent.convolve(
                 rec.of(x),
                 rec.weights.span(weight),
                 rec.weights.optional(bias),
                 rec.of(out),
-                self._place(shape, extent),
+                self._place(shape, step),
                 shape=shape,
-                tokens=extent.tokens,
+                tokens=step.tokens,
                 silu=silu,
             )
 
@@ -68,7 +68,7 @@ class RecurrentOnGpu:
         rec.floats(qkv, beta, alpha)
         out = rec.value(shape.num_value_heads * shape.value_dim)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield recurrent.delta_net(
                 rec.of(qkv),
                 rec.of(beta),
@@ -76,9 +76,9 @@ class RecurrentOnGpu:
                 rec.weights.span(rates.a),
                 rec.weights.span(rates.dt_bias),
                 rec.of(out),
-                self._place(shape, extent),
+                self._place(shape, step),
                 shape=shape,
-                tokens=extent.tokens,
+                tokens=step.tokens,
             )
 
         rec.append(calls)
@@ -95,7 +95,7 @@ class RecurrentOnGpu:
         rec.floats(xbc, dt)
         out = rec.value(shape.num_heads * shape.head_dim)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield recurrent.mamba2(
                 rec.of(xbc),
                 rec.of(dt),
@@ -103,15 +103,15 @@ class RecurrentOnGpu:
                 rec.weights.span(skip),
                 rec.weights.span(rates.dt_bias),
                 rec.of(out),
-                self._place(shape, extent),
+                self._place(shape, step),
                 shape=shape,
-                tokens=extent.tokens,
+                tokens=step.tokens,
             )
 
         rec.append(calls)
         return out
 
-    def _place(self, shape: RecurrentShape, extent: Extent) -> StatePlace:
+    def _place(self, shape: RecurrentShape, step: StepShape) -> StatePlace:
         states, inputs = self._states, self._inputs
         return StatePlace(
             states.memory,
@@ -119,6 +119,6 @@ class RecurrentOnGpu:
             inputs.positions,
             states.num_floats,
             states.offsets[shape],
-            inputs.starts if extent.sequences > 1 else None,
-            extent.sequences,
+            inputs.starts if step.sequences > 1 else None,
+            step.sequences,
         )

@@ -14,7 +14,7 @@ from sharpi.ops.cuda.launchers import (
 from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.cuda.values import Call, Extent, PendingHeads, Value
+from sharpi.ops.cuda.values import Call, PendingHeads, StepShape, Value
 from sharpi.ops.interface import Activation, FloatArray, RopeTable
 
 
@@ -38,13 +38,13 @@ class RowsOnGpu:
         rec.floats(x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield rms_norm.rms_norm(
                 rec.of(x),
                 rec.weights.span(weight),
                 rec.wanted(out),
                 rec.at(out.rounded),
-                tokens=extent.rows(x.rows),
+                tokens=step.rows(x.rows),
                 width=x.width // groups,
                 groups=groups,
                 weight_per_group=per_group,
@@ -62,14 +62,14 @@ class RowsOnGpu:
         rec.floats(x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield layer_norm.layer_norm(
                 rec.of(x),
                 rec.weights.span(weight),
                 rec.weights.span(bias),
                 rec.wanted(out),
                 rec.at(out.rounded),
-                tokens=extent.rows(x.rows),
+                tokens=step.rows(x.rows),
                 width=x.width,
                 epsilon=epsilon,
                 planes=rec.planes,
@@ -83,12 +83,12 @@ class RowsOnGpu:
         rec.weights.want(table.frequencies)
         out = rec.value(2 * half)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield rope_angles.rope_angles(
                 rec.weights.span(table.frequencies),
                 self._inputs.positions,
                 rec.of(out),
-                tokens=extent.tokens,
+                tokens=step.tokens,
                 half=half,
                 scale=table.scale,
             )
@@ -118,12 +118,12 @@ class RowsOnGpu:
         rec.floats(*([b] if a is None else [a, b]))
         out = rec.value(b.width, b.rows)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             yield elementwise.add_scaled(
                 None if a is None else rec.of(a),
                 rec.of(b),
                 rec.of(out),
-                count=extent.rows(b.rows) * b.width,
+                count=step.rows(b.rows) * b.width,
                 scale=scale,
             )
 
@@ -133,17 +133,15 @@ class RowsOnGpu:
     def sigmoid(self, x: Value) -> Value:
         rec = self._recording
         rec.floats(x)
-        rec.append(
-            lambda extent: [elementwise.sigmoid(rec.of(x), count=extent.rows(x.rows) * x.width)]
-        )
+        rec.append(lambda step: [elementwise.sigmoid(rec.of(x), count=step.rows(x.rows) * x.width)])
         return x.changed()
 
     def soft_cap(self, x: Value, cap: float) -> Value:
         rec = self._recording
         rec.floats(x)
         rec.append(
-            lambda extent: [
-                elementwise.soft_cap(rec.of(x), count=extent.rows(x.rows) * x.width, cap=cap)
+            lambda step: [
+                elementwise.soft_cap(rec.of(x), count=step.rows(x.rows) * x.width, cap=cap)
             ]
         )
         return x.changed()
@@ -152,11 +150,11 @@ class RowsOnGpu:
         rec = self._recording
         rec.floats(x)
         rec.append(
-            lambda extent: [
+            lambda step: [
                 scale_by_position.scale_by_position(
                     rec.of(x),
                     self._inputs.positions,
-                    tokens=extent.tokens,
+                    tokens=step.tokens,
                     width=x.width,
                     interval=interval,
                     rate=rate,
@@ -181,9 +179,9 @@ class RowsOnGpu:
         rec = self._recording
         rec.floats(x)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             spans = [None if out is None else rec.of(out) for out in outs]
-            yield split_join.split(rec.of(x), spans, widths, runs=groups * extent.rows(x.rows))
+            yield split_join.split(rec.of(x), spans, widths, runs=groups * step.rows(x.rows))
 
         rec.append(calls)
 
@@ -193,9 +191,9 @@ class RowsOnGpu:
         out = rec.value(first.width + second.width, first.rows)
         widths = first.width // groups, second.width // groups
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             spans = rec.of(first), rec.of(second), rec.of(out)
-            yield split_join.join(*spans, widths=widths, runs=groups * extent.rows(first.rows))
+            yield split_join.join(*spans, widths=widths, runs=groups * step.rows(first.rows))
 
         rec.append(calls)
         return out
@@ -205,7 +203,7 @@ class RowsOnGpu:
         rec.floats(gate, x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
 
-        def calls(extent: Extent) -> Iterable[Call]:
+        def calls(step: StepShape) -> Iterable[Call]:
             targets = ((rec.wanted(out), 0), (rec.at(out.rounded), rec.planes))
             for target, planes in targets:
                 if target is not None:
@@ -214,7 +212,7 @@ class RowsOnGpu:
                         rec.of(x),
                         target,
                         activation=activation,
-                        items=extent.rows(x.rows),
+                        items=step.rows(x.rows),
                         rows=x.width,
                         hidden_planes=planes,
                     )

@@ -8,7 +8,7 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import After, Aside, Call, Calls, Extent, Value
+from sharpi.ops.cuda.values import After, Aside, Call, Calls, StepShape, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,28 +20,28 @@ class RoutePrediction:
     operations: tuple[Calls, ...]
     values: tuple[Value, ...]
 
-    def predict(self, extent: Extent) -> Iterator[Call]:
+    def predict(self, step: StepShape) -> Iterator[Call]:
         """Beside what the layer before does next; `wait_for_prediction` comes before its end."""
-        if extent.predicts:
-            calls = [call for operation in self.operations for call in operation(extent)]
+        if step.predicts:
+            calls = [call for operation in self.operations for call in operation(step)]
             yield Aside((self, "predict"), tuple(calls))
 
-    def wait_for_prediction(self, extent: Extent) -> Iterator[Call]:
+    def wait_for_prediction(self, step: StepShape) -> Iterator[Call]:
         """The memory of `values` is free for others from now on."""
-        if extent.predicts:
+        if step.predicts:
             yield After((self, "predict"))
 
     def fetch(
-        self, recording: Recording, layers: SlottedLayers, after: int, extent: Extent
+        self, recording: Recording, layers: SlottedLayers, after: int, step: StepShape
     ) -> Iterator[Call]:
         """Once layer `after` has said what it loads: predicted experts come if the link is idle."""
-        if extent.predicts:
+        if step.predicts:
             ids = recording.of(self.ids)
             yield Aside((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
 
-    def fetched(self, extent: Extent) -> Iterator[Call]:
+    def fetched(self, step: StepShape) -> Iterator[Call]:
         """Before the layer itself looks its experts up."""
-        if extent.predicts:
+        if step.predicts:
             yield After((self, "fetch"))
 
 

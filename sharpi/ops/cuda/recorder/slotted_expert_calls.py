@@ -15,7 +15,7 @@ from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum, packed_experts
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
-from sharpi.ops.cuda.values import Call, Extent
+from sharpi.ops.cuda.values import Call, StepShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,117 +28,117 @@ class SlottedExpertCalls:
     own: RoutePrediction | None = None
     following: RoutePrediction | None = None
 
-    def calls(self, extent: Extent) -> Iterator[Call]:
+    def calls(self, step: StepShape) -> Iterator[Call]:
         """What a step of these sizes starts."""
-        here = replace(self, launches=replace(self.launches, extent=extent))
-        tokens, ids = extent.rows(self.launches.x.rows), here.launches.ids
+        here = replace(self, launches=replace(self.launches, step=step))
+        tokens, ids = step.rows(self.launches.x.rows), here.launches.ids
         slotted = self.expert_weights.slotted
         assert slotted is not None
         assert ids is not None
-        extent = slotted.extent(self.layer, extent)
-        if extent.sequences > 1:
-            yield from here._company(slotted, tokens, extent)
+        step = slotted.step(self.layer, step)
+        if step.sequences > 1:
+            yield from here._company(slotted, tokens, step)
         elif tokens == 1:
-            yield from here._token(slotted, ids, extent)
+            yield from here._token(slotted, ids, step)
         elif tokens:
-            yield from here._batch(slotted, ids, extent)
-            if extent.group in (None, slotted.prefill_access.num_groups(self.layer) - 1):
+            yield from here._batch(slotted, ids, step)
+            if step.group in (None, slotted.prefill_access.num_groups(self.layer) - 1):
                 yield from slotted.use_batch(self.layer, ids, tokens)
 
-    def _token(self, slotted: SlottedLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+    def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
         """What was predicted for this layer is there; predictions for the next one go on beside
         it.
         """
         own, following, at = self.own, self.following, self.launches.recording
         if following is not None:
-            yield from following.predict(extent)
+            yield from following.predict(step)
         if own is not None:
-            yield from own.fetched(extent)
-        yield from slotted.use(self.layer, ids, extent.misses)
+            yield from own.fetched(step)
+        yield from slotted.use(self.layer, ids, step.misses)
         if following is not None:
-            yield from following.fetch(at, slotted, self.layer, extent)
+            yield from following.fetch(at, slotted, self.layer, step)
         parts = slotted.parts(self.layer)
-        if extent.misses == "cpu":
+        if step.misses == "cpu":
             yield from self._with_host(parts, ids, 1)
         else:
             yield from self.launches.by_item(parts, 1)
         if following is not None:
-            yield from following.wait_for_prediction(extent)
+            yield from following.wait_for_prediction(step)
 
-    def _company(self, slotted: SlottedLayers, tokens: int, extent: Extent) -> Iterator[Call]:
+    def _company(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
         """Tokens of several sequences: each one's experts are looked up in turn.
 
         An expert that a later token evicts is found in its host copy by the earlier one; but what
         is in staging stays for one look-up only, so with that each computes before the next.
         """
-        step = 1 if extent.misses == "load" else max(1, tokens)
-        for first in range(0, tokens, step):
-            for row in range(first, first + step):
+        stride = 1 if step.misses == "load" else max(1, tokens)
+        for first in range(0, tokens, stride):
+            for row in range(first, first + stride):
                 ids = self.launches.since(row).ids
                 assert ids is not None
-                yield from slotted.use(self.layer, ids, extent.misses)
+                yield from slotted.use(self.layer, ids, step.misses)
             some = replace(self, launches=self.launches.since(first))
-            yield from some._looked_up(slotted.parts(self.layer), step, extent)
+            yield from some._looked_up(slotted.parts(self.layer), stride, step)
 
-    def _looked_up(self, parts: Parts, tokens: int, extent: Extent) -> Iterator[Call]:
+    def _looked_up(self, parts: Parts, tokens: int, step: StepShape) -> Iterator[Call]:
         it = self.launches
-        if extent.misses == "cpu":
+        if step.misses == "cpu":
             yield from self._batch_with_host(parts, tokens)
         elif tokens >= GROUPED_TOKENS:
-            yield from grouped_sum(it, parts, extent)
+            yield from grouped_sum(it, parts, step)
         else:
             yield from it.by_item(parts, tokens)
 
-    def _batch(self, slotted: SlottedLayers, ids: Span, extent: Extent) -> Iterator[Call]:
+    def _batch(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
         it, parts = self.launches, slotted.passing_parts(self.layer)
-        tokens = extent.rows(it.x.rows)
+        tokens = step.rows(it.x.rows)
         access = slotted.prefill_access.access(self.layer)
         if access == "host":
             yield from self._batch_with_host(parts, tokens)
         elif access == "streamed":
-            yield from self._streamed(slotted.prefill_access.stream, parts, extent)
+            yield from self._streamed(slotted.prefill_access.stream, parts, step)
         elif tokens >= GROUPED_TOKENS:
-            yield from grouped_sum(it, parts, extent)
+            yield from grouped_sum(it, parts, step)
         else:
             yield from it.by_item(parts, tokens)
 
-    def _streamed(self, stream: ExpertStream, parts: Parts, extent: Extent) -> Iterator[Call]:
+    def _streamed(self, stream: ExpertStream, parts: Parts, step: StepShape) -> Iterator[Call]:
         """Experts pass in groups, through buffers that are filled meanwhile."""
-        it, turns = self.launches, self._turns(extent)
-        tokens, all_chunks = extent.rows(it.x.rows), stream.chunks(self.layer)
-        chunks = all_chunks if extent.group is None else [all_chunks[extent.group]]
+        it, turns = self.launches, self._turns(step)
+        tokens, all_chunks = step.rows(it.x.rows), stream.chunks(self.layer)
+        chunks = all_chunks if step.group is None else [all_chunks[step.group]]
         packed = packed_experts(it)
         if packed is None:
             yield it.group(tokens)
         for chunk in chunks:
             some = range(chunk.first, chunk.first + chunk.count)
-            if extent.turn == turns[0]:
+            if step.turn == turns[0]:
                 yield from stream.bring(chunk)
             if packed is not None:
-                yield from packed.values(parts, tokens, some, is_exact=extent.is_exact)
+                yield from packed.values(parts, tokens, some, is_exact=step.is_exact)
             else:
                 yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
-            if extent.turn == turns[-1]:
+            if step.turn == turns[-1]:
                 yield from stream.done(chunk)
         if packed is None and len(chunks) == len(all_chunks):
             yield it.merge(tokens)
         elif packed is None:
             yield it.merge_group(tokens, some)
 
-    def _turns(self, extent: Extent) -> range:
+    def _turns(self, step: StepShape) -> range:
         """Those of the batches that pass by this layer's experts; outputs are of one alone."""
         if self.launches.x.rows is Rows.OUTPUTS:
-            return range(extent.turn, extent.turn + 1)
-        return range(extent.turns)
+            return range(step.turn, step.turn + 1)
+        return range(step.turns)
 
     def _batch_with_host(self, parts: Parts, tokens: int) -> Iterator[Call]:
         """As many tokens at a time as certainly have rows."""
         packed, used = self.launches.scratch.packed, self.launches.what.used
-        step = tokens if packed is None else packed.num_rows // used
-        for first in range(0, tokens, step):
+        stride = tokens if packed is None else packed.num_rows // used
+        for first in range(0, tokens, stride):
             some = replace(self, launches=self.launches.since(first))
             assert some.launches.ids is not None
-            yield from some._with_host(parts, some.launches.ids, min(step, tokens - first))
+            yield from some._with_host(parts, some.launches.ids, min(stride, tokens - first))
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
         """The host computes what the GPU has not, while the GPU computes the rest."""

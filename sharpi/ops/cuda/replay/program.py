@@ -22,8 +22,8 @@ from sharpi.ops.cuda.values import (
     Call,
     Calls,
     Copy,
-    Extent,
     MissMode,
+    StepShape,
     Value,
     WriteWord,
 )
@@ -59,8 +59,8 @@ class GpuProgram:
         self._operations = operations
         self._logits = Rows4(recording.of(logits), logits.width)
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
-        self._graphs: OrderedDict[Extent, tuple[Work, tuple[int, ...]]] = OrderedDict()
-        self._seen: set[Extent] = set()
+        self._graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
+        self._seen: set[StepShape] = set()
         self._marks: dict[Hashable, Mark] = {}
 
     def run(
@@ -82,15 +82,15 @@ class GpuProgram:
         self.inputs.write(sequences)
         if incoming is not None:
             self.inputs.write_incoming(incoming)
-        extent = self._extent(sequences)
-        predicts = predicts and extent.tokens == extent.outputs == 1
-        extent = extent._replace(largest=largest, misses=misses, predicts=predicts)
+        step = self._step_shape(sequences)
+        predicts = predicts and step.tokens == step.outputs == 1
+        step = step._replace(largest=largest, misses=misses, predicts=predicts)
         routed, state = self.recording.routed, sequences[0].state
-        if routed is None or extent.is_decode or extent.sequences > 1:
-            self.replay(extent._replace(is_exact=extent.sequences > 1))
+        if routed is None or step.is_decode or step.sequences > 1:
+            self.replay(step._replace(is_exact=step.sequences > 1))
         else:
-            routed.guard(lambda exactly: self.replay(extent._replace(is_exact=exactly)), state)
-        return self.read_logits(0 if largest else extent.outputs)
+            routed.guard(lambda exactly: self.replay(step._replace(is_exact=exactly)), state)
+        return self.read_logits(0 if largest else step.outputs)
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
         """Those of the first so many outputs of the last step."""
@@ -100,18 +100,18 @@ class GpuProgram:
         """The id of the largest logit of a step that was to find it; -1 if that is not finite."""
         return self.outputs.read_largest()
 
-    def _extent(self, sequences: Sequence[SequenceInputs]) -> Extent:
+    def _step_shape(self, sequences: Sequence[SequenceInputs]) -> StepShape:
         tokens = sum(len(each.ids) for each in sequences)
         outputs = sum(len(each.outputs) for each in sequences)
         if len(sequences) == 1:
-            return self.extent(tokens, outputs, sequences[0].position)
+            return self.step(tokens, outputs, sequences[0].position)
         bound = self._bound_of(max(each.end for each in sequences))
-        return Extent(tokens, outputs, bound, sequences=len(sequences))
+        return StepShape(tokens, outputs, bound, sequences=len(sequences))
 
-    def extent(self, tokens: int, outputs: int, position: int) -> Extent:
+    def step(self, tokens: int, outputs: int, position: int) -> StepShape:
         """Sizes of one sequence's step."""
         end = position + tokens
-        return Extent(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
+        return StepShape(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
 
     def _bound_of(self, num_positions: int) -> int:
         """So few different ones that graphs are used again."""
@@ -120,29 +120,29 @@ class GpuProgram:
             bound *= 2
         return min(bound, self._limits.max_positions)
 
-    def replay(self, extent: Extent) -> None:
+    def replay(self, step: StepShape) -> None:
         """Starts the step's work, and does the host's part of it."""
-        if not extent.is_decode and extent.sequences == 1:
-            self.expert_weights.begin(extent)
-        if extent in self._graphs:
-            self._graphs.move_to_end(extent)
-            self._start(*self._graphs[extent])
+        if not step.is_decode and step.sequences == 1:
+            self.expert_weights.begin(step)
+        if step in self._graphs:
+            self._graphs.move_to_end(step)
+            self._start(*self._graphs[step])
             return
-        calls = self.calls(extent)
+        calls = self.calls(step)
         work, requests = [self._bound(call) for call in calls], _requests(calls)
-        if extent.is_decode and extent in self._seen:
-            self._keep(extent, self._device.record(work), requests)
-            self._start(*self._graphs[extent])
+        if step.is_decode and step in self._seen:
+            self._keep(step, self._device.record(work), requests)
+            self._start(*self._graphs[step])
             return
-        if extent.is_decode:
-            self._seen.add(extent)
+        if step.is_decode:
+            self._seen.add(step)
         self._start(lambda: _do_all(work), requests)
 
-    def _keep(self, extent: Extent, graph: Work, requests: tuple[int, ...]) -> None:
+    def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
         """In place of the one that was not needed for longest, where there are many."""
         while len(self._graphs) >= MAX_GRAPHS:
             self._graphs.popitem(last=False)
-        self._graphs[extent] = graph, requests
+        self._graphs[step] = graph, requests
 
     def _start(self, work: Work, requests: tuple[int, ...]) -> None:
         """`requests`: the layers that ask the host for experts on the way, in order."""
@@ -159,19 +159,19 @@ class GpuProgram:
         self._graphs.clear()
         self._seen.clear()
 
-    def start(self, operations: Sequence[Calls], extent: Extent) -> None:
+    def start(self, operations: Sequence[Calls], step: StepShape) -> None:
         """Starts some of the operations, once."""
-        calls = _calls(operations, extent)
+        calls = _calls(operations, step)
         work = [self._bound(call) for call in calls]
         self._start(lambda: _do_all(work), _requests(calls))
 
-    def calls(self, extent: Extent) -> list[Call]:
+    def calls(self, step: StepShape) -> list[Call]:
         """What a step of these sizes starts, in order."""
-        return _calls(self._operations, extent)
+        return _calls(self._operations, step)
 
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
         """How many a step of these sizes starts."""
-        return len(self.calls(self.extent(tokens, outputs, position)))
+        return len(self.calls(self.step(tokens, outputs, position)))
 
     def _bound(self, call: Call) -> Work:
         device = self._device
@@ -209,9 +209,9 @@ class GpuProgram:
         return [self.outputs.read(v, self._limits.max_tokens) for v in self._router_logits]
 
 
-def _calls(operations: Sequence[Calls], extent: Extent) -> list[Call]:
+def _calls(operations: Sequence[Calls], step: StepShape) -> list[Call]:
     """Without launches that have nothing to do."""
-    calls = (call for operation in operations for call in operation(extent))
+    calls = (call for operation in operations for call in operation(step))
     return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
 
 

@@ -23,7 +23,7 @@ from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
-from sharpi.ops.cuda.values import Calls, Extent, MissMode
+from sharpi.ops.cuda.values import Calls, MissMode, StepShape
 
 Lanes = tuple[tuple[int, Buffer], ...]  # which lane of the stash a buffer's rows are in
 
@@ -46,7 +46,7 @@ class _Turn(NamedTuple):
     """A batch: its first token's index in the prompt."""
 
     first: int
-    extent: Extent
+    step: StepShape
     inputs: tuple[IntArray, int, IntArray]
 
 
@@ -97,12 +97,12 @@ class PromptProgram:
         *,
         is_exact: bool = False,
     ) -> None:
-        turns = [t._replace(extent=t.extent._replace(is_exact=is_exact)) for t in turns]
-        self._program.expert_weights.begin(turns[-1].extent._replace(tokens=self._num_tokens))
+        turns = [t._replace(step=t.step._replace(is_exact=is_exact)) for t in turns]
+        self._program.expert_weights.begin(turns[-1].step._replace(tokens=self._num_tokens))
         for number, each in enumerate(self._passes()):
             for index, turn in enumerate(turns):
                 if incoming is not None and number == 0:
-                    end = turn.first + turn.extent.tokens
+                    end = turn.first + turn.step.tokens
                     self._program.inputs.write_incoming(incoming[turn.first : end])
                 self._take_turn(each, index, turn)
 
@@ -114,9 +114,9 @@ class PromptProgram:
         for turn, first in enumerate(starts):
             own = ids[first : first + self._batch]
             rows = outputs[outputs >= first] - first if first == starts[-1] else outputs[:0]
-            extent = self._program.extent(len(own), len(rows), position + first)
-            extent = extent._replace(misses=misses, turn=turn, turns=num_batches, first=first)
-            turns.append(_Turn(first, extent, (own, position + first, rows)))
+            step = self._program.step(len(own), len(rows), position + first)
+            step = step._replace(misses=misses, turn=turn, turns=num_batches, first=first)
+            turns.append(_Turn(first, step, (own, position + first, rows)))
         return turns
 
     def _passes(self) -> list[_Pass]:
@@ -139,14 +139,14 @@ class PromptProgram:
 
     def _take_turn(self, each: _Pass, index: int, turn: _Turn) -> None:
         group = each.group
-        if turn.extent.tokens == 1 and group is not None:
+        if turn.step.tokens == 1 and group is not None:
             if not each.is_last:
                 return
             group = None
         self._inputs.select(index)
         for rows, place in self._places(each.enters, turn):
             self._device.copy(rows, place)
-        self._program.start(each.operations, turn.extent._replace(group=group))
+        self._program.start(each.operations, turn.step._replace(group=group))
         for rows, place in self._places(each.leaves, turn):
             self._device.copy(place, rows)
 
@@ -155,7 +155,7 @@ class PromptProgram:
         for lane, buffer in lanes:
             span = self._program.recording.at(buffer)
             assert span is not None
-            rows = span.part(0, turn.extent.rows(buffer.rows) * buffer.row_bytes)
+            rows = span.part(0, turn.step.rows(buffer.rows) * buffer.row_bytes)
             yield from self._stash.places(lane, turn.first, rows, buffer.row_bytes)
 
     @property
