@@ -64,7 +64,7 @@ class CountingDevice:
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
         """Nothing runs."""
 
-    def aside(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Mark:
         return None
 
     def after(self, mark: Mark) -> None:

@@ -39,7 +39,7 @@ class CudaMemory:
 
 
 class CudaDevice:
-    """One GPU, a stream, and another for what is aside.
+    """One GPU, a stream, and another for the side stream.
 
     Open it with `sharpi.device.gpu.open_gpu`.
     """
@@ -166,7 +166,7 @@ class CudaDevice:
         if not self._is_recording:
             meanwhile()
 
-    def aside(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Mark:
         self._other.wait_event(self._mark())
         self._stream, main = self._other, self._stream
         try:

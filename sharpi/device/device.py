@@ -31,7 +31,7 @@ Work = Callable[[], None]
 
 
 class Device(Protocol):
-    """Everything happens in the order of the calls, but for what is done `aside`."""
+    """Everything happens in the order of the calls, but for what is done `on_side_stream`."""
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class Device(Protocol):
         whose replay is followed by it.
         """
 
-    def aside(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Mark:
         """Does this after what was asked for before, but beside what is asked for from now on.
 
         One such piece of work comes after the other. The mark is that of its end.

@@ -93,13 +93,13 @@ class CpuDevice:
         meanwhile()
         assert at[0] == value, "the GPU would wait for ever"
 
-    def aside(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Mark:
         for each in work:
             each()
         return None
 
     def after(self, mark: Mark) -> None:
-        """What was done aside is done."""
+        """What was done on the side stream is done."""
 
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file

@@ -97,20 +97,20 @@ class AwaitWord(NamedTuple):
     layer: int
 
 
-class Aside(NamedTuple):
-    """Calls beside those that follow; `After` of the same key waits for them."""
+class SideStream(NamedTuple):
+    """Calls beside those that follow; `WaitFor` of the same key waits for them."""
 
     key: Hashable
     calls: tuple["Call", ...]
 
 
-class After(NamedTuple):
-    """What follows comes after the calls aside of this key."""
+class WaitFor(NamedTuple):
+    """What follows comes after the calls of the side stream of this key."""
 
     key: Hashable
 
 
-Call: TypeAlias = Launch | Product | Attend | Copy | WriteWord | AwaitWord | Aside | After
+Call: TypeAlias = Launch | Product | Attend | Copy | WriteWord | AwaitWord | SideStream | WaitFor
 Calls: TypeAlias = Callable[[StepShape], Iterable[Call]]
 Later: TypeAlias = Callable[[], Span]
 

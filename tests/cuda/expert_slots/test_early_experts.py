@@ -28,14 +28,14 @@ Load = Callable[..., Engine]
 
 
 class LateDevice(CpuDevice):
-    """What is aside is done only when somebody waits for it."""
+    """What is on the side stream is done only when somebody waits for it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._pending: deque[Work] = deque()
         self._num_done = 0
 
-    def aside(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Mark:
         self._pending.extend(work)
         return self._num_done + len(self._pending)
 

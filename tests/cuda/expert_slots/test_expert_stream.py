@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
-from sharpi.ops.cuda.values import After, Aside, Call, Copy
+from sharpi.ops.cuda.values import Call, Copy, SideStream, WaitFor
 
 EXPERTS = 7
 SIZES = {3: (32, 16, 48), 4: (16, 16), 9: (64,)}  # bytes of an expert's part of each tensor
 
 
 class Batch:
-    """Carries calls out; copies aside only when somebody waits for them."""
+    """Carries calls out; copies on the side stream only when somebody waits for them."""
 
     def __init__(self) -> None:
         self._waiting: dict[object, list[Copy]] = {}
@@ -26,11 +26,11 @@ class Batch:
 
     def carry_out(self, calls: Iterable[Call]) -> None:
         for call in calls:
-            if isinstance(call, Aside):
+            if isinstance(call, SideStream):
                 assert call.key not in self._waiting, "a buffer is filled twice"
                 self._waiting[call.key] = [c for c in call.calls if isinstance(c, Copy)]
             else:
-                assert isinstance(call, After)
+                assert isinstance(call, WaitFor)
                 for copy in self._waiting.pop(call.key):
                     host_bytes(copy.target)[:] = host_bytes(copy.source)
                     self.num_copies += 1

@@ -14,7 +14,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
-from sharpi.ops.cuda.values import After, Aside, Call, Copy
+from sharpi.ops.cuda.values import Call, Copy, SideStream, WaitFor
 
 _NUM_BUFFERS = 2
 
@@ -95,7 +95,7 @@ class ExpertStream:
             for early in self._chunks[:_NUM_BUFFERS]:
                 yield from self._fetch(early)
         if chunk.missing:
-            yield After((self, chunk.buffer))
+            yield WaitFor((self, chunk.buffer))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
         """What follows them: their buffer is free for another chunk."""
@@ -109,7 +109,7 @@ class ExpertStream:
             for copy in self._copies(chunk, tensor)
         ]  # fmt: skip
         if copies:
-            yield Aside((self, chunk.buffer), tuple(copies))
+            yield SideStream((self, chunk.buffer), tuple(copies))
 
     def _copies(self, chunk: Chunk, tensor: int) -> Iterator[Copy]:
         """One for each run of neighbours that are missing."""

@@ -8,7 +8,7 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import After, Aside, Call, Calls, StepShape, Value
+from sharpi.ops.cuda.values import Call, Calls, SideStream, StepShape, Value, WaitFor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,12 +24,12 @@ class RoutePrediction:
         """Beside what the layer before does next; `wait_for_prediction` comes before its end."""
         if step.predicts:
             calls = [call for operation in self.operations for call in operation(step)]
-            yield Aside((self, "predict"), tuple(calls))
+            yield SideStream((self, "predict"), tuple(calls))
 
     def wait_for_prediction(self, step: StepShape) -> Iterator[Call]:
         """The memory of `values` is free for others from now on."""
         if step.predicts:
-            yield After((self, "predict"))
+            yield WaitFor((self, "predict"))
 
     def fetch(
         self, recording: Recording, layers: SlottedLayers, after: int, step: StepShape
@@ -37,12 +37,12 @@ class RoutePrediction:
         """Once layer `after` has said what it loads: predicted experts come if the link is idle."""
         if step.predicts:
             ids = recording.of(self.ids)
-            yield Aside((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
+            yield SideStream((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
 
     def fetched(self, step: StepShape) -> Iterator[Call]:
         """Before the layer itself looks its experts up."""
         if step.predicts:
-            yield After((self, "fetch"))
+            yield WaitFor((self, "fetch"))
 
 
 class RoutePredictions:

@@ -15,16 +15,16 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
 from sharpi.ops.cuda.values import (
-    After,
-    Aside,
     Attend,
     AwaitWord,
     Call,
     Calls,
     Copy,
     MissMode,
+    SideStream,
     StepShape,
     Value,
+    WaitFor,
     WriteWord,
 )
 
@@ -186,16 +186,18 @@ class GpuProgram:
                 return partial(device.write_word, *call)
             case AwaitWord():
                 return partial(device.await_word, call.word, call.value, call.meanwhile)
-            case Aside():
-                return partial(self._aside, call.key, [self._bound(each) for each in call.calls])
-            case After():
-                return partial(self._after, call.key)
+            case SideStream():
+                return partial(
+                    self._on_side_stream, call.key, [self._bound(each) for each in call.calls]
+                )
+            case WaitFor():
+                return partial(self._wait_for, call.key)
         return partial(device.matmul, *call)
 
-    def _aside(self, key: Hashable, work: Sequence[Work]) -> None:
-        self._marks[key] = self._device.aside(work)
+    def _on_side_stream(self, key: Hashable, work: Sequence[Work]) -> None:
+        self._marks[key] = self._device.on_side_stream(work)
 
-    def _after(self, key: Hashable) -> None:
+    def _wait_for(self, key: Hashable) -> None:
         self._device.after(self._marks[key])
 
     @property
