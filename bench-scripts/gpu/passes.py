@@ -12,7 +12,7 @@ from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.cuda.values import MissMode
+from sharpi.ops.cuda.recorded import MissMode
 
 
 @dataclass(frozen=True, slots=True)

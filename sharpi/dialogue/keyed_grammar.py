@@ -10,7 +10,7 @@ from sharpi.dialogue.typed_value import may_be_text, property_schema
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ArgumentSpec:
     """One argument: its schema stands for itself."""
 
     key: str
@@ -24,13 +24,13 @@ class Value:
         return tuple(choices) if all(isinstance(choice, str) for choice in choices) else ()
 
 
-def values_in_order(tool: Tool) -> list[Value]:
+def values_in_order(tool: Tool) -> list[ArgumentSpec]:
     """The arguments of a tool in the order of its schema."""
     schema = arguments_schema(tool.parameters)
     shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     required = schema.get("required", ())
     return [
-        Value(key, {**shared, **property_schema(tool, key)}, key in required)
+        ArgumentSpec(key, {**shared, **property_schema(tool, key)}, key in required)
         for key in schema.get("properties", {})
     ]
 

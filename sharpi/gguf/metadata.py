@@ -10,21 +10,21 @@ from sharpi.errors import ModelFileError
 from sharpi.gguf.fault import file_fault, printable
 from sharpi.gguf.string_array import StringArray
 
-Value = int | float | bool | str | np.ndarray | StringArray | list[Any]
+MetadataValue = int | float | bool | str | np.ndarray | StringArray | list[Any]
 
 
-class Metadata(Mapping[str, Value]):
+class Metadata(Mapping[str, MetadataValue]):
     """Keys and values in the order of the file at `path`.
 
     The accessors return `default` for a missing key; without one, and for a value of another kind
     or outside the range, they raise ModelFileError naming file and key.
     """
 
-    def __init__(self, path: Path, values: dict[str, Value]) -> None:
+    def __init__(self, path: Path, values: dict[str, MetadataValue]) -> None:
         self.path = path
         self._values = values
 
-    def __getitem__(self, key: str) -> Value:
+    def __getitem__(self, key: str) -> MetadataValue:
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:

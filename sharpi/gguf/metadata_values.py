@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from sharpi.gguf.cursor import Cursor
-from sharpi.gguf.metadata import Value
+from sharpi.gguf.metadata import MetadataValue
 from sharpi.gguf.string_array import MAX_STRINGS, read_string_array
 
 MAX_KEYS = 1 << 16
@@ -29,10 +29,10 @@ _SCALARS: dict[int, np.dtype[Any]] = {
 }
 
 
-def read_pairs(cursor: Cursor, count: int) -> dict[str, Value]:
+def read_pairs(cursor: Cursor, count: int) -> dict[str, MetadataValue]:
     """`count` keys with their values, in the file's order; a key may stand there once."""
     values = _Values(cursor)
-    pairs: dict[str, Value] = {}
+    pairs: dict[str, MetadataValue] = {}
     for _ in range(count):
         key = cursor.name("a metadata key")
         if key in pairs:
@@ -48,7 +48,7 @@ class _Values:
         self._cursor = cursor
         self._num_nested = 0
 
-    def read(self, code: int, key: str, depth: int = 0) -> Value:
+    def read(self, code: int, key: str, depth: int = 0) -> MetadataValue:
         if code in _SCALARS:
             number: int | float | bool = self._numbers(code, key, 1).item()
             return number
@@ -65,7 +65,7 @@ class _Values:
             raise self._cursor.fault(f"corrupt: {key} holds a boolean that is neither 0 nor 1")
         return np.frombuffer(data, dtype)
 
-    def _array(self, key: str, depth: int) -> Value:
+    def _array(self, key: str, depth: int) -> MetadataValue:
         code = self._cursor.uint32(f"the type of {key}")
         if code not in _SCALARS and code not in _LEAST_BYTES:
             raise self._cursor.fault(f"corrupt: {key} has the unknown value type {code}")
@@ -78,7 +78,7 @@ class _Values:
             return read_string_array(self._cursor, key, count)
         return self._nested(key, count, depth + 1)
 
-    def _nested(self, key: str, count: int, depth: int) -> list[Value]:
+    def _nested(self, key: str, count: int, depth: int) -> list[MetadataValue]:
         self._num_nested += count
         if depth >= _MAX_DEPTH or self._num_nested > _MAX_NESTED_ARRAYS:
             raise self._cursor.fault(f"corrupt: {key} nests too many arrays")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sharpi.errors import ModelFileError, UnsupportedModelError
-from sharpi.gguf.metadata import Metadata, Value
+from sharpi.gguf.metadata import Metadata, MetadataValue
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.weights import load_weights
@@ -34,7 +34,7 @@ ARRAYS = tuple(np.array(values, np.int64) for values in ([], [-1] * 4, [1 << 40]
 class WatchedMetadata(Metadata):
     """Notes the keys that are asked for."""
 
-    def __init__(self, path: Path, values: dict[str, Value]) -> None:
+    def __init__(self, path: Path, values: dict[str, MetadataValue]) -> None:
         super().__init__(path, values)
         self.asked: set[str] = set()
 

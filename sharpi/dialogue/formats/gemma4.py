@@ -7,7 +7,7 @@ from typing import ClassVar
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.formats.gemma_values import QUOTE, pass_object, written_object
-from sharpi.dialogue.keyed_grammar import Value, values_in_order
+from sharpi.dialogue.keyed_grammar import ArgumentSpec, values_in_order
 from sharpi.dialogue.marked_answer import MarkedAnswer
 from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
@@ -59,7 +59,7 @@ class Gemma4(MarkedAnswer):
         return f"{call}+" if parallel else call
 
 
-def _value_expression(grammar: CallGrammar, value: Value) -> str:
+def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:
     """Key and value; lists and objects by their schema as JSON, which is read as well."""
     key = f"{value.key}:"
     if value.words:

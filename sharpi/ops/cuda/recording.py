@@ -15,8 +15,8 @@ from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers import heads, quantise
 from sharpi.ops.cuda.launchers.activations import PLANES, activation_bytes
 from sharpi.ops.cuda.launchers.heads import HeadGroup
+from sharpi.ops.cuda.recorded import Calls, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.cuda.values import Calls, PendingHeads, StepShape, Value
 
 FLOAT_BYTES = 4
 _BLOCK = 32
@@ -65,9 +65,11 @@ class Recording:
             return 1
         return self.limits.max_outputs if rows is Rows.OUTPUTS else self.limits.max_tokens
 
-    def value(self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False) -> Value:
+    def value(
+        self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False
+    ) -> RecordedTensor:
         """A new value, made by the operation that is appended next."""
-        return Value(width, rows, self._rows(rows, width * FLOAT_BYTES), rounds=rounds)
+        return RecordedTensor(width, rows, self._rows(rows, width * FLOAT_BYTES), rounds=rounds)
 
     def _rows(self, rows: Rows, row_bytes: int) -> Buffer:
         buffer = self.buffer(self.capacity(rows) * row_bytes)
@@ -115,7 +117,7 @@ class Recording:
         values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
 
-    def floats(self, *values: Value) -> None:
+    def floats(self, *values: RecordedTensor) -> None:
         """Says that the next operation reads these floats; their heads are done by then."""
         for value in values:
             self._settle(value)
@@ -123,13 +125,13 @@ class Recording:
             self._touch(value.floats)
             value.is_read = True
 
-    def hold(self, *values: Value) -> None:
+    def hold(self, *values: RecordedTensor) -> None:
         """Says that the next operation needs the memory of these, in all their forms."""
         self.floats(*values)
         for value in values:
             self._touch(value.rounded)
 
-    def rounded(self, value: Value) -> Value:
+    def rounded(self, value: RecordedTensor) -> RecordedTensor:
         """Says that the next operation reads the rounded rows, and sees that they are made."""
         self._settle(value)
         if value.width % _BLOCK:
@@ -145,7 +147,7 @@ class Recording:
         self._touch(value.rounded)
         return value
 
-    def round(self, value: Value, step: StepShape) -> Iterator[Launch]:
+    def round(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
         """Rounds the floats of a value, where anybody wants that."""
         target = self.at(value.rounded)
         if target is not None:
@@ -157,7 +159,7 @@ class Recording:
                 planes=self.planes,
             )
 
-    def _settle(self, value: Value) -> None:
+    def _settle(self, value: RecordedTensor) -> None:
         """Does what is pending to the heads in place."""
         if value.pending is None:
             return
@@ -171,7 +173,7 @@ class Recording:
 
         self.append(calls)
 
-    def take_pending(self, value: Value) -> PendingHeads | None:
+    def take_pending(self, value: RecordedTensor) -> PendingHeads | None:
         """What the next operation has to do to a value's heads itself."""
         pending, value.pending = value.pending, None
         self.floats(value)
@@ -183,29 +185,29 @@ class Recording:
         if buffer is not None:
             buffer.last = len(self._operations)
 
-    def of(self, value: Value) -> Span:
+    def of(self, value: RecordedTensor) -> Span:
         """Where the floats of a value are."""
         span = value.source if value.floats is None else self.at(value.floats)
         assert span is not None
         return span
 
-    def rounded_of(self, value: Value) -> Span:
+    def rounded_of(self, value: RecordedTensor) -> Span:
         """Where its rounded rows are."""
         span = self.at(value.rounded)
         assert span is not None
         return span
 
-    def rows_of(self, value: Value, first: int, count: int) -> Span:
+    def rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
         """Some rows of a value's floats."""
         row = value.width * FLOAT_BYTES
         return self.of(value).part(first * row, count * row)
 
-    def rounded_rows_of(self, value: Value, first: int, count: int) -> Span:
+    def rounded_rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
         """Some rows of a value as it was rounded."""
         row = activation_bytes(value.width, self.planes)
         return self.rounded_of(value).part(first * row, count * row)
 
-    def wanted(self, value: Value) -> Span | None:
+    def wanted(self, value: RecordedTensor) -> Span | None:
         """The same, None where nobody reads them."""
         return self.of(value) if value.is_read else None
 
@@ -223,7 +225,7 @@ class Recording:
         self.weights.load()
         return self._operations
 
-    def keep(self, value: Value) -> None:
+    def keep(self, value: RecordedTensor) -> None:
         """Saves the floats from being written over after the last operation that reads them."""
         self.floats(value)
         assert value.floats is not None
@@ -235,7 +237,7 @@ class Recording:
 
 
 def head_group(
-    recording: Recording, value: Value, pending: PendingHeads | None, num_heads: int
+    recording: Recording, value: RecordedTensor, pending: PendingHeads | None, num_heads: int
 ) -> HeadGroup:
     """A value's heads with what is to be done to them, in place."""
     norm = None if pending is None or pending.norm is None else pending.norm()

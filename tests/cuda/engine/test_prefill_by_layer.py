@@ -16,8 +16,8 @@ from sharpi.engine.sequence import Sequence
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.pass_counts import PassCounts
+from sharpi.ops.cuda.recorded import Copy
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Copy
 from sharpi.tiers import gpu_experts as gpu_planning
 from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash
 from sharpi.tiers.staging import GpuStaging

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
-from sharpi.ops.cuda.values import Call, Copy, SideStream, WaitFor
+from sharpi.ops.cuda.recorded import Call, Copy, SideStream, WaitFor
 
 EXPERTS = 7
 SIZES = {3: (32, 16, 48), 4: (16, 16), 9: (64,)}  # bytes of an expert's part of each tensor

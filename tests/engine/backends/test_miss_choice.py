@@ -19,7 +19,7 @@ from sharpi.engine.backends.gpu.miss_choice import (
     TURN,
     MissChoice,
 )
-from sharpi.ops.cuda.values import MissMode
+from sharpi.ops.cuda.recorded import MissMode
 
 MODES: tuple[MissMode, ...] = ("stream", "load", "cpu")
 MARGIN = 1.05

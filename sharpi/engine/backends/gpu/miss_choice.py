@@ -8,7 +8,7 @@ what these cost is a small part of the time since.
 from collections.abc import Generator, Sequence
 from statistics import fmean, median
 
-from sharpi.ops.cuda.values import MissMode
+from sharpi.ops.cuda.recorded import MissMode
 
 LOOK, TURN = 3, 8  # tokens of a mode at first, and later
 ROUNDS = 8  # turns at most, where two modes are hard to tell apart

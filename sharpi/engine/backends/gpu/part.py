@@ -25,6 +25,7 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, Ho
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.kv_cache import GpuKvCache
+from sharpi.ops.cuda.recorded import MissMode, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.recorder import GpuRecorder
 from sharpi.ops.cuda.recording import Recording
@@ -33,7 +34,6 @@ from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.cuda.values import MissMode, Value
 from sharpi.ops.state_layout import num_states
 from sharpi.tiers.prompt_stash import NO_STASH
 
@@ -236,7 +236,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         )
         recorder = self._recorder(limits)
         keeps = self._keeps_router_logits
-        model: Transformer[Value] = Transformer(
+        model: Transformer[RecordedTensor] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not keeps
         )
         x = model.embed() if self._embeds else recorder.incoming(self._config.hidden_size)

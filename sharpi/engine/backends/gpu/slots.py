@@ -17,8 +17,8 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
+from sharpi.ops.cuda.recorded import MissMode
 from sharpi.ops.cuda.unsupported import refuse
-from sharpi.ops.cuda.values import MissMode
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan

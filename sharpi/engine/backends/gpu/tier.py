@@ -10,7 +10,7 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.view import ExpertView
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.values import MissMode
+from sharpi.ops.cuda.recorded import MissMode
 
 
 class GpuTier:

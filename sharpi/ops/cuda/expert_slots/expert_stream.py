@@ -14,7 +14,7 @@ from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
-from sharpi.ops.cuda.values import Call, Copy, SideStream, WaitFor
+from sharpi.ops.cuda.recorded import Call, Copy, SideStream, WaitFor
 
 _NUM_BUFFERS = 2
 

@@ -6,7 +6,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.cuda.launchers.host_items import host_items, merge
-from sharpi.ops.cuda.values import AwaitWord, Call, WriteWord
+from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 
 
 class HostMisses:

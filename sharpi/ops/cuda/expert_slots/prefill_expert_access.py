@@ -18,7 +18,7 @@ from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import SlotStates
-from sharpi.ops.cuda.values import StepShape
+from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]

@@ -17,8 +17,8 @@ from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
-from sharpi.ops.cuda.values import MissMode as Misses
-from sharpi.ops.cuda.values import StepShape
+from sharpi.ops.cuda.recorded import MissMode as Misses
+from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import ExpertWeights
 
 _MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMPUTE}

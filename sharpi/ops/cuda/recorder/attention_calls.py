@@ -11,10 +11,10 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import attention, heads
 from sharpi.ops.cuda.launchers.heads import CachePlace
+from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.cuda.values import Attend, Call, PendingHeads, StepShape, Value
 from sharpi.ops.interface import AttentionShape, FloatArray
 
 FUSED_BYTES = 256 << 20  # of keys and values that the library's attention may gather
@@ -27,10 +27,10 @@ def attend(
     recording: Recording,
     cache: GpuKvCache,
     inputs: StepInputs,
-    qkv: tuple[Value, Value | None, Value | None],
+    qkv: tuple[RecordedTensor, RecordedTensor | None, RecordedTensor | None],
     shape: AttentionShape,
     sinks: FloatArray | None = None,
-) -> Value:
+) -> RecordedTensor:
     """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,).
 
     Without k and v the layer reads what an earlier one stored; without v alone the values are in
@@ -70,10 +70,10 @@ class _Attention:
     recording: Recording
     cache: GpuKvCache
     inputs: StepInputs
-    qkv: tuple[Value, Value | None, Value | None]
+    qkv: tuple[RecordedTensor, RecordedTensor | None, RecordedTensor | None]
     pending: tuple[PendingHeads | None, PendingHeads | None, PendingHeads | None]
     shape: AttentionShape
-    out: Value
+    out: RecordedTensor
     scratch: Buffer
     at_once: int
     sinks: FloatArray | None

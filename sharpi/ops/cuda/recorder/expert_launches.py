@@ -11,9 +11,9 @@ from sharpi.ops.cuda.launchers import experts, experts_grouped, experts_packed, 
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.recorded import RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.values import StepShape, Value
 from sharpi.ops.interface import StackedMatrix
 
 Parts = Sequence[
@@ -29,9 +29,9 @@ class ExpertLaunches:
     """
 
     recording: Recording
-    x: Value
+    x: RecordedTensor
     what: FeedForward
-    out: Value
+    out: RecordedTensor
     scratch: Scratch
     step: StepShape | None = None
     first: int = 0

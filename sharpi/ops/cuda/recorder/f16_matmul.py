@@ -8,8 +8,8 @@ from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers import dequantise, f16_rows
+from sharpi.ops.cuda.recorded import Call, Product, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.values import Call, Product, StepShape
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 PRODUCT_TOKENS = 32  # from here on it is quicker than reading the quant blocks 8 tokens at a time

@@ -4,9 +4,9 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.recorded import RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.values import Value
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 
 GROUPED_TOKENS = 9  # from here on tokens that share an expert read it together
@@ -19,9 +19,9 @@ class FeedForward:
 
     expert_weights: ExpertWeights
     activation: Activation
-    ids: Value | None
-    weights: Value | None
-    residual: Value | None
+    ids: RecordedTensor | None
+    weights: RecordedTensor | None
+    residual: RecordedTensor | None
     scale: float
 
     @property
@@ -70,7 +70,9 @@ class Packed:
     places: Buffer
 
 
-def make_scratch(recording: Recording, x: Value, what: FeedForward, *, is_slotted: bool) -> Scratch:
+def make_scratch(
+    recording: Recording, x: RecordedTensor, what: FeedForward, *, is_slotted: bool
+) -> Scratch:
     """Room for the most rows that x may have; `is_slotted`: not all experts are on the GPU."""
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None

@@ -7,6 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
+from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
@@ -15,18 +16,17 @@ from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 from sharpi.ops.cuda.recorder.slotted_expert_calls import SlottedExpertCalls
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import StackedMatrix
 
 
 def feed_forward(
     recording: Recording,
     expert_weights: GpuExpertWeights,
-    x: Value,
+    x: RecordedTensor,
     what: FeedForward,
     own: RoutePrediction | None = None,
     following: RoutePrediction | None = None,
-) -> Value:
+) -> RecordedTensor:
     """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,).
 
     `own`: predictions of what this layer is to use, `following`: those of the next one.

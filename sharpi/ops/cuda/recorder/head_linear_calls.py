@@ -13,17 +13,20 @@ from sharpi.ops.cuda.launchers import experts, experts_grouped, group_routes, qu
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import StackedMatrix
 
 _INT_BYTES = 4
 
 
 def head_linear(
-    recording: Recording, expert_weights: GpuExpertWeights, x: Value, stacked: StackedMatrix
-) -> Value:
+    recording: Recording,
+    expert_weights: GpuExpertWeights,
+    x: RecordedTensor,
+    stacked: StackedMatrix,
+) -> RecordedTensor:
     """Appends the products of x (heads * columns,) with stacked[h]: (heads * rows,)."""
     recording.floats(x)
     items = recording.capacity(x.rows) * stacked.num_experts
@@ -54,10 +57,10 @@ class _HeadLinear:
     """`ids`: each item's head; `offsets` and `items`: the same by head, for many tokens."""
 
     recording: Recording
-    x: Value
+    x: RecordedTensor
     stacked: StackedMatrix
     part: Callable[[], GpuStackedMatrix]
-    out: Value
+    out: RecordedTensor
     ids: IntArray
     rounded: Buffer
     offsets: Buffer

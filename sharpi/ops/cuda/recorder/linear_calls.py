@@ -7,10 +7,10 @@ from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, f16_matmul, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 
@@ -19,14 +19,14 @@ class Part:
     """One matrix of a product, and where its rows go."""
 
     matrix: Matrix
-    out: Value
+    out: RecordedTensor
 
 
 def linear(
     recording: Recording,
-    x: Value,
+    x: RecordedTensor,
     parts: Sequence[Part],
-    residual: Value | None = None,
+    residual: RecordedTensor | None = None,
     scale: float = 1.0,
 ) -> None:
     """Appends out = residual + scale * (W x + bias) for each part; a residual has one part."""
@@ -54,7 +54,9 @@ def want_matrix(recording: Recording, matrix: Matrix) -> None:
         recording.weights.want(matrix.bias)
 
 
-def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix | StackedMatrix]) -> None:
+def want_source(
+    recording: Recording, x: RecordedTensor, matrices: Sequence[Matrix | StackedMatrix]
+) -> None:
     """Says in which forms x is read: rounding it may take an operation, so that comes first."""
     forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:
@@ -66,9 +68,9 @@ def want_source(recording: Recording, x: Value, matrices: Sequence[Matrix | Stac
 @dataclass(frozen=True, slots=True)
 class _Linear:
     recording: Recording
-    x: Value
+    x: RecordedTensor
     parts: tuple[Part, ...]
-    residual: Value | None
+    residual: RecordedTensor | None
     scale: float
     halves: F16Matmul | None
 

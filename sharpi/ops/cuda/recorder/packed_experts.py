@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from sharpi.dataclass import dataclass
 from sharpi.device.launch import Launch
+from sharpi.ops.cuda.recorded import Call, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
-from sharpi.ops.cuda.values import Call, StepShape
 
 
 @dataclass(frozen=True, slots=True)

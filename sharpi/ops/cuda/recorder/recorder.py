@@ -11,6 +11,7 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
+from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.attention_calls import attend
 from sharpi.ops.cuda.recorder.feed_forward import FeedForward
 from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
@@ -28,7 +29,6 @@ from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.cuda.unsupported import check_type
-from sharpi.ops.cuda.values import Call, Copy, StepShape, Value
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
@@ -41,7 +41,7 @@ from sharpi.ops.interface import (
 
 
 class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
-    """Implements `Ops[Value]`; call `finish` with the logits to get the program."""
+    """Implements `Ops[RecordedTensor]`; call `finish` with the logits to get the program."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self._states = states
         self._inputs, self._outputs = inputs, outputs
         self._keeps_router_logits = keeps_router_logits
-        self._router_logits: list[Value] = []
+        self._router_logits: list[RecordedTensor] = []
         self._route_predictions = RoutePredictions()
 
-    def incoming(self, width: int) -> Value:
+    def incoming(self, width: int) -> RecordedTensor:
         """What another processor computed before this part of the model, (width,)."""
         rec, source = self._recording, self._inputs.incoming
         if self._expert_weights.slotted is None:
-            return Value(width, Rows.TOKENS, None, source=source)
+            return RecordedTensor(width, Rows.TOKENS, None, source=source)
         out = rec.value(width)  # its own, as other tokens may come in before it was read
 
         def calls(step: StepShape) -> Iterable[Call]:
@@ -75,7 +75,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
         return out
 
-    def embed(self, table: Matrix, scale: float) -> Value:
+    def embed(self, table: Matrix, scale: float) -> RecordedTensor:
         rec, inputs = self._recording, self._inputs
         check_type(table.quant_type)
         rec.weights.want(table.data)
@@ -95,38 +95,44 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
         return out
 
-    def linear(self, x: Value, matrices: Sequence[Matrix]) -> list[Value]:
+    def linear(self, x: RecordedTensor, matrices: Sequence[Matrix]) -> list[RecordedTensor]:
         outs = [self._recording.value(m.rows, x.rows) for m in matrices]
         linear(self._recording, x, [Part(m, out) for m, out in zip(matrices, outs, strict=True)])
         return outs
 
-    def linear_add(self, x: Value, matrix: Matrix, residual: Value, scale: float) -> Value:
+    def linear_add(
+        self, x: RecordedTensor, matrix: Matrix, residual: RecordedTensor, scale: float
+    ) -> RecordedTensor:
         out = self._recording.value(matrix.rows, x.rows)
         linear(self._recording, x, [Part(matrix, out)], residual, scale)
         return out
 
     def attention(
         self,
-        q: Value,
-        k: Value | None,
-        v: Value | None,
+        q: RecordedTensor,
+        k: RecordedTensor | None,
+        v: RecordedTensor | None,
         shape: AttentionShape,
         sinks: FloatArray | None = None,
-    ) -> Value:
+    ) -> RecordedTensor:
         return attend(self._recording, self._cache, self._inputs, (q, k, v), shape, sinks)
 
-    def route(self, logits: Value, router: Router) -> tuple[Value, Value]:
+    def route(
+        self, logits: RecordedTensor, router: Router
+    ) -> tuple[RecordedTensor, RecordedTensor]:
         rec = self._recording
         if self._keeps_router_logits:
             rec.keep(logits)
             self._router_logits.append(logits)
         room = self._outputs.add_routes(logits.rows, rec.capacity(logits.rows), router.num_used)
-        ids = Value(router.num_used, logits.rows, None, source=room.room, routes=room)
+        ids = RecordedTensor(router.num_used, logits.rows, None, source=room.room, routes=room)
         weights = rec.value(router.num_used, logits.rows)
         self._choose(logits, router, ids, weights)
         return ids, weights
 
-    def _choose(self, logits: Value, router: Router, ids: Value, weights: Value) -> None:
+    def _choose(
+        self, logits: RecordedTensor, router: Router, ids: RecordedTensor, weights: RecordedTensor
+    ) -> None:
         rec = self._recording
         rec.floats(logits)
         if router.bias is not None:
@@ -151,7 +157,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
 
     def predict_routes(
-        self, x: Value, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
+        self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
         if not self._expert_weights.fetches_early(router.layer):
             return
@@ -167,13 +173,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
 
     def experts(
         self,
-        x: Value,
+        x: RecordedTensor,
         expert_weights: ExpertWeights,
         activation: Activation,
-        route: tuple[Value, Value] | None,
-        residual: Value | None,
+        route: tuple[RecordedTensor, RecordedTensor] | None,
+        residual: RecordedTensor | None,
         scale: float = 1.0,
-    ) -> Value:
+    ) -> RecordedTensor:
         ids, weights = route or (None, None)
         what = FeedForward(expert_weights, activation, ids, weights, residual, scale)
         if route is None:
@@ -183,21 +189,21 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         )
         return feed_forward(self._recording, self._expert_weights, x, what, *seen)
 
-    def head_linear(self, x: Value, stacked: StackedMatrix) -> Value:
+    def head_linear(self, x: RecordedTensor, stacked: StackedMatrix) -> RecordedTensor:
         return head_linear(self._recording, self._expert_weights, x, stacked)
 
     def gated_expert(
         self,
-        x: Value,
+        x: RecordedTensor,
         expert_weights: ExpertWeights,
         activation: Activation,
-        weight: Value,
-        residual: Value,
-    ) -> Value:
+        weight: RecordedTensor,
+        residual: RecordedTensor,
+    ) -> RecordedTensor:
         what = FeedForward(expert_weights, activation, None, weight, residual, 1.0)
         return feed_forward(self._recording, self._expert_weights, x, what)
 
-    def select_outputs(self, x: Value) -> Value:
+    def select_outputs(self, x: RecordedTensor) -> RecordedTensor:
         rec = self._recording
         rec.floats(x)
         out = rec.value(x.width, Rows.OUTPUTS)
@@ -215,7 +221,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec.append(calls)
         return out
 
-    def finish(self, logits: Value) -> GpuProgram:
+    def finish(self, logits: RecordedTensor) -> GpuProgram:
         """Places the buffers, copies the weights and makes the program."""
         rec = self._recording
         rec.keep(logits)

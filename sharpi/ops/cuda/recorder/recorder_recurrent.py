@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.launchers import recurrent
 from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StatePlace
+from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.unsupported import refuse
-from sharpi.ops.cuda.values import Call, StepShape, Value
 from sharpi.ops.interface import FloatArray
 from sharpi.ops.recurrent import (
     ConvolutionShape,
@@ -20,7 +20,7 @@ from sharpi.ops.recurrent import (
 
 
 class RecurrentOnGpu:
-    """The recurrent operations of `Ops[Value]`."""
+    """The recurrent operations of `Ops[RecordedTensor]`."""
 
     _recording: Recording
     _inputs: StepInputs
@@ -28,13 +28,13 @@ class RecurrentOnGpu:
 
     def convolve(
         self,
-        x: Value,
+        x: RecordedTensor,
         weight: FloatArray,
         bias: FloatArray | None,
         shape: ConvolutionShape,
         *,
         silu: bool,
-    ) -> Value:
+    ) -> RecordedTensor:
         rec = self._recording
         rec.weights.want(weight)
         if bias is not None:
@@ -58,8 +58,13 @@ class RecurrentOnGpu:
         return out
 
     def delta_net(
-        self, qkv: Value, beta: Value, alpha: Value, rates: DecayRates, shape: DeltaNetShape
-    ) -> Value:
+        self,
+        qkv: RecordedTensor,
+        beta: RecordedTensor,
+        alpha: RecordedTensor,
+        rates: DecayRates,
+        shape: DeltaNetShape,
+    ) -> RecordedTensor:
         if shape.key_dim > MAX_KEYS:
             refuse(f"delta nets with keys of {shape.key_dim} values")
         rec = self._recording
@@ -85,8 +90,13 @@ class RecurrentOnGpu:
         return out
 
     def mamba2(
-        self, xbc: Value, dt: Value, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
-    ) -> Value:
+        self,
+        xbc: RecordedTensor,
+        dt: RecordedTensor,
+        rates: DecayRates,
+        skip: FloatArray,
+        shape: Mamba2Shape,
+    ) -> RecordedTensor:
         if shape.state_size > MAX_KEYS:
             refuse(f"Mamba-2 states of {shape.state_size} keys")
         rec = self._recording

@@ -12,19 +12,21 @@ from sharpi.ops.cuda.launchers import (
     split_join,
 )
 from sharpi.ops.cuda.launchers.heads import HeadNorm, HeadRope
+from sharpi.ops.cuda.recorded import Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.cuda.values import Call, PendingHeads, StepShape, Value
 from sharpi.ops.interface import Activation, FloatArray, RopeTable
 
 
 class RowsOnGpu:
-    """The operations of `Ops[Value]` that treat rows by themselves."""
+    """The operations of `Ops[RecordedTensor]` that treat rows by themselves."""
 
     _recording: Recording
     _inputs: StepInputs
 
-    def rms_norm(self, x: Value, weight: FloatArray, epsilon: float, groups: int = 1) -> Value:
+    def rms_norm(
+        self, x: RecordedTensor, weight: FloatArray, epsilon: float, groups: int = 1
+    ) -> RecordedTensor:
         rec = self._recording
         rec.weights.want(weight)
         per_group = groups > 1 and weight.size == x.width
@@ -55,7 +57,9 @@ class RowsOnGpu:
         rec.append(calls)
         return out
 
-    def layer_norm(self, x: Value, weight: FloatArray, bias: FloatArray, epsilon: float) -> Value:
+    def layer_norm(
+        self, x: RecordedTensor, weight: FloatArray, bias: FloatArray, epsilon: float
+    ) -> RecordedTensor:
         rec = self._recording
         for array in (weight, bias):
             rec.weights.want(array)
@@ -78,7 +82,7 @@ class RowsOnGpu:
         rec.append(calls)
         return out
 
-    def rope_angles(self, table: RopeTable) -> Value:
+    def rope_angles(self, table: RopeTable) -> RecordedTensor:
         rec, half = self._recording, len(table.frequencies)
         rec.weights.want(table.frequencies)
         out = rec.value(2 * half)
@@ -96,7 +100,9 @@ class RowsOnGpu:
         rec.append(calls)
         return out
 
-    def rope(self, x: Value, num_heads: int, angles: Value, interleaved: bool) -> Value:
+    def rope(
+        self, x: RecordedTensor, num_heads: int, angles: RecordedTensor, interleaved: bool
+    ) -> RecordedTensor:
         rec, pending = self._recording, x.pending
         if pending is not None and (pending.rope is not None or pending.num_heads != num_heads):
             rec.floats(x)
@@ -107,13 +113,15 @@ class RowsOnGpu:
         rotated.pending = pending
         return rotated
 
-    def add(self, a: Value, b: Value, scale: float) -> Value:
+    def add(self, a: RecordedTensor, b: RecordedTensor, scale: float) -> RecordedTensor:
         return self._add_scaled(a, b, scale)
 
-    def scale(self, x: Value, factor: float) -> Value:
+    def scale(self, x: RecordedTensor, factor: float) -> RecordedTensor:
         return self._add_scaled(None, x, factor)
 
-    def _add_scaled(self, a: Value | None, b: Value, scale: float) -> Value:
+    def _add_scaled(
+        self, a: RecordedTensor | None, b: RecordedTensor, scale: float
+    ) -> RecordedTensor:
         rec = self._recording
         rec.floats(*([b] if a is None else [a, b]))
         out = rec.value(b.width, b.rows)
@@ -130,13 +138,13 @@ class RowsOnGpu:
         rec.append(calls)
         return out
 
-    def sigmoid(self, x: Value) -> Value:
+    def sigmoid(self, x: RecordedTensor) -> RecordedTensor:
         rec = self._recording
         rec.floats(x)
         rec.append(lambda step: [elementwise.sigmoid(rec.of(x), count=step.rows(x.rows) * x.width)])
         return x.changed()
 
-    def soft_cap(self, x: Value, cap: float) -> Value:
+    def soft_cap(self, x: RecordedTensor, cap: float) -> RecordedTensor:
         rec = self._recording
         rec.floats(x)
         rec.append(
@@ -146,7 +154,7 @@ class RowsOnGpu:
         )
         return x.changed()
 
-    def scale_by_position(self, x: Value, interval: int, rate: float) -> Value:
+    def scale_by_position(self, x: RecordedTensor, interval: int, rate: float) -> RecordedTensor:
         rec = self._recording
         rec.floats(x)
         rec.append(
@@ -163,18 +171,24 @@ class RowsOnGpu:
         )
         return x.changed()
 
-    def split(self, x: Value, widths: Sequence[int], groups: int = 1) -> list[Value]:
+    def split(
+        self, x: RecordedTensor, widths: Sequence[int], groups: int = 1
+    ) -> list[RecordedTensor]:
         outs = [self._recording.value(groups * width, x.rows) for width in widths]
         self._cut(x, outs, widths, groups)
         return outs
 
-    def part(self, x: Value, begin: int, width: int) -> Value:
+    def part(self, x: RecordedTensor, begin: int, width: int) -> RecordedTensor:
         out = self._recording.value(width, x.rows)
         self._cut(x, (None, out, None), (begin, width, x.width - begin - width), 1)
         return out
 
     def _cut(
-        self, x: Value, outs: Sequence[Value | None], widths: Sequence[int], groups: int
+        self,
+        x: RecordedTensor,
+        outs: Sequence[RecordedTensor | None],
+        widths: Sequence[int],
+        groups: int,
     ) -> None:
         rec = self._recording
         rec.floats(x)
@@ -185,7 +199,9 @@ class RowsOnGpu:
 
         rec.append(calls)
 
-    def join(self, first: Value, second: Value, groups: int = 1) -> Value:
+    def join(
+        self, first: RecordedTensor, second: RecordedTensor, groups: int = 1
+    ) -> RecordedTensor:
         rec = self._recording
         rec.floats(first, second)
         out = rec.value(first.width + second.width, first.rows)
@@ -198,7 +214,9 @@ class RowsOnGpu:
         rec.append(calls)
         return out
 
-    def gated(self, gate: Value, x: Value, activation: Activation) -> Value:
+    def gated(
+        self, gate: RecordedTensor, x: RecordedTensor, activation: Activation
+    ) -> RecordedTensor:
         rec = self._recording
         rec.floats(gate, x)
         out = rec.value(x.width, x.rows, rounds=rec.planes > 0)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.recorded import Call, Calls, RecordedTensor, SideStream, StepShape, WaitFor
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.values import Call, Calls, SideStream, StepShape, Value, WaitFor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,9 +16,9 @@ class RoutePrediction:
     """`operations` find `ids`, the predictions for `layer`, by `values`."""
 
     layer: int
-    ids: Value
+    ids: RecordedTensor
     operations: tuple[Calls, ...]
-    values: tuple[Value, ...]
+    values: tuple[RecordedTensor, ...]
 
     def predict(self, step: StepShape) -> Iterator[Call]:
         """Beside what the layer before does next; `wait_for_prediction` comes before its end."""
@@ -67,6 +67,6 @@ class RoutePredictions:
         return own, following
 
 
-def of_predictions(value: Value) -> Value:
+def of_predictions(value: RecordedTensor) -> RecordedTensor:
     """The same memory as the one row that predictions are made from."""
-    return Value(value.width, Rows.PREDICTED, value.floats, value.source)
+    return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)

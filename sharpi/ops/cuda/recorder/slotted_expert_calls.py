@@ -11,11 +11,11 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.recorded import Call, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum, packed_experts
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
-from sharpi.ops.cuda.values import Call, StepShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,22 @@ from sharpi.device.device import Mark, Work
 from sharpi.device.launch import Launch
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
-from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
-from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
-from sharpi.ops.cuda.values import (
+from sharpi.ops.cuda.recorded import (
     Attend,
     AwaitWord,
     Call,
     Calls,
     Copy,
     MissMode,
+    RecordedTensor,
     SideStream,
     StepShape,
-    Value,
     WaitFor,
     WriteWord,
 )
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
+from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
 
 MAX_GRAPHS = 32  # that a program keeps
 _LEAST_POSITIONS = 256
@@ -45,8 +45,8 @@ class GpuProgram:
         operations: Sequence[Calls],
         inputs: StepInputs,
         outputs: StepOutputs,
-        logits: Value,
-        router_logits: Sequence[Value],
+        logits: RecordedTensor,
+        router_logits: Sequence[RecordedTensor],
         expert_weights: GpuExpertWeights,
     ) -> None:
         self.recording, self.inputs, self.outputs, self.expert_weights = (

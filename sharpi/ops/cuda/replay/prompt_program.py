@@ -18,12 +18,12 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cuda.recorded import Calls, MissMode, StepShape
 from sharpi.ops.cuda.recording import Stage
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
-from sharpi.ops.cuda.values import Calls, MissMode, StepShape
 
 Lanes = tuple[tuple[int, Buffer], ...]  # which lane of the stash a buffer's rows are in
 

@@ -9,7 +9,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.values import Routes
+from sharpi.ops.cuda.recorded import Routes
 
 _ID_BYTES = 4
 

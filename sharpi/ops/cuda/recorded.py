@@ -139,11 +139,11 @@ class PendingHeads:
     norm: Callable[[], HeadNorm] | None = None
     rope: Callable[[], HeadRope] | None = None
     num_heads: int = 0
-    angles: "Value | None" = None
+    angles: "RecordedTensor | None" = None
 
 
 @dataclass(slots=True)
-class Value:
+class RecordedTensor:
     """Rows of floats, and the same rounded to 8 bits once an operation asks for that.
 
     `source`: memory outside the arena that holds the floats. `rounds`: whether the operation that
@@ -161,8 +161,8 @@ class Value:
     pending: PendingHeads | None = None
     routes: Routes | None = None
 
-    def changed(self) -> "Value":
+    def changed(self) -> "RecordedTensor":
         """What is in the same memory once an operation has changed it there."""
         self.is_read = True
         pending, self.pending = self.pending, None
-        return Value(self.width, self.rows, self.floats, self.source, pending=pending)
+        return RecordedTensor(self.width, self.rows, self.floats, self.source, pending=pending)
