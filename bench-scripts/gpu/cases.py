@@ -14,7 +14,7 @@ from sharpi.ops.cuda.launchers import experts
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
-from sharpi.ops.cuda.launchers.heads import CachePlace, KvType
+from sharpi.ops.cuda.launchers.heads import KvCacheSlice, KvType
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.launchers.route import route
@@ -173,7 +173,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
         for layer in range(layers)
         for launch in attention(
             q, caches[2 * layer], caches[2 * layer + 1], out, rounded, scratch,
-            place=CachePlace(table, positions, kv_type), tokens=1, num_heads=s.heads,
+            place=KvCacheSlice(table, positions, kv_type), tokens=1, num_heads=s.heads,
             num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
             scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
             max_positions=most,

@@ -32,7 +32,7 @@ KERNEL __launch_bounds__(256)
              const int* index, const int* positions, const int* starts, int64_t stride,
              int64_t offset, int tokens, int channels, int kernel, int silu) {
   using namespace sharpi;
-  const StatePlace place{states, index, positions, starts, stride, offset, tokens};
+  const StateSlice place{states, index, positions, starts, stride, offset, tokens};
   const int channel = blockIdx.x * blockDim.x + threadIdx.x, past = kernel - 1;
   if (channel >= channels) return;
   float* state = place.at() + channel;

@@ -82,7 +82,7 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
       const int* starts, int64_t state_stride, int64_t offset, int tokens, int key_heads,      \
       int value_heads, int key_dim, int value_dim, int stride, int tiled, float epsilon) {     \
     using namespace sharpi;                                                                    \
-    const StatePlace place{states, index, positions, starts, state_stride, offset, tokens};    \
+    const StateSlice place{states, index, positions, starts, state_stride, offset, tokens};    \
     const int head = blockIdx.y;                                                               \
     delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out,                             \
                     place.at() + size_t(head) * key_dim * stride, place.is_new(),              \

@@ -63,7 +63,7 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
            const int* positions, const int* starts, int64_t state_stride, int64_t offset,   \
            int tokens, int heads, int groups, int head_dim, int keys, int stride) {         \
     using namespace sharpi;                                                                 \
-    const StatePlace place{states, index, positions, starts, state_stride, offset, tokens}; \
+    const StateSlice place{states, index, positions, starts, state_stride, offset, tokens}; \
     const int head = blockIdx.y;                                                            \
     mamba2<HELD>(xbc, dt, a[head], skip[head], dt_bias[head], out,                          \
                  place.at() + size_t(head) * keys * stride, place.is_new(),                 \

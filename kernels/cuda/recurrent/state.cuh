@@ -13,7 +13,7 @@ constexpr int kStateWarps = 8;
 // States (any, stride) of which `index` (sequences,) names each sequence's, a block's that of its
 // blockIdx.z. `starts` (sequences + 1,): its tokens are from one of these to the next; null: all
 // `tokens` are the first's. At position 0 the state is zeros, whatever is there.
-struct StatePlace {
+struct StateSlice {
   float* memory;
   const int* index;
   const int* positions;

@@ -26,7 +26,7 @@ class Buffer:
     row_bytes: int = 0
 
 
-def place(buffers: list[Buffer]) -> int:
+def assign_offsets(buffers: list[Buffer]) -> int:
     """Gives every buffer its offset, first fit among those alive; returns the arena's bytes."""
     placed: list[Buffer] = []
     total = 0

@@ -36,7 +36,7 @@ class ProgramLimits:
         return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
-class Place(NamedTuple):
+class ArenaSlice(NamedTuple):
     """An array of 4-byte values in the arena; `offset` in bytes."""
 
     offset: int
@@ -84,7 +84,9 @@ class Program:
         if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
             raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
 
-    def seal(self, logits: Place, routes: list[Place], router_logits: list[Place]) -> None:
+    def seal(
+        self, logits: ArenaSlice, routes: list[ArenaSlice], router_logits: list[ArenaSlice]
+    ) -> None:
         """Allocates the scratch; from now on what a step leaves behind can be looked at."""
         self.seal_scratch()
         self.logits = self._view(logits).view(np.float32)
@@ -114,7 +116,7 @@ class Program:
         self._alive.append(array)
         return int(array.ctypes.data)
 
-    def _view(self, place: Place) -> npt.NDArray[np.uint32]:
+    def _view(self, place: ArenaSlice) -> npt.NDArray[np.uint32]:
         offset, width, rows = place
         return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
 

@@ -10,8 +10,8 @@ from ctypes import Structure
 import numpy as np
 
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.buffers import Buffer, aligned_bytes, place
-from sharpi.ops.cpu.program import Place, Program, ProgramLimits
+from sharpi.ops.cpu.buffers import Buffer, aligned_bytes, assign_offsets
+from sharpi.ops.cpu.program import ArenaSlice, Program, ProgramLimits
 
 FLOAT_BYTES = 4
 
@@ -31,14 +31,14 @@ class Tape:
     def finish(self, logits: Buffer) -> Program:
         """Places the buffers, hands every operation to the library and seals the program."""
         logits.kept = True
-        self._arena = aligned_bytes(place(self._buffers))
+        self._arena = aligned_bytes(assign_offsets(self._buffers))
         program = Program(self._limits, self._arena, self._alive)
         for kind, params in self._operations:
             program.append(kind, params())
         program.seal(
-            logits=_place(logits),
-            routes=[_place(each) for each in self._routes],
-            router_logits=[_place(each) for each in self._router_logits],
+            logits=_arena_slice(logits),
+            routes=[_arena_slice(each) for each in self._routes],
+            router_logits=[_arena_slice(each) for each in self._router_logits],
         )
         return program
 
@@ -69,5 +69,5 @@ class Tape:
         return int(array.ctypes.data)
 
 
-def _place(buffer: Buffer) -> Place:
-    return Place(buffer.offset, buffer.width, buffer.num_bytes // (buffer.width * FLOAT_BYTES))
+def _arena_slice(buffer: Buffer) -> ArenaSlice:
+    return ArenaSlice(buffer.offset, buffer.width, buffer.num_bytes // (buffer.width * FLOAT_BYTES))

@@ -9,7 +9,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Memory, Span
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cpu.buffers import Buffer, place
+from sharpi.ops.cpu.buffers import Buffer, assign_offsets
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers import heads, quantise
@@ -220,7 +220,7 @@ class Recording:
 
     def finish(self) -> list[Calls]:
         """Places the buffers and copies the weights; the calls may be made from now on."""
-        size = place(self._buffers)
+        size = assign_offsets(self._buffers)
         self._arena = self.device.allocate(size)
         self.weights.load()
         return self._operations

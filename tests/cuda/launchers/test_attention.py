@@ -13,7 +13,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.kv_cache import KvType
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import attention, scratch_bytes
-from sharpi.ops.cuda.launchers.heads import CachePlace
+from sharpi.ops.cuda.launchers.heads import KvCacheSlice
 
 Array = npt.NDArray[Any]
 
@@ -106,7 +106,7 @@ def attend(
         else upload(device, pack_pages(values, case.kv_type, table, num_pages + 2)),
         *(out, rounded, scratch),
         **sizes,
-        place=CachePlace(upload(device, table), upload(device, positions), case.kv_type),
+        place=KvCacheSlice(upload(device, table), upload(device, positions), case.kv_type),
         num_kv_heads=case.num_kv_heads,
         key_dim=case.key_dim,
         scale=case.scale,
@@ -222,7 +222,7 @@ def test_sequences_have_pages_of_their_own(device: Device) -> None:
     def run(rows: slice, cache: list[Span], **whose: Any) -> Array:
         queries, positions = case.queries()[rows], np.array(case.positions, np.int32)[rows]
         count = len(positions)
-        place = CachePlace(positions=upload(device, positions), kv_type=case.kv_type, **whose)
+        place = KvCacheSlice(positions=upload(device, positions), kv_type=case.kv_type, **whose)
         out = empty(device, count * 3 * 64 * 4)
         scratch = empty(device, scratch_bytes(tokens=count, **sizes))
         for launch in attention(

@@ -5,7 +5,7 @@ from kv_pages import PAGE, page_bytes, unpack_row
 
 from sharpi.device.device import Device
 from sharpi.ops.cpu.kv_cache import KvType
-from sharpi.ops.cuda.launchers.heads import CachePlace, HeadGroup, HeadNorm, HeadRope, heads
+from sharpi.ops.cuda.launchers.heads import HeadGroup, HeadNorm, HeadRope, KvCacheSlice, heads
 from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5
@@ -71,7 +71,7 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
     x[1, 0, :32] = 0  # a block of zeros has no scale
     size, table = page_bytes(kv_type, num_heads, dim), np.array([4, 0, 0, 2], np.int32)
     pages = empty(device, 5 * size)
-    place = CachePlace(upload(device, table), upload(device, POSITIONS), kv_type)
+    place = KvCacheSlice(upload(device, table), upload(device, POSITIONS), kv_type)
     source = upload(device, x)
     rope = HeadRope(upload(device, angles), 16, False)
     group = HeadGroup(source, num_heads, dim, None, rope, pages)
@@ -90,7 +90,7 @@ def test_sequences_go_to_pages_of_their_own(device: Device) -> None:
     tables = np.array([[3, 0, 0, 2], [4, 0, 0, 1]], np.int32)
     owners = np.array([1, 0, 1], np.int32)
     pages = upload(device, np.zeros((5, size), np.uint8))
-    place = CachePlace(
+    place = KvCacheSlice(
         upload(device, tables), upload(device, POSITIONS), "f16", upload(device, owners), 4
     )
     device.launch(heads([HeadGroup(upload(device, x), 2, 64, pages=pages)], tokens=3, place=place))
@@ -105,7 +105,7 @@ def test_cache_leaves_other_positions_alone(device: Device) -> None:
     size = page_bytes("q8_0", 1, 32)
     pages = upload(device, np.full(size, 7, np.uint8))
     positions = upload(device, np.array([5], np.int32))
-    place = CachePlace(upload(device, np.zeros(1, np.int32)), positions, "q8_0")
+    place = KvCacheSlice(upload(device, np.zeros(1, np.int32)), positions, "q8_0")
     x = upload(device, _values(1, 1, 32))
     device.launch(heads([HeadGroup(x, 1, 32, pages=pages)], tokens=1, place=place))
     changed = np.flatnonzero(read(device, pages, np.uint8, (size,)) != 7)
@@ -117,7 +117,7 @@ def test_cache_leaves_other_positions_alone(device: Device) -> None:
 def test_groups_together_are_what_they_are_alone(device: Device) -> None:
     """Queries in place, keys and values of other sizes into the cache."""
     table, positions = upload(device, np.array([0, 1, 1, 2], np.int32)), upload(device, POSITIONS)
-    place = CachePlace(table, positions)
+    place = KvCacheSlice(table, positions)
     weight, rope = upload(device, _values(64)), HeadRope(upload(device, _angles(16)), 16, True)
     norm = HeadNorm(weight, EPSILON)
 

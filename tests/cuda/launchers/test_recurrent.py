@@ -13,7 +13,7 @@ from device_arrays import empty, read, upload
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers import recurrent
-from sharpi.ops.cuda.launchers.recurrent import StatePlace
+from sharpi.ops.cuda.launchers.recurrent import StateSlice
 from sharpi.ops.recurrent import (
     ConvolutionShape,
     DecayRates,
@@ -25,7 +25,7 @@ from sharpi.ops.reference.reference import ReferenceOps
 
 TOKENS, STATES, OFFSET = 21, 3, 5
 Floats = np.ndarray
-Start = Callable[[list[Span], Span, StatePlace, int], Launch]
+Start = Callable[[list[Span], Span, StateSlice, int], Launch]
 
 SHAPES: dict[str, RecurrentShape] = {
     "convolution": ConvolutionShape(0, 300, 4),
@@ -65,7 +65,7 @@ def _convolution(shape: ConvolutionShape, ops: ReferenceOps, rng: np.random.Gene
     weight = rng.standard_normal((shape.kernel, shape.channels), np.float32)
     bias = rng.standard_normal(shape.channels, np.float32)
 
-    def start(spans: list[Span], out: Span, place: StatePlace, tokens: int) -> Launch:
+    def start(spans: list[Span], out: Span, place: StateSlice, tokens: int) -> Launch:
         sizes = {"shape": shape, "tokens": tokens, "silu": True}
         return recurrent.convolve(*spans, out, place, **sizes)
 
@@ -78,7 +78,7 @@ def _delta_net(shape: DeltaNetShape, ops: ReferenceOps, rng: np.random.Generator
     inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, heads, heads)]
     rates = _rates(rng, heads)
 
-    def start(spans: list[Span], out: Span, place: StatePlace, tokens: int) -> Launch:
+    def start(spans: list[Span], out: Span, place: StateSlice, tokens: int) -> Launch:
         return recurrent.delta_net(*spans, out, place, shape=shape, tokens=tokens)
 
     qkv, beta, alpha = inputs
@@ -90,7 +90,7 @@ def _mamba2(shape: Mamba2Shape, ops: ReferenceOps, rng: np.random.Generator) -> 
     inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, shape.num_heads)]
     rates, skip = _rates(rng, shape.num_heads), rng.standard_normal(shape.num_heads, np.float32)
 
-    def start(spans: list[Span], out: Span, place: StatePlace, tokens: int) -> Launch:
+    def start(spans: list[Span], out: Span, place: StateSlice, tokens: int) -> Launch:
         return recurrent.mamba2(*spans, out, place, shape=shape, tokens=tokens)
 
     want = ops.mamba2(*inputs, rates, skip, shape)
@@ -118,7 +118,7 @@ def _run(device: Device, case: Case, batches: list[int]) -> tuple[Floats, Floats
     outs, begin = [], 0
     for count in batches:
         positions = upload(device, np.arange(begin, begin + count, dtype=np.int32))
-        place = StatePlace(states, index, positions, stride, OFFSET)
+        place = StateSlice(states, index, positions, stride, OFFSET)
         inputs = [upload(device, x[begin : begin + count]) for x in case.inputs]
         shape = (count, case.want.shape[1])
         out = empty(device, 4 * shape[0] * shape[1])
@@ -163,7 +163,7 @@ def test_sequences_have_states_of_their_own(device: Device, name: str) -> None:
     def run(rows: slice, states: Span, **whose: Any) -> Floats:
         inputs = [upload(device, x[rows]) for x in case.inputs]
         count = rows.stop - rows.start
-        place = StatePlace(states, positions=upload(device, positions[rows]), **whose)
+        place = StateSlice(states, positions=upload(device, positions[rows]), **whose)
         out = empty(device, 4 * count * width)
         device.launch(case.start([*inputs, *weights], out, place, count))
         return read(device, out, np.float32, (count, width))

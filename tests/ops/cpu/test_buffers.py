@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.ops.cpu.buffers import ALIGNMENT, Buffer, aligned_bytes, place
+from sharpi.ops.cpu.buffers import ALIGNMENT, Buffer, aligned_bytes, assign_offsets
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 500), st.integers(0, 20), st.integers(0, 6), st.booleans()),
@@ -14,7 +14,7 @@ SPANS = st.lists(
 @given(SPANS)
 def test_living_buffers_never_overlap(spans: list[tuple[int, int, int, bool]]) -> None:
     buffers = [Buffer(size, 1, False, at, at + length, kept) for size, at, length, kept in spans]
-    total = place(buffers)
+    total = assign_offsets(buffers)
     for i, a in enumerate(buffers):
         assert a.offset % ALIGNMENT == 0
         assert 0 <= a.offset <= total - a.num_bytes
@@ -27,7 +27,7 @@ def test_living_buffers_never_overlap(spans: list[tuple[int, int, int, bool]]) -
 
 def test_a_chain_of_values_takes_the_room_of_two() -> None:
     chain = [Buffer(640, 1, False, i, i + 1) for i in range(50)]
-    assert place(chain) == 2 * 640
+    assert assign_offsets(chain) == 2 * 640
 
 
 def test_memory_starts_on_a_cache_line() -> None:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.launchers.heads import CachePlace
+from sharpi.ops.cuda.launchers.heads import KvCacheSlice
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -29,7 +29,7 @@ def attention(
     rounded: Span | None,
     scratch: Span,
     *,
-    place: CachePlace,
+    place: KvCacheSlice,
     tokens: int,
     num_heads: int,
     num_kv_heads: int,

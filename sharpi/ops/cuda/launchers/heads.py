@@ -55,7 +55,7 @@ class HeadGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class CachePlace:
+class KvCacheSlice:
     """Where in the KV cache the tokens go (kernels/cuda/attention/kv_cache.cuh).
 
     page_tables int32 (sequences, table_stride): the pages of positions 0..63, 64..127, ...;
@@ -69,7 +69,7 @@ class CachePlace:
     table_stride: int = 0
 
 
-def heads(groups: Sequence[HeadGroup], *, tokens: int, place: CachePlace | None = None) -> Launch:
+def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | None = None) -> Launch:
     """Prepares one to three groups for attention; RoPE pairs are the same kind in all.
 
     head_dim is even for what goes into the cache, and a multiple of 32 for q8_0.

@@ -15,7 +15,7 @@ _WARPS: Final = _THREADS // 32
 _TOKENS_OF_THREAD: Final = 16  # of a convolution
 
 
-class StatePlace(NamedTuple):
+class StateSlice(NamedTuple):
     """States (any, stride) floats, of which int32 `state` (sequences,) says whose is which.
 
     `offset` within it. positions int32 (T,): where a sequence's first is 0, the state is zeros,
@@ -45,7 +45,7 @@ def convolve(
     weight: Span,
     bias: Span | None,
     out: Span,
-    place: StatePlace,
+    place: StateSlice,
     *,
     shape: ConvolutionShape,
     tokens: int,
@@ -79,7 +79,7 @@ def delta_net(
     a: Span,
     dt_bias: Span,
     out: Span,
-    place: StatePlace,
+    place: StateSlice,
     *,
     shape: DeltaNetShape,
     tokens: int,
@@ -110,7 +110,7 @@ def mamba2(
     skip: Span,
     dt_bias: Span,
     out: Span,
-    place: StatePlace,
+    place: StateSlice,
     *,
     shape: Mamba2Shape,
     tokens: int,

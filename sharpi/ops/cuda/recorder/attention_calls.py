@@ -10,7 +10,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import attention, heads
-from sharpi.ops.cuda.launchers.heads import CachePlace
+from sharpi.ops.cuda.launchers.heads import KvCacheSlice
 from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import Recording, head_group
@@ -123,10 +123,10 @@ class _Attention:
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
         return Attend(q, keys, values, self.inputs.page_table(0), out, shape)
 
-    def _place(self, step: StepShape, first: int = 0) -> CachePlace:
+    def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
         """Of the tokens from the first on."""
         inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
-        return CachePlace(
+        return KvCacheSlice(
             inputs.page_tables,
             inputs.positions.part(*rows),
             self.cache.kv_type,

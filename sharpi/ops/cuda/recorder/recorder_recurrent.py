@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.launchers import recurrent
-from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StatePlace
+from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StateSlice
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
@@ -48,7 +48,7 @@ class RecurrentOnGpu:
                 rec.weights.span(weight),
                 rec.weights.optional(bias),
                 rec.of(out),
-                self._place(shape, step),
+                self._state_slice(shape, step),
                 shape=shape,
                 tokens=step.tokens,
                 silu=silu,
@@ -81,7 +81,7 @@ class RecurrentOnGpu:
                 rec.weights.span(rates.a),
                 rec.weights.span(rates.dt_bias),
                 rec.of(out),
-                self._place(shape, step),
+                self._state_slice(shape, step),
                 shape=shape,
                 tokens=step.tokens,
             )
@@ -113,7 +113,7 @@ class RecurrentOnGpu:
                 rec.weights.span(skip),
                 rec.weights.span(rates.dt_bias),
                 rec.of(out),
-                self._place(shape, step),
+                self._state_slice(shape, step),
                 shape=shape,
                 tokens=step.tokens,
             )
@@ -121,9 +121,9 @@ class RecurrentOnGpu:
         rec.append(calls)
         return out
 
-    def _place(self, shape: RecurrentShape, step: StepShape) -> StatePlace:
+    def _state_slice(self, shape: RecurrentShape, step: StepShape) -> StateSlice:
         states, inputs = self._states, self._inputs
-        return StatePlace(
+        return StateSlice(
             states.memory,
             inputs.states,
             inputs.positions,
