@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.sampling.continuation import Continuation
-from sharpi.engine.sampling.piece import FinishReason, Piece, TokenChoice
+from sharpi.engine.sampling.piece import FinishReason, Piece, SampledToken
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import ContextFullError
@@ -26,7 +26,7 @@ class Generation:
         self._context_shift = context_shift
         self._pieces = self._run()
         self.text = ""
-        self.choices: list[TokenChoice] = []
+        self.choices: list[SampledToken] = []
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces

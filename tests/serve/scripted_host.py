@@ -11,7 +11,7 @@ from gguf import TokenType
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.piece import Ending, Piece, TokenChoice
+from sharpi.engine.sampling.piece import Ending, Piece, SampledToken
 from sharpi.engine.sampling.timings import Timings
 from sharpi.serve.host.model_host import HostSettings
 from sharpi.serve.http.errors import unknown_model
@@ -138,8 +138,8 @@ class ScriptedHost:
         finally:
             self.num_open -= 1
 
-    def _choice(self, token_id: int, request: GenerationRequest) -> TokenChoice:
+    def _choice(self, token_id: int, request: GenerationRequest) -> SampledToken:
         if request.num_logprobs is None:
-            return TokenChoice(token_id)
+            return SampledToken(token_id)
         best = tuple((each, -0.5 - each) for each in range(request.num_logprobs))
-        return TokenChoice(token_id, -0.25, best)
+        return SampledToken(token_id, -0.25, best)

@@ -80,17 +80,17 @@ def merged(word: list[str], left: str, right: str) -> list[str]:
 
 def sentence_piece_vocabulary(*, across_words: bool) -> dict[str, Any]:
     """Random pieces of the texts with scores that often tie; rare characters only as bytes."""
-    chooser = random.Random(SEED + across_words)
+    token_sampler = random.Random(SEED + across_words)
     texts = [text.replace(" ", SPACE_MARK) for text in TEXTS if len(text) > 8]
     pieces: dict[str, float] = {character: -1000.0 for text in texts[:20] for character in text}
     runs = "=-_.0a" + SPACE_MARK
     pieces |= {run * count: -float(count % 3) for run in runs for count in (2, 3, 4, 6)}
     while len(pieces) < NUM_PIECES:
-        text = chooser.choice(texts)
-        start, length = chooser.randrange(len(text)), chooser.randint(2, 4)
+        text = token_sampler.choice(texts)
+        start, length = token_sampler.randrange(len(text)), token_sampler.randint(2, 4)
         piece = text[start : start + length]
         if across_words or SPACE_MARK not in piece.lstrip(SPACE_MARK):
-            pieces.setdefault(piece, float(chooser.randint(-40, 0)))
+            pieces.setdefault(piece, float(token_sampler.randint(-40, 0)))
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     tokens = [text for text, _ in SPECIALS] + byte_tokens + list(pieces)
     kinds = [int(kind) for _, kind in SPECIALS] + [6] * 256 + [1] * len(pieces)

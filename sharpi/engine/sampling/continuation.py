@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.chooser import Chooser
-from sharpi.engine.sampling.piece import Ending, FinishReason, Piece, TokenChoice
+from sharpi.engine.sampling.piece import Ending, FinishReason, Piece, SampledToken
 from sharpi.engine.sampling.stop import StopFilter
 from sharpi.engine.sampling.timings import Timings
+from sharpi.engine.sampling.token_sampler import TokenSampler
 from sharpi.errors import UsageError
 from sharpi.tokenizer.stream import StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class Continuation:
         shown = tokenizer.hidden_ids - tokenizer.end_ids if request.shows_special else ()
         self._decoder = StreamDecoder(tokenizer, starts_text=starts_text, shown_ids=shown)
         self._stops = StopFilter(request.stop)
-        self._chooser = Chooser(request, prompt_ids, constraint)
+        self._token_sampler = TokenSampler(request, prompt_ids, constraint)
         self._start = self._prefill_start = self._decode_start = 0.0
         self.finish_reason: FinishReason | None = None
         self.end_token: int | None = None
@@ -69,17 +69,17 @@ class Continuation:
     @property
     def takes_largest(self) -> bool:
         """Whether `add_largest` may be called instead of `add`."""
-        return self._chooser.takes_largest
+        return self._token_sampler.takes_largest
 
     def add(self, logits: npt.NDArray[np.float32]) -> Piece:
-        """Chooses a token by logits (vocabulary,); raises what `Chooser.choose` does."""
-        return self._add(self._chooser.choose(logits))
+        """Chooses a token by logits (vocabulary,); raises what `TokenSampler.choose` does."""
+        return self._add(self._token_sampler.choose(logits))
 
     def add_largest(self, token: int) -> Piece:
         """Takes the token of the largest logit."""
-        return self._add(self._chooser.accept(token))
+        return self._add(self._token_sampler.accept(token))
 
-    def _add(self, choice: TokenChoice) -> Piece:
+    def _add(self, choice: SampledToken) -> Piece:
         self._count()
         if self._is_end(choice.id):
             self.end_token = choice.id
@@ -98,7 +98,7 @@ class Continuation:
         ignores_end = self.request.ignore_end and self._constraint is None
         return not ignores_end and token in self._tokenizer.end_ids
 
-    def end(self, reason: FinishReason, tokens: tuple[TokenChoice, ...] = ()) -> Piece:
+    def end(self, reason: FinishReason, tokens: tuple[SampledToken, ...] = ()) -> Piece:
         """Ends the answer; the piece has the text that was held back until now."""
         self.finish_reason = reason
         text = self._stops.feed(self._decoder.flush()) + self._stops.flush()

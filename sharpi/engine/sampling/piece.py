@@ -10,7 +10,7 @@ FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenChoice:
+class SampledToken:
     """A chosen token; with logprobs asked for, its own and those of the best, best first.
 
     Logarithms are natural, of the model's softmax before any filter, penalty or temperature.
@@ -29,7 +29,7 @@ class Piece:
     """
 
     text: str
-    tokens: tuple[TokenChoice, ...] = ()
+    tokens: tuple[SampledToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent
-from sharpi.engine.sampling.piece import TokenChoice
+from sharpi.engine.sampling.piece import SampledToken
 
 if TYPE_CHECKING:
     from sharpi.dialogue.answer_parser import AnswerParser
@@ -30,7 +30,7 @@ class AnswerPart:
     """Some of an answer, and the tokens it was chosen with, if it is text."""
 
     event: AnswerEvent
-    tokens: tuple[TokenChoice, ...] = ()
+    tokens: tuple[SampledToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

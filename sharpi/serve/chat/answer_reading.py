@@ -6,7 +6,7 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.piece import Ending, Piece, TokenChoice
+from sharpi.engine.sampling.piece import Ending, Piece, SampledToken
 from sharpi.serve.chat.answer_parts import (
     AnswerEnd,
     AnswerItem,
@@ -51,7 +51,7 @@ class _Progress:
     num_reasoning: int = 0
     num_calls: int = 0
     is_text: bool = True
-    pending: list[TokenChoice] = field(default_factory=list)
+    pending: list[SampledToken] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 

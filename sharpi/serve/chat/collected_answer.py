@@ -6,7 +6,7 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.piece import TokenChoice
+from sharpi.engine.sampling.piece import SampledToken
 from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question, Usage
 from sharpi.serve.chat.answer_stream import answers
 from sharpi.serve.host.model_host import ModelHost
@@ -32,7 +32,7 @@ class CollectedAnswer:
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[CollectedCall] = field(default_factory=list)
-    tokens: list[TokenChoice] = field(default_factory=list)
+    tokens: list[SampledToken] = field(default_factory=list)
     end: AnswerEnd | None = None
 
     @property

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sharpi.engine.sampling.piece import TokenChoice
+from sharpi.engine.sampling.piece import SampledToken
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _LEAST = -9999.0  # what OpenAI says of a token that cannot come
 
 
-def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[TokenChoice]) -> list[dict[str, Any]]:
+def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
     """The "content" of chat logprobs: each token with its text, bytes and the best ones."""
     return [
         _entry(tokenizer, token.id, token.logprob)
@@ -24,7 +24,7 @@ class LegacyLogprobs:
     def __init__(self, tokenizer: Tokenizer, offset: int = 0) -> None:
         self._tokenizer, self._offset = tokenizer, offset
 
-    def of(self, tokens: Iterable[TokenChoice]) -> dict[str, Any]:
+    def of(self, tokens: Iterable[SampledToken]) -> dict[str, Any]:
         """Four lists in step, of the next tokens."""
         entry: dict[str, Any] = {
             "tokens": [],

@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint, TokenMask
-from sharpi.engine.sampling.piece import TokenChoice
+from sharpi.engine.sampling.piece import SampledToken
 from sharpi.engine.sampling.sampler import Sampler, top_k
 from sharpi.errors import UsageError
 
 FloatArray = npt.NDArray[np.float32]
 
 
-class Chooser:
+class TokenSampler:
     """One answer's choices; `history` are the tokens before it."""
 
     def __init__(
@@ -33,12 +33,12 @@ class Chooser:
         is_free = self._constraint is None and not self._bias and self._num_logprobs is None
         return is_free and self._sampler.takes_largest
 
-    def accept(self, token: int) -> TokenChoice:
+    def accept(self, token: int) -> SampledToken:
         """Takes note of the largest logit's token."""
         self._sampler.accept(token)
-        return TokenChoice(token)
+        return SampledToken(token)
 
-    def choose(self, logits: FloatArray) -> TokenChoice:
+    def choose(self, logits: FloatArray) -> SampledToken:
         """The next token for logits (vocabulary,), which are left as they are.
 
         Raises ModelFileError for logits that are not numbers, UsageError where nothing is allowed,
@@ -48,7 +48,7 @@ class Chooser:
         if self._constraint is not None:
             self._constraint.accept(token)
         if self._num_logprobs is None:
-            return TokenChoice(token)
+            return SampledToken(token)
         return _with_logprobs(token, logits, self._num_logprobs)
 
     def _biased(self, logits: FloatArray) -> FloatArray:
@@ -77,11 +77,11 @@ def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
     return allowed
 
 
-def _with_logprobs(token: int, logits: FloatArray, count: int) -> TokenChoice:
+def _with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
     """`count` of the best beside the token's own, of the model's own softmax."""
     exact = logits.astype(np.float64)
     peak = exact.max()
     total = peak + np.log(np.exp(exact - peak).sum())
     best = top_k(logits, min(count, len(logits))) if count > 0 else ()
     alternatives = tuple((int(i), float(exact[i] - total)) for i in best)
-    return TokenChoice(token, float(exact[token] - total), alternatives)
+    return SampledToken(token, float(exact[token] - total), alternatives)
