@@ -12,7 +12,7 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.generation import Generation
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
-from sharpi.engine.sampling.continuation import Continuation, refuse_unknown
+from sharpi.engine.sampling.generation_state import GenerationState, refuse_unknown
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
@@ -53,10 +53,10 @@ class Session:
         `constraint` belongs to this answer alone. Raises UsageError for ids that the model does
         not have.
         """
-        continuation = Continuation(
+        generation_state = GenerationState(
             self._tokenizer, self._vocab_size, prompt_ids, request, constraint
         )
-        return Generation(self._sequence, continuation, self._context_shift)
+        return Generation(self._sequence, generation_state, self._context_shift)
 
     def reset(self) -> None:
         """Forgets everything and returns the KV pages."""

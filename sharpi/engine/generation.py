@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.sampling.continuation import Continuation
+from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.piece import FinishReason, Piece, SampledToken
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sequence import Sequence as TokenSequence
@@ -20,9 +20,9 @@ class Generation:
     """
 
     def __init__(
-        self, sequence: TokenSequence, continuation: Continuation, context_shift: bool
+        self, sequence: TokenSequence, generation_state: GenerationState, context_shift: bool
     ) -> None:
-        self._sequence, self._continuation = sequence, continuation
+        self._sequence, self._state = sequence, generation_state
         self._context_shift = context_shift
         self._pieces = self._run()
         self.text = ""
@@ -37,32 +37,32 @@ class Generation:
     @property
     def ids(self) -> list[int]:
         """Tokens chosen so far, the end token excepted."""
-        return self._continuation.ids
+        return self._state.ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
         """None until it has ended."""
-        return self._continuation.finish_reason
+        return self._state.finish_reason
 
     @property
     def timings(self) -> Timings:
         """What was counted so far."""
-        return self._continuation.timings
+        return self._state.timings
 
     def close(self) -> None:
         """Ends the generation where it is."""
         self._pieces.close()
 
     def _run(self) -> Generator[str, None, None]:
-        self._continuation.start()
+        self._state.start()
         logits = self._prefill()
-        self._continuation.prefilled()
+        self._state.prefilled()
         if self.finish_reason is None:
-            yield from self._show(self._continuation.add(logits))
+            yield from self._show(self._state.add(logits))
         while not self._ended():
             yield from self._show(self._next(self.ids[-1]))
         if self.finish_reason == "context":
-            yield from self._show(self._continuation.end("context"))
+            yield from self._show(self._state.end("context"))
 
     def _show(self, piece: Piece) -> Iterator[str]:
         self.choices.extend(piece.tokens)
@@ -72,7 +72,7 @@ class Generation:
 
     def _ended(self) -> bool:
         if self.finish_reason is None and self._sequence.room == 0 and not self._context_shift:
-            self._continuation.finish_reason = "context"
+            self._state.finish_reason = "context"
         return self.finish_reason is not None
 
     def _prefill(self) -> npt.NDArray[np.float32]:
@@ -86,7 +86,7 @@ class Generation:
         return self._sequence.prefill(prompt[kept:])
 
     def _fitted_prompt(self) -> list[int]:
-        size, prompt = self._sequence.capacity, self._continuation.prompt
+        size, prompt = self._sequence.capacity, self._state.prompt
         if len(prompt) < size:
             return prompt
         if not self._context_shift:
@@ -95,9 +95,9 @@ class Generation:
 
     def _next(self, token: int) -> Piece:
         """What follows a token; where it is the largest logit, no others are looked at."""
-        if not (self._continuation.takes_largest and self._sequence.room):
-            return self._continuation.add(self._next_logits(token))
-        return self._continuation.add_largest(self._sequence.extend_largest(token))
+        if not (self._state.takes_largest and self._sequence.room):
+            return self._state.add(self._next_logits(token))
+        return self._state.add_largest(self._sequence.extend_largest(token))
 
     def _next_logits(self, token: int) -> npt.NDArray[np.float32]:
         if self._sequence.room:

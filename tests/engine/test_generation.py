@@ -20,7 +20,7 @@ def request(max_tokens: int = 12, **options: object) -> GenerationRequest:
     return GenerationRequest(max_tokens=max_tokens, ignore_end=True, **options)  # type: ignore[arg-type]
 
 
-def test_a_continuation_counts_and_ends_at_its_limit(load: Load) -> None:
+def test_a_generation_counts_and_ends_at_its_limit(load: Load) -> None:
     generation = load("qwen3moe").session().generate(PROMPT, request())
     text = "".join(generation)
     assert generation.text == text

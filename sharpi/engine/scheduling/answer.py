@@ -7,7 +7,7 @@ import numpy as np
 from sharpi.dataclass import dataclass
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS
-from sharpi.engine.sampling.continuation import Continuation
+from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.piece import Ending, Piece
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -31,12 +31,12 @@ class Answer:
     def __init__(
         self,
         ticket: Ticket,
-        continuation: Continuation,
+        generation_state: GenerationState,
         tokens: Sequence[int],
         on_piece: Callable[[Piece], None],
         on_end: Callable[[Ending], None],
     ) -> None:
-        self.ticket, self.continuation = ticket, continuation
+        self.ticket, self.generation_state = ticket, generation_state
         self.tokens = list(tokens)
         self.on_piece, self.on_end = on_piece, on_end
         self.table: PageTable | None = None
@@ -64,10 +64,10 @@ class Answer:
             self.table = table = PageTable(cache, self.tokens, max_pages)
             self._marks = self._places_to_remember(table) if cache.states.are_needed else []
             if not self.is_prefilled:
-                timings = self.continuation.timings
+                timings = self.generation_state.timings
                 timings.num_cached_tokens = table.length
                 timings.num_prompt_tokens = self.num_pending
-                self.continuation.begin()
+                self.generation_state.begin()
         return self.table
 
     def _places_to_remember(self, table: PageTable) -> list[int]:

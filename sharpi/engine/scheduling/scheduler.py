@@ -15,7 +15,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted
-from sharpi.engine.sampling.continuation import Continuation
+from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.piece import Ending, FinishReason, Piece
 from sharpi.engine.scheduling.answer import Answer, Ticket
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
@@ -61,14 +61,14 @@ class Scheduler:
     ) -> Ticket:
         """Asks for an answer; raises UsageError or ContextFullError for what can never be one."""
         tokenizer, vocab_size = self._engine.tokenizer, self._runner.vocab_size
-        continuation = Continuation(tokenizer, vocab_size, prompt_ids, request, constraint)
-        tokens, size = continuation.prompt, self._runner.context_size
+        generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
+        tokens, size = generation_state.prompt, self._runner.context_size
         if len(tokens) >= size:
             if not self._shifts:
                 raise prompt_too_long(len(tokens), size)
             tokens = shifted(tokens, size)
-        continuation.start()
-        answer = Answer(self._inbox.number(), continuation, tokens, on_piece, on_end)
+        generation_state.start()
+        answer = Answer(self._inbox.number(), generation_state, tokens, on_piece, on_end)
         self._inbox.put(answer)
         return answer.ticket
 
@@ -195,30 +195,30 @@ class Scheduler:
                 answer.release()
 
     def _choose(self, answer: Answer, logits: npt.NDArray[np.float32]) -> None:
-        continuation = answer.continuation
+        generation_state = answer.generation_state
         try:
             if not answer.is_prefilled:
                 answer.is_prefilled = True
-                continuation.prefilled()
-            if continuation.finish_reason is None:
+                generation_state.prefilled()
+            if generation_state.finish_reason is None:
                 self.num_generated_tokens += 1
                 answer.on_piece(self._next_piece(answer, logits))
         except Exception as error:
             self._end(answer, "error", error)
             return
-        if continuation.finish_reason is not None:
-            self._end(answer, continuation.finish_reason)
+        if generation_state.finish_reason is not None:
+            self._end(answer, generation_state.finish_reason)
 
     def _next_piece(self, answer: Answer, logits: npt.NDArray[np.float32]) -> Piece:
-        continuation, size = answer.continuation, self._runner.context_size
-        piece = continuation.add(logits)
-        if continuation.finish_reason is not None:
+        generation_state, size = answer.generation_state, self._runner.context_size
+        piece = generation_state.add(logits)
+        if generation_state.finish_reason is not None:
             return piece
-        answer.tokens.append(continuation.ids[-1])
+        answer.tokens.append(generation_state.ids[-1])
         if len(answer.tokens) <= size:
             return piece
         if not self._shifts:
-            return Piece(piece.text + continuation.end("context").text, piece.tokens)
+            return Piece(piece.text + generation_state.end("context").text, piece.tokens)
         answer.tokens = shifted(answer.tokens, size)
         answer.release()
         return piece
@@ -227,9 +227,9 @@ class Scheduler:
         """The last that is heard of an answer; what `on_end` raises is nobody's."""
         self._run_queue.remove(answer)
         self._suspects.pop(answer, None)
-        answer.continuation.finish_reason = reason
+        answer.generation_state.finish_reason = reason
         with suppress(Exception):
-            answer.on_end(answer.continuation.ending(error))
+            answer.on_end(answer.generation_state.ending(error))
 
 
 __all__ = ["Scheduler", "Ticket"]

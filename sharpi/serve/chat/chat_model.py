@@ -62,7 +62,7 @@ class ChatModel:
         ids = self.memory.ids_of(prompt)
         return [self._question(call, prompt, ids, number) for number in range(call.num_answers)]
 
-    def continuations(
+    def generation_states(
         self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
     ) -> list[Question]:
         """`num` for each prompt, whose answers are text; raises GrammarError."""

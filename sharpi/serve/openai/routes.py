@@ -97,7 +97,7 @@ class OpenaiRoutes:
         body, model = await json_body(request), await self._chats.get()
         asked = await asyncio.to_thread(read_completions, body, self._host)
         questions = await asyncio.to_thread(
-            model.continuations, asked.prompts, asked.request, asked.shape, asked.num_answers
+            model.generation_states, asked.prompts, asked.request, asked.shape, asked.num_answers
         )
         if asked.is_stream:
             chunks = completion_chunks(self._host, asked, questions, model.tokenizer)

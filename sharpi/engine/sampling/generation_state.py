@@ -17,7 +17,7 @@ from sharpi.tokenizer.stream import StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 
-class Continuation:
+class GenerationState:
     """Logits in, pieces of text out, until `finish_reason` is set.
 
     `ids` are the tokens chosen so far without the end token, `text` what was shown. Raises
