@@ -7,7 +7,7 @@ from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
 from sharpi.dialogue.formats.harmony import ANALYSIS, CHANNEL, START, Harmony
 from sharpi.dialogue.source import Source
-from sharpi.tokenizer.reasoning import Piece
+from sharpi.tokenizer.reasoning import ReasoningDelta
 
 
 def opens_channels(prompt: str) -> bool:
@@ -33,15 +33,15 @@ class ChannelSplitter:
         self._parser = AnswerParser(source, reading)
         self._has_reasoning = False
 
-    def feed(self, text: str) -> Iterator[Piece]:
+    def feed(self, text: str) -> Iterator[ReasoningDelta]:
         """The pieces that are certain; what may still be a marker waits."""
         return self._pieces(self._parser.feed(text))
 
-    def flush(self) -> Iterator[Piece]:
+    def flush(self) -> Iterator[ReasoningDelta]:
         """What waited and is now known to be text."""
         return self._pieces(self._parser.flush())
 
-    def _pieces(self, events: Iterable[AnswerEvent]) -> Iterator[Piece]:
+    def _pieces(self, events: Iterable[AnswerEvent]) -> Iterator[ReasoningDelta]:
         for event in events:
             if isinstance(event, Reasoning):
                 self._has_reasoning = True

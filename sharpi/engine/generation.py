@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.piece import FinishReason, Piece, SampledToken
+from sharpi.engine.sampling.text_delta import FinishReason, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import ContextFullError
@@ -64,11 +64,11 @@ class Generation:
         if self.finish_reason == "context":
             yield from self._show(self._state.end("context"))
 
-    def _show(self, piece: Piece) -> Iterator[str]:
-        self.choices.extend(piece.tokens)
-        if piece.text:
-            self.text += piece.text
-            yield piece.text
+    def _show(self, delta: TextDelta) -> Iterator[str]:
+        self.choices.extend(delta.tokens)
+        if delta.text:
+            self.text += delta.text
+            yield delta.text
 
     def _ended(self) -> bool:
         if self.finish_reason is None and self._sequence.room == 0 and not self._context_shift:
@@ -93,7 +93,7 @@ class Generation:
             raise prompt_too_long(len(prompt), size)
         return shifted(prompt, size)
 
-    def _next(self, token: int) -> Piece:
+    def _next(self, token: int) -> TextDelta:
         """What follows a token; where it is the largest logit, no others are looked at."""
         if not (self._state.takes_largest and self._sequence.room):
             return self._state.add(self._next_logits(token))

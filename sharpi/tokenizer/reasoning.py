@@ -7,7 +7,7 @@ from sharpi.dataclass import dataclass
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["reasoning", "answer"]
-Piece = tuple[Kind, str]
+ReasoningDelta = tuple[Kind, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ReasoningSplitter:
         self._markers, self._inside = markers, starts_inside
         self._held = ""
 
-    def feed(self, text: str) -> Iterator[Piece]:
+    def feed(self, text: str) -> Iterator[ReasoningDelta]:
         """The pieces that are certain; what may still be a marker waits."""
         self._held += text
         while True:
@@ -62,7 +62,7 @@ class ReasoningSplitter:
         if shown:
             yield self._kind, shown
 
-    def flush(self) -> Iterator[Piece]:
+    def flush(self) -> Iterator[ReasoningDelta]:
         """What waited and is now known to be text."""
         held, self._held = self._held, ""
         if held:

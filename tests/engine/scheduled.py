@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.piece import Ending, Piece
+from sharpi.engine.sampling.text_delta import Ending, TextDelta
 from sharpi.engine.scheduling.scheduler import Scheduler, Ticket
 
 GREEDY = SamplingParams(temperature=0)
@@ -23,16 +23,16 @@ class Heard:
     """What was heard of one answer."""
 
     ticket: Ticket | None = None
-    pieces: list[Piece] = field(default_factory=list)
+    deltas: list[TextDelta] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        return "".join(piece.text for piece in self.pieces)
+        return "".join(delta.text for delta in self.deltas)
 
     @property
     def ids(self) -> list[int]:
-        return [choice.id for piece in self.pieces for choice in piece.tokens]
+        return [choice.id for delta in self.deltas for choice in delta.tokens]
 
     @property
     def ending(self) -> Ending:
@@ -52,7 +52,7 @@ def submit(
         prompt,
         request,
         constraint=constraint,
-        on_piece=heard.pieces.append,
+        on_delta=heard.deltas.append,
         on_end=heard.endings.append,
     )
     return heard

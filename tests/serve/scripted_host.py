@@ -11,7 +11,7 @@ from gguf import TokenType
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.piece import Ending, Piece, SampledToken
+from sharpi.engine.sampling.text_delta import Ending, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
 from sharpi.serve.host.model_host import HostSettings
 from sharpi.serve.http.errors import unknown_model
@@ -116,7 +116,7 @@ class ScriptedHost:
         prompt_ids: list[int],
         request: GenerationRequest,
         constraint: Constraint | None = None,
-    ) -> AsyncGenerator[Piece | Ending, None]:
+    ) -> AsyncGenerator[TextDelta | Ending, None]:
         number = min(len(self.asked), len(self.scripts) - 1)
         prompt = self.tokenizer.decode(prompt_ids, show_special=True)
         self.asked.append(Asked(prompt, request, constraint))
@@ -131,7 +131,7 @@ class ScriptedHost:
                 count += len(ids)
                 await asyncio.sleep(0)
                 shown = "" if ids and ids[-1] == self.ending.end_token else text
-                yield Piece(shown, tuple(self._choice(each, request) for each in ids))
+                yield TextDelta(shown, tuple(self._choice(each, request) for each in ids))
             timings = Timings(num_cached_tokens=self.num_cached, num_generated_tokens=count)
             ending = self.ending
             yield Ending(ending.reason, timings, ending.end_token, ending.stop, ending.error)

@@ -8,7 +8,7 @@ from sharpi.cli.output.terminal import DIM, NORMAL, styled
 
 if TYPE_CHECKING:
     from sharpi.dialogue.channel_splitter import ChannelSplitter
-    from sharpi.tokenizer.reasoning import Piece, ReasoningSplitter
+    from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 
 
 class ThoughtStyle:
@@ -38,5 +38,5 @@ def _splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
     return ReasoningSplitter(starts_inside=opens_reasoning(prompt))
 
 
-def _dimmed(pieces: Iterable["Piece"]) -> str:
+def _dimmed(pieces: Iterable["ReasoningDelta"]) -> str:
     return "".join(f"{DIM}{text}{NORMAL}" if kind == "reasoning" else text for kind, text in pieces)

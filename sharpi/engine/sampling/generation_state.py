@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.piece import Ending, FinishReason, Piece, SampledToken
 from sharpi.engine.sampling.stop import StopFilter
+from sharpi.engine.sampling.text_delta import Ending, FinishReason, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sampling.token_sampler import TokenSampler
 from sharpi.errors import UsageError
@@ -71,15 +71,15 @@ class GenerationState:
         """Whether `add_largest` may be called instead of `add`."""
         return self._token_sampler.takes_largest
 
-    def add(self, logits: npt.NDArray[np.float32]) -> Piece:
+    def add(self, logits: npt.NDArray[np.float32]) -> TextDelta:
         """Chooses a token by logits (vocabulary,); raises what `TokenSampler.choose` does."""
         return self._add(self._token_sampler.choose(logits))
 
-    def add_largest(self, token: int) -> Piece:
+    def add_largest(self, token: int) -> TextDelta:
         """Takes the token of the largest logit."""
         return self._add(self._token_sampler.accept(token))
 
-    def _add(self, choice: SampledToken) -> Piece:
+    def _add(self, choice: SampledToken) -> TextDelta:
         self._count()
         if self._is_end(choice.id):
             self.end_token = choice.id
@@ -90,20 +90,20 @@ class GenerationState:
         if self._stops.found is not None:
             self.finish_reason = "stop"
         elif 0 <= self.request.max_tokens <= len(self.ids):
-            return Piece(text + self.end("length").text, (choice,))
-        return Piece(text, (choice,))
+            return TextDelta(text + self.end("length").text, (choice,))
+        return TextDelta(text, (choice,))
 
     def _is_end(self, token: int) -> bool:
         """Where a grammar has come to its end nothing can follow, whatever was asked."""
         ignores_end = self.request.ignore_end and self._constraint is None
         return not ignores_end and token in self._tokenizer.end_ids
 
-    def end(self, reason: FinishReason, tokens: tuple[SampledToken, ...] = ()) -> Piece:
+    def end(self, reason: FinishReason, tokens: tuple[SampledToken, ...] = ()) -> TextDelta:
         """Ends the answer; the piece has the text that was held back until now."""
         self.finish_reason = reason
         text = self._stops.feed(self._decoder.flush()) + self._stops.flush()
         self.text += text
-        return Piece(text, tokens)
+        return TextDelta(text, tokens)
 
     def ending(self, error: Exception | None = None) -> Ending:
         """Why it ended, once it has."""

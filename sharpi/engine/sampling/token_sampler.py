@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint, TokenMask
-from sharpi.engine.sampling.piece import SampledToken
 from sharpi.engine.sampling.sampler import Sampler, top_k
+from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.errors import UsageError
 
 FloatArray = npt.NDArray[np.float32]

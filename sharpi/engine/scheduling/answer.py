@@ -8,7 +8,7 @@ from sharpi.dataclass import dataclass
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.piece import Ending, Piece
+from sharpi.engine.sampling.text_delta import Ending, TextDelta
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
@@ -33,12 +33,12 @@ class Answer:
         ticket: Ticket,
         generation_state: GenerationState,
         tokens: Sequence[int],
-        on_piece: Callable[[Piece], None],
+        on_delta: Callable[[TextDelta], None],
         on_end: Callable[[Ending], None],
     ) -> None:
         self.ticket, self.generation_state = ticket, generation_state
         self.tokens = list(tokens)
-        self.on_piece, self.on_end = on_piece, on_end
+        self.on_delta, self.on_end = on_delta, on_end
         self.table: PageTable | None = None
         self.is_prefilled = False
         self._marks: list[int] = []

@@ -16,7 +16,7 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.piece import Ending, FinishReason, Piece
+from sharpi.engine.sampling.text_delta import Ending, FinishReason, TextDelta
 from sharpi.engine.scheduling.answer import Answer, Ticket
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.inbox import Inbox
@@ -31,8 +31,8 @@ class Scheduler:
     """`submit` and `cancel` may be called on any thread, all else on the engine's.
 
     Answers begin in the order they came, at most `max_parallel` at once and as KV pages allow.
-    When those run out the youngest gives up its own, and is computed again later. `on_piece` and
-    `on_end` are called on the engine's thread; an exception of `on_piece` ends its answer.
+    When those run out the youngest gives up its own, and is computed again later. `on_delta` and
+    `on_end` are called on the engine's thread; an exception of `on_delta` ends its answer.
     """
 
     def __init__(self, engine: Engine, max_parallel: int) -> None:
@@ -56,7 +56,7 @@ class Scheduler:
         request: GenerationRequest,
         *,
         constraint: Constraint | None = None,
-        on_piece: Callable[[Piece], None],
+        on_delta: Callable[[TextDelta], None],
         on_end: Callable[[Ending], None],
     ) -> Ticket:
         """Asks for an answer; raises UsageError or ContextFullError for what can never be one."""
@@ -68,7 +68,7 @@ class Scheduler:
                 raise prompt_too_long(len(tokens), size)
             tokens = shifted(tokens, size)
         generation_state.start()
-        answer = Answer(self._inbox.number(), generation_state, tokens, on_piece, on_end)
+        answer = Answer(self._inbox.number(), generation_state, tokens, on_delta, on_end)
         self._inbox.put(answer)
         return answer.ticket
 
@@ -202,26 +202,26 @@ class Scheduler:
                 generation_state.prefilled()
             if generation_state.finish_reason is None:
                 self.num_generated_tokens += 1
-                answer.on_piece(self._next_piece(answer, logits))
+                answer.on_delta(self._next_delta(answer, logits))
         except Exception as error:
             self._end(answer, "error", error)
             return
         if generation_state.finish_reason is not None:
             self._end(answer, generation_state.finish_reason)
 
-    def _next_piece(self, answer: Answer, logits: npt.NDArray[np.float32]) -> Piece:
+    def _next_delta(self, answer: Answer, logits: npt.NDArray[np.float32]) -> TextDelta:
         generation_state, size = answer.generation_state, self._runner.context_size
-        piece = generation_state.add(logits)
+        delta = generation_state.add(logits)
         if generation_state.finish_reason is not None:
-            return piece
+            return delta
         answer.tokens.append(generation_state.ids[-1])
         if len(answer.tokens) <= size:
-            return piece
+            return delta
         if not self._shifts:
-            return Piece(piece.text + generation_state.end("context").text, piece.tokens)
+            return TextDelta(delta.text + generation_state.end("context").text, delta.tokens)
         answer.tokens = shifted(answer.tokens, size)
         answer.release()
-        return piece
+        return delta
 
     def _end(self, answer: Answer, reason: FinishReason, error: Exception | None = None) -> None:
         """The last that is heard of an answer; what `on_end` raises is nobody's."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, EndReason, Question, Usage
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, EndReason, Question, Usage
 from sharpi.serve.chat.answer_stream import answer_events, answers
 from sharpi.serve.chat.collected_answer import new_id
 from sharpi.serve.host.model_host import ModelHost
@@ -108,7 +108,7 @@ class MessageEvents:
             "usage": {"input_tokens": num_prompt, "output_tokens": 0},
         }
 
-    def of(self, item: AnswerItem) -> Iterator[Event]:
+    def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
         """The events that an item makes."""
         if not self._has_begun:
             self._has_begun = True

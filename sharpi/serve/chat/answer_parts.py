@@ -7,7 +7,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent
-from sharpi.engine.sampling.piece import SampledToken
+from sharpi.engine.sampling.text_delta import SampledToken
 
 if TYPE_CHECKING:
     from sharpi.dialogue.answer_parser import AnswerParser
@@ -26,7 +26,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerPart:
+class AnswerDelta:
     """Some of an answer, and the tokens it was chosen with, if it is text."""
 
     event: AnswerEvent
@@ -42,7 +42,7 @@ class AnswerEnd:
     stop: str | None = None
 
 
-AnswerItem: TypeAlias = AnswerPart | AnswerEnd
+AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.piece import Ending, Piece, SampledToken
+from sharpi.engine.sampling.text_delta import Ending, SampledToken, TextDelta
 from sharpi.serve.chat.answer_parts import (
+    AnswerDelta,
+    AnswerDeltaOrEnd,
     AnswerEnd,
-    AnswerItem,
-    AnswerPart,
     EndReason,
     Question,
     Usage,
@@ -18,20 +18,20 @@ from sharpi.serve.chat.answer_parts import (
 from sharpi.serve.host.model_host import ModelHost
 
 
-async def answer(host: ModelHost, question: Question) -> AsyncGenerator[AnswerItem, None]:
+async def answer(host: ModelHost, question: Question) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
     """The parts of an answer, then its end; closing it ends the model's work."""
     progress = _Progress(question, host.tokenizer.end_ids)
-    pieces = host.answer(question.prompt_ids, question.request, question.constraint)
-    async with aclosing(pieces):
-        async for piece in pieces:
-            if isinstance(piece, Ending):
-                if piece.error is not None:
-                    raise piece.error
+    deltas = host.answer(question.prompt_ids, question.request, question.constraint)
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if isinstance(delta, Ending):
+                if delta.error is not None:
+                    raise delta.error
                 for part in progress.rest():
                     yield part
-                yield progress.end(piece)
+                yield progress.end(delta)
                 return
-            for part in progress.feed(piece):
+            for part in progress.feed(delta):
                 if progress.has_too_many_calls:
                     yield progress.end(Ending("stop"))
                     return
@@ -59,21 +59,21 @@ class _Progress:
     def has_too_many_calls(self) -> bool:
         return self.num_calls > 1 and not self.question.parallel_calls
 
-    def feed(self, piece: Piece) -> Iterator[AnswerPart]:
-        self.num_generated += len(piece.tokens)
-        tokens = [token for token in piece.tokens if not self._is_end(token.id)]
-        self.texts.append(piece.text)
+    def feed(self, delta: TextDelta) -> Iterator[AnswerDelta]:
+        self.num_generated += len(delta.tokens)
+        tokens = [token for token in delta.tokens if not self._is_end(token.id)]
+        self.texts.append(delta.text)
         self.ids += [token.id for token in tokens]
         if not self.is_text:
             self._drop_pending()
         self.pending += tokens
         parser = self.question.parser
-        return self._parts([Text(piece.text)] if parser is None else parser.feed(piece.text))
+        return self._parts([Text(delta.text)] if parser is None else parser.feed(delta.text))
 
-    def rest(self) -> Iterator[AnswerPart]:
+    def rest(self) -> Iterator[AnswerDelta]:
         yield from self._parts(() if self.question.parser is None else self.question.parser.flush())
         if self.is_text and any(token.logprob is not None for token in self.pending):
-            yield AnswerPart(Text(""), tuple(self.pending))
+            yield AnswerDelta(Text(""), tuple(self.pending))
 
     def end(self, ending: Ending) -> AnswerEnd:
         if ending.end_token is not None and self.question.remember is not None:
@@ -93,18 +93,18 @@ class _Progress:
             return "stop" if ending.stop is None else "stop_string"
         return "context" if ending.reason == "context" else "length"
 
-    def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerPart]:
+    def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
         """Tokens go with the text they led to; those of reasoning and calls are only counted."""
         for event in events:
             self.is_text = isinstance(event, Text)
             if isinstance(event, Text):
                 if event.text:
                     tokens, self.pending = tuple(self.pending), []
-                    yield AnswerPart(event, tokens)
+                    yield AnswerDelta(event, tokens)
                 continue
             self._drop_pending(counts=isinstance(event, Reasoning))
             self.num_calls += isinstance(event, CallBegin)
-            yield AnswerPart(event)
+            yield AnswerDelta(event)
 
     def _is_end(self, token: int) -> bool:
         return token in self.end_ids and not self.question.request.ignore_end

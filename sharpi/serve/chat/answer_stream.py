@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, Question
 from sharpi.serve.chat.answer_reading import answer
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import PING, Events
 
 PING_SECONDS = 10.0
 
-Numbered: TypeAlias = tuple[int, AnswerItem]
+Numbered: TypeAlias = tuple[int, AnswerDeltaOrEnd]
 Answers: TypeAlias = AsyncGenerator[Numbered | None, None]
 
 
@@ -21,7 +21,7 @@ def answers(host: ModelHost, questions: Sequence[Question]) -> AbstractAsyncCont
     return aclosing(merged([answer(host, question) for question in questions]))
 
 
-async def merged(sources: Sequence[AsyncGenerator[AnswerItem, None]]) -> Answers:
+async def merged(sources: Sequence[AsyncGenerator[AnswerDeltaOrEnd, None]]) -> Answers:
     """(number of the answer, item) in the order they come; None where nothing came for a while.
 
     The others begin once the first has got going, so that they find its prompt in the KV cache.
@@ -60,7 +60,7 @@ async def _next(queue: "asyncio.Queue[Numbered | Exception]") -> Numbered | Exce
 
 async def _pump(
     number: int,
-    source: AsyncGenerator[AnswerItem, None],
+    source: AsyncGenerator[AnswerDeltaOrEnd, None],
     queue: "asyncio.Queue[Numbered | Exception]",
     has_begun: asyncio.Event,
 ) -> None:
@@ -79,7 +79,7 @@ async def _pump(
 async def answer_events(
     host: ModelHost,
     questions: Sequence[Question],
-    events_of: Callable[[int, AnswerItem], Iterable[bytes]],
+    events_of: Callable[[int, AnswerDeltaOrEnd], Iterable[bytes]],
     ping: bytes = PING,
 ) -> Events:
     """What `events_of` makes of (number of the answer, item), as the items come."""

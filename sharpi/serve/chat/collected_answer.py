@@ -6,8 +6,8 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.piece import SampledToken
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question, Usage
+from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, Question, Usage
 from sharpi.serve.chat.answer_stream import answers
 from sharpi.serve.host.model_host import ModelHost
 
@@ -17,12 +17,12 @@ class CollectedCall:
     """A call with the JSON text of its arguments."""
 
     name: str
-    pieces: list[str] = field(default_factory=list)
+    deltas: list[str] = field(default_factory=list)
 
     @property
     def arguments(self) -> str:
         """The text, an empty object where the model wrote none."""
-        return "".join(self.pieces) or "{}"
+        return "".join(self.deltas) or "{}"
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class CollectedAnswer:
         """What the model thought before it answered."""
         return "".join(self.thoughts)
 
-    def add(self, item: AnswerItem) -> None:
+    def add(self, item: AnswerDeltaOrEnd) -> None:
         """Take one more part."""
         if isinstance(item, AnswerEnd):
             self.end = item
@@ -62,7 +62,7 @@ class CollectedAnswer:
             case CallBegin(_, name):
                 self.calls.append(CollectedCall(name))
             case CallArguments(index, text):
-                self.calls[index].pieces.append(text)
+                self.calls[index].deltas.append(text)
 
 
 async def collect(host: ModelHost, questions: Sequence[Question]) -> list[CollectedAnswer]:

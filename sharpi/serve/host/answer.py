@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.piece import Ending, Piece
+from sharpi.engine.sampling.text_delta import Ending, TextDelta
 from sharpi.serve.host.metrics import AnswerMeter
 
-Item: TypeAlias = Piece | Ending
+Item: TypeAlias = TextDelta | Ending
 
 
 class Answer:
@@ -44,7 +44,7 @@ class Answer:
             self._has_ended = True
             self._meter.end(item)
         else:
-            self._meter.piece(item)
+            self._meter.delta(item)
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.sampling.text_delta import Ending
 from sharpi.engine.scheduling.answer import Ticket
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.serve.host.answer import Answer
@@ -186,7 +186,7 @@ class EngineThread:
                 answer.prompt_ids,
                 answer.request,
                 constraint=answer.constraint,
-                on_piece=answer.put,
+                on_delta=answer.put,
                 on_end=end,
             )
         except Exception as error:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from sharpi.engine.sampling.piece import Ending, Piece
+from sharpi.engine.sampling.text_delta import Ending, TextDelta
 from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
 
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -118,9 +118,9 @@ class AnswerMeter:
         self._latest = time.perf_counter()
         self._has_begun = False
 
-    def piece(self, piece: Piece) -> None:
+    def delta(self, delta: TextDelta) -> None:
         """Some tokens were chosen, or none."""
-        count = len(piece.tokens)
+        count = len(delta.tokens)
         if not count:
             return
         now, metrics = time.perf_counter(), self._metrics

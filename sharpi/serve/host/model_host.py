@@ -10,7 +10,7 @@ from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.sampling.text_delta import Ending
 from sharpi.serve.host.answer import Answer, Item
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.loaded import Loaded

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, EndReason, Question
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, EndReason, Question
 from sharpi.serve.chat.chat_call import call_message
 from sharpi.serve.chat.collected_answer import CollectedAnswer, collect, new_id, total_usage
 from sharpi.serve.host.model_host import ModelHost
@@ -54,7 +54,7 @@ class _ChoiceChunks:
         self._number, self._tokenizer = number, tokenizer
         self._has_begun = False
 
-    def of(self, item: AnswerItem) -> list[dict[str, Any]]:
+    def of(self, item: AnswerDeltaOrEnd) -> list[dict[str, Any]]:
         choices = []
         if not self._has_begun:
             self._has_begun = True

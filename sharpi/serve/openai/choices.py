@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, Question, Usage
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, Question, Usage
 from sharpi.serve.chat.answer_stream import answer_events
 from sharpi.serve.chat.collected_answer import new_id, total_usage
 from sharpi.serve.host.model_host import ModelHost
@@ -15,7 +15,7 @@ from sharpi.serve.http.event_stream import DONE, Events, data_event
 class ChoiceChunks(Protocol):
     """One choice of a stream."""
 
-    def of(self, item: AnswerItem) -> Iterable[dict[str, Any]]:
+    def of(self, item: AnswerDeltaOrEnd) -> Iterable[dict[str, Any]]:
         """The chunks that an item makes."""
 
 
@@ -51,7 +51,7 @@ async def choice_events(
     """The events of a stream, a choice for each question; `includes_usage` adds one at the end."""
     usages = [Usage()] * len(questions)
 
-    def events_of(number: int, item: AnswerItem) -> Iterator[bytes]:
+    def events_of(number: int, item: AnswerDeltaOrEnd) -> Iterator[bytes]:
         if isinstance(item, AnswerEnd):
             usages[number] = item.usage
         for choice in choices[number].of(item):

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import Text
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, EndReason, Question
+from sharpi.serve.chat.answer_parts import (
+    AnswerDelta,
+    AnswerDeltaOrEnd,
+    AnswerEnd,
+    EndReason,
+    Question,
+)
 from sharpi.serve.chat.collected_answer import collect, total_usage
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import Events
@@ -26,7 +32,7 @@ async def completion(
     choices = []
     for number, (each, end) in enumerate(zip(collected, ends, strict=True)):
         choice = _Choice(number, asked, tokenizer)
-        whole = AnswerPart(Text(each.text), tuple(each.tokens))
+        whole = AnswerDelta(Text(each.text), tuple(each.tokens))
         choices.append(choice.chunk(whole) | {"finish_reason": _FINISH.get(end.reason, _CUT)})
     usage = total_usage([end.usage for end in ends], asked.num_answers)
     return {**_head(host), "choices": choices, "usage": usage_body(usage)}
@@ -51,14 +57,14 @@ class _Choice:
         has_logprobs = asked.request.num_logprobs is not None
         self._logprobs = LegacyLogprobs(tokenizer, len(self._echo)) if has_logprobs else None
 
-    def of(self, item: AnswerItem) -> Iterator[dict[str, Any]]:
+    def of(self, item: AnswerDeltaOrEnd) -> Iterator[dict[str, Any]]:
         if isinstance(item, AnswerEnd):
-            last = self.chunk(AnswerPart(Text("")))
+            last = self.chunk(AnswerDelta(Text("")))
             yield last | {"finish_reason": _FINISH.get(item.reason, _CUT)}
         else:
             yield self.chunk(item)
 
-    def chunk(self, part: AnswerPart) -> dict[str, Any]:
+    def chunk(self, part: AnswerDelta) -> dict[str, Any]:
         echo, self._echo = self._echo, ""
         logprobs = self._logprobs.of(part.tokens) if self._logprobs and part.tokens else None
         return {

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sharpi.engine.sampling.piece import SampledToken
+from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _LEAST = -9999.0  # what OpenAI says of a token that cannot come

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from sharpi.dialogue.events import CallBegin
-from sharpi.serve.chat.answer_parts import AnswerPart
+from sharpi.serve.chat.answer_parts import AnswerDelta
 from sharpi.serve.chat.collected_answer import new_id
 from sharpi.serve.openai.logprobs import chat_logprobs
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ class Item(ABC):
         yield item | {"output_index": self._index}
 
     @abstractmethod
-    def add(self, part: AnswerPart) -> Iterator[Event]:
+    def add(self, part: AnswerDelta) -> Iterator[Event]:
         """Some more of it."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class Item(ABC):
         place = {"item_id": self.body["id"], "output_index": self._index}
         return {"type": f"response.{kind}", **place, **values}
 
-    def _piece(self, part: AnswerPart) -> str:
+    def _piece(self, part: AnswerDelta) -> str:
         text = "" if isinstance(part.event, CallBegin) else part.event.text
         self._pieces.append(text)
         return text
@@ -67,11 +67,11 @@ class _TextItem(Item):
         yield self._event(f"{self.events}.done", content_index=0, text=text, **self.extra())
         yield self._event("content_part.done", content_index=0, part=part)
 
-    def add(self, part: AnswerPart) -> Iterator[Event]:
+    def add(self, part: AnswerDelta) -> Iterator[Event]:
         text, extra = self._piece(part), self.extra(part)
         yield self._event(f"{self.events}.delta", content_index=0, delta=text, **extra)
 
-    def extra(self, part: AnswerPart | None = None) -> Event:
+    def extra(self, part: AnswerDelta | None = None) -> Event:
         """What goes along with the text of a part, None: with the whole."""
         return {}
 
@@ -92,7 +92,7 @@ class MessageItem(_TextItem):
         super().__init__(index, tokenizer, body)
         self._logprobs: list[Event] = []
 
-    def extra(self, part: AnswerPart | None = None) -> Event:
+    def extra(self, part: AnswerDelta | None = None) -> Event:
         if part is None:
             return {"logprobs": self._logprobs}
         tokens = [token for token in part.tokens if token.logprob is not None]
@@ -119,7 +119,7 @@ class CallItem(Item):
         call = {"type": "function_call", "call_id": new_id("call_"), "name": name}
         super().__init__(index, tokenizer, {"id": new_id("fc_"), **call, "arguments": ""})
 
-    def add(self, part: AnswerPart) -> Iterator[Event]:
+    def add(self, part: AnswerDelta) -> Iterator[Event]:
         yield self._event("function_call_arguments.delta", delta=self._piece(part))
 
     def contents_end(self, text: str) -> Iterator[Event]:

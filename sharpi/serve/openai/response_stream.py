@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
+from sharpi.serve.chat.answer_parts import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, Question, Usage
 from sharpi.serve.chat.answer_stream import answer_events, answers
 from sharpi.serve.chat.collected_answer import new_id
 from sharpi.serve.host.model_host import ModelHost
@@ -53,7 +53,7 @@ class ResponseEvents:
                         pass
         return self.response
 
-    def of(self, item: AnswerItem) -> Iterator[Event]:
+    def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
         """The events that an item of the answer makes."""
         if self._number < 0:
             for kind in ("response.created", "response.in_progress"):
@@ -68,7 +68,7 @@ class ResponseEvents:
         fault = {"code": error.code, "message": error.message, "param": error.param}
         return named_event(self._event({"type": "error", **fault}))
 
-    def _part(self, part: AnswerPart) -> Iterator[Event]:
+    def _part(self, part: AnswerDelta) -> Iterator[Event]:
         match part.event:
             case Text(text):
                 yield from self._in(MessageItem, part)
@@ -81,7 +81,7 @@ class ResponseEvents:
                 yield from self._item.add(part)
 
     def _in(
-        self, kind: type[MessageItem] | type[ReasoningItem], part: AnswerPart
+        self, kind: type[MessageItem] | type[ReasoningItem], part: AnswerDelta
     ) -> Iterator[Event]:
         """Adds a part to the item that is open, or opens one of its kind."""
         if not isinstance(self._item, kind):

@@ -8,7 +8,7 @@ import pytest
 
 from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.sampling.text_delta import Ending
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.trace.trace import read_trace
 
@@ -30,7 +30,7 @@ def together(engine: Engine) -> tuple[list[list[int]], list[Ending]]:
         scheduler.submit(
             prompt,
             REQUEST,
-            on_piece=lambda piece, own=own: own.extend(c.id for c in piece.tokens),  # type: ignore[misc]
+            on_delta=lambda delta, own=own: own.extend(c.id for c in delta.tokens),  # type: ignore[misc]
             on_end=endings.append,
         )
         scheduler.step()

@@ -8,7 +8,7 @@ from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.piece import Piece
+from sharpi.engine.sampling.text_delta import TextDelta
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ContextFullError, ModelFileError, UsageError
 
@@ -83,7 +83,7 @@ def test_running_answers_go_on_while_a_long_prompt_is_computed(load: Load) -> No
     scheduler.step()
     second = submit(scheduler, IDS[50:850], asked(3))
     counts = []
-    while not second.pieces:
+    while not second.deltas:
         scheduler.step()
         counts.append(len(first.ids))
     assert len(counts) > 1
@@ -158,14 +158,14 @@ def test_an_error_of_one_answer_ends_that_one(load: Load) -> None:
     expected = alone(engine, PROMPTS[1], asked(15))
     scheduler = Scheduler(engine, 4)
 
-    def refuse(piece: Piece) -> None:
+    def refuse(delta: TextDelta) -> None:
         raise ConnectionError("the reader has gone")
 
     sound = submit(scheduler, PROMPTS[1], asked(15))
     broken = submit(scheduler, PROMPTS[0], asked(15), Faulty())
     endings = []
-    scheduler.submit(PROMPTS[4], asked(15), on_piece=refuse, on_end=endings.append)
-    scheduler.submit(PROMPTS[4], asked(2), on_piece=lambda _: None, on_end=lambda _: 1 / 0)
+    scheduler.submit(PROMPTS[4], asked(15), on_delta=refuse, on_end=endings.append)
+    scheduler.submit(PROMPTS[4], asked(2), on_delta=lambda _: None, on_end=lambda _: 1 / 0)
     finish(scheduler)
     assert (sound.text, sound.ids) == expected
     assert broken.ending.reason == "error"
@@ -213,7 +213,7 @@ def test_logprobs_and_stops_are_each_answers_own(load: Load) -> None:
     finish(scheduler)
     assert stopped.ending.stop == text[4:7]
     assert stopped.text == text[: text.index(text[4:7])]
-    choices = [choice for piece in scored.pieces for choice in piece.tokens]
+    choices = [choice for delta in scored.deltas for choice in delta.tokens]
     assert len(choices) == 12
     assert all(choice.alternatives[0] == (choice.id, choice.logprob) for choice in choices)
-    assert (none.ending.reason, none.text, none.pieces) == ("length", "", [])
+    assert (none.ending.reason, none.text, none.deltas) == ("length", "", [])

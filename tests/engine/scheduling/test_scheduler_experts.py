@@ -29,7 +29,7 @@ def test_slots_change_hands_while_several_decode(policy: str, load: Load) -> Non
     expected = [alone(whole, prompt, asked(40))[1] for prompt in PROMPTS]
     scheduler = Scheduler(few, 3)
     heard = [submit(scheduler, prompt, asked(40)) for prompt in PROMPTS]
-    while not all(each.pieces for each in heard):
+    while not all(each.deltas for each in heard):
         scheduler.step()
     filled = few.expert_view()
     finish(scheduler)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.sampling.text_delta import Ending
 from sharpi.errors import ContextFullError
 from sharpi.serve.http.errors import busy
 

@@ -9,9 +9,9 @@ from scripted_host import ScriptedHost
 
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
-from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.sampling.text_delta import Ending
 from sharpi.serve.chat import answer_stream
-from sharpi.serve.chat.answer_parts import AnswerEnd, AnswerItem, AnswerPart, Question, Usage
+from sharpi.serve.chat.answer_parts import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, Question, Usage
 from sharpi.serve.chat.answer_reading import answer
 from sharpi.serve.chat.answer_stream import answers, merged
 
@@ -23,14 +23,14 @@ def question(host: ScriptedHost) -> Question:
     return Question(ids, GenerationRequest())
 
 
-async def saying(*texts: str, pause: float = 0.0) -> AsyncGenerator[AnswerItem, None]:
+async def saying(*texts: str, pause: float = 0.0) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
     for text in texts:
         await asyncio.sleep(pause)
-        yield AnswerPart(Text(text))
+        yield AnswerDelta(Text(text))
     yield END
 
 
-def collected(*sources: AsyncGenerator[AnswerItem, None]) -> list[Any]:
+def collected(*sources: AsyncGenerator[AnswerDeltaOrEnd, None]) -> list[Any]:
     async def collect() -> list[Any]:
         return [item async for item in merged(sources)]
 
@@ -39,7 +39,7 @@ def collected(*sources: AsyncGenerator[AnswerItem, None]) -> list[Any]:
 
 def test_the_others_begin_after_the_first() -> None:
     items = collected(saying("a", pause=0.02), saying("b"), saying("c"))
-    assert items[0] == (0, AnswerPart(Text("a")))
+    assert items[0] == (0, AnswerDelta(Text("a")))
     assert sorted(number for number, item in items if item == END) == [0, 1, 2]
 
 
@@ -47,7 +47,7 @@ def test_nothing_for_a_while_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_stream, "PING_SECONDS", 0.01)
     items = collected(saying("a", pause=0.05))
     assert items[0] is None
-    assert [item for item in items if item] == [(0, AnswerPart(Text("a"))), (0, END)]
+    assert [item for item in items if item] == [(0, AnswerDelta(Text("a"))), (0, END)]
 
 
 def test_a_failure_ends_all() -> None:

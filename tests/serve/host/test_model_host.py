@@ -12,7 +12,7 @@ import pytest
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.sampling.piece import Ending, Piece
+from sharpi.engine.sampling.text_delta import Ending, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
 from sharpi.serve.host.model_host import HostSettings, ModelHost
@@ -59,7 +59,7 @@ async def answer(host: ModelHost, request: GenerationRequest = GREEDY) -> tuple[
     items = [item async for item in host.answer(await ids_of(host), request)]
     ending = items.pop()
     assert isinstance(ending, Ending)
-    return "".join(item.text for item in items if isinstance(item, Piece)), ending
+    return "".join(item.text for item in items if isinstance(item, TextDelta)), ending
 
 
 async def num_busy(host: ModelHost) -> int:

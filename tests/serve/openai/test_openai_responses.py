@@ -7,7 +7,7 @@ import openai
 import pytest
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.piece import Ending
+from sharpi.engine.sampling.text_delta import Ending
 
 WEATHER: Any = {
     "type": "function",

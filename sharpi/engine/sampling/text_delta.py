@@ -22,7 +22,7 @@ class SampledToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextDelta:
     """`text` that became certain, never half a character; `tokens` that were chosen for it.
 
     Either may be empty: text is held back while it may still become a stop string.
