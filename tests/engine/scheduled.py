@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import Ending, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.scheduler import Scheduler, Ticket
 
 GREEDY = SamplingParams(temperature=0)
@@ -24,7 +24,7 @@ class Heard:
 
     ticket: Ticket | None = None
     deltas: list[TextDelta] = field(default_factory=list)
-    endings: list[Ending] = field(default_factory=list)
+    finish_infos: list[FinishInfo] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -35,9 +35,9 @@ class Heard:
         return [choice.id for delta in self.deltas for choice in delta.tokens]
 
     @property
-    def ending(self) -> Ending:
-        (ending,) = self.endings
-        return ending
+    def finish_info(self) -> FinishInfo:
+        (finish_info,) = self.finish_infos
+        return finish_info
 
 
 def submit(
@@ -53,7 +53,7 @@ def submit(
         request,
         constraint=constraint,
         on_delta=heard.deltas.append,
-        on_end=heard.endings.append,
+        on_end=heard.finish_infos.append,
     )
     return heard
 

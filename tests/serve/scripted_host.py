@@ -11,7 +11,7 @@ from gguf import TokenType
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.text_delta import Ending, SampledToken, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
 from sharpi.serve.host.model_host import HostSettings
 from sharpi.serve.http.errors import unknown_model
@@ -74,11 +74,11 @@ class Asked:
 class ScriptedHost:
     """`scripts`: the texts of the next answers in turn, the last for good; Exceptions are raised.
 
-    `ending`: how they end. `num_cached`: tokens it says it found in the KV cache.
+    `finish_info`: how they end. `num_cached`: tokens it says it found in the KV cache.
     """
 
     scripts: Sequence[Sequence[str | Exception] | str] = ("Hello there.",)
-    ending: Ending = field(default_factory=lambda: Ending("stop"))
+    finish_info: FinishInfo = field(default_factory=lambda: FinishInfo("stop"))
     num_cached: int = 0
     template: str | None = TEMPLATE
     per_model_cache: dict[type, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class ScriptedHost:
         """Forgets what was asked, and says hello again."""
         self.asked: list[Asked] = []
         self.num_open = 0
-        self.scripts, self.ending, self.num_cached = ("Hello there.",), Ending("stop"), 0
+        self.scripts, self.finish_info, self.num_cached = ("Hello there.",), FinishInfo("stop"), 0
 
     def wait_until_nothing_is_open(self) -> None:
         """Fails where answers go on for five seconds."""
@@ -116,7 +116,7 @@ class ScriptedHost:
         prompt_ids: list[int],
         request: GenerationRequest,
         constraint: Constraint | None = None,
-    ) -> AsyncGenerator[TextDelta | Ending, None]:
+    ) -> AsyncGenerator[TextDelta | FinishInfo, None]:
         number = min(len(self.asked), len(self.scripts) - 1)
         prompt = self.tokenizer.decode(prompt_ids, show_special=True)
         self.asked.append(Asked(prompt, request, constraint))
@@ -130,11 +130,17 @@ class ScriptedHost:
                 ids = self.tokenizer.encode(text, add_bos=False, parse_special=True)
                 count += len(ids)
                 await asyncio.sleep(0)
-                shown = "" if ids and ids[-1] == self.ending.end_token else text
+                shown = "" if ids and ids[-1] == self.finish_info.end_token else text
                 yield TextDelta(shown, tuple(self._choice(each, request) for each in ids))
             timings = Timings(num_cached_tokens=self.num_cached, num_generated_tokens=count)
-            ending = self.ending
-            yield Ending(ending.reason, timings, ending.end_token, ending.stop, ending.error)
+            finish_info = self.finish_info
+            yield FinishInfo(
+                finish_info.reason,
+                timings,
+                finish_info.end_token,
+                finish_info.stop,
+                finish_info.error,
+            )
         finally:
             self.num_open -= 1
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.stop import StopFilter
-from sharpi.engine.sampling.text_delta import Ending, FinishReason, SampledToken, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sampling.token_sampler import TokenSampler
 from sharpi.errors import UsageError
@@ -105,10 +105,12 @@ class GenerationState:
         self.text += text
         return TextDelta(text, tokens)
 
-    def ending(self, error: Exception | None = None) -> Ending:
+    def finish_info(self, error: Exception | None = None) -> FinishInfo:
         """Why it ended, once it has."""
         assert self.finish_reason is not None
-        return Ending(self.finish_reason, self.timings, self.end_token, self._stops.found, error)
+        return FinishInfo(
+            self.finish_reason, self.timings, self.end_token, self._stops.found, error
+        )
 
     def _count(self) -> None:
         now = time.perf_counter()

@@ -33,7 +33,7 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class FinishInfo:
     """Why an answer ended, `end_token` if by one, `stop` string if by one, `error` if by one."""
 
     reason: FinishReason

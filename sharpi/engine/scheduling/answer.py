@@ -8,7 +8,7 @@ from sharpi.dataclass import dataclass
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import Ending, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
@@ -34,7 +34,7 @@ class Answer:
         generation_state: GenerationState,
         tokens: Sequence[int],
         on_delta: Callable[[TextDelta], None],
-        on_end: Callable[[Ending], None],
+        on_end: Callable[[FinishInfo], None],
     ) -> None:
         self.ticket, self.generation_state = ticket, generation_state
         self.tokens = list(tokens)

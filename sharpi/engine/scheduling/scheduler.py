@@ -16,7 +16,7 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import Ending, FinishReason, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, TextDelta
 from sharpi.engine.scheduling.answer import Answer, Ticket
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.inbox import Inbox
@@ -57,7 +57,7 @@ class Scheduler:
         *,
         constraint: Constraint | None = None,
         on_delta: Callable[[TextDelta], None],
-        on_end: Callable[[Ending], None],
+        on_end: Callable[[FinishInfo], None],
     ) -> Ticket:
         """Asks for an answer; raises UsageError or ContextFullError for what can never be one."""
         tokenizer, vocab_size = self._engine.tokenizer, self._runner.vocab_size
@@ -229,7 +229,7 @@ class Scheduler:
         self._suspects.pop(answer, None)
         answer.generation_state.finish_reason = reason
         with suppress(Exception):
-            answer.on_end(answer.generation_state.ending(error))
+            answer.on_end(answer.generation_state.finish_info(error))
 
 
 __all__ = ["Scheduler", "Ticket"]

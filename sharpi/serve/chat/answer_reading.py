@@ -6,7 +6,7 @@ from dataclasses import field
 
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.text_delta import Ending, SampledToken, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
 from sharpi.serve.chat.answer_parts import (
     AnswerDelta,
     AnswerDeltaOrEnd,
@@ -24,7 +24,7 @@ async def answer(host: ModelHost, question: Question) -> AsyncGenerator[AnswerDe
     deltas = host.answer(question.prompt_ids, question.request, question.constraint)
     async with aclosing(deltas):
         async for delta in deltas:
-            if isinstance(delta, Ending):
+            if isinstance(delta, FinishInfo):
                 if delta.error is not None:
                     raise delta.error
                 for part in progress.rest():
@@ -33,7 +33,7 @@ async def answer(host: ModelHost, question: Question) -> AsyncGenerator[AnswerDe
                 return
             for part in progress.feed(delta):
                 if progress.has_too_many_calls:
-                    yield progress.end(Ending("stop"))
+                    yield progress.end(FinishInfo("stop"))
                     return
                 yield part
 
@@ -75,23 +75,23 @@ class _Progress:
         if self.is_text and any(token.logprob is not None for token in self.pending):
             yield AnswerDelta(Text(""), tuple(self.pending))
 
-    def end(self, ending: Ending) -> AnswerEnd:
-        if ending.end_token is not None and self.question.remember is not None:
-            self.question.remember("".join(self.texts), self.ids, ending.end_token)
+    def end(self, finish_info: FinishInfo) -> AnswerEnd:
+        if finish_info.end_token is not None and self.question.remember is not None:
+            self.question.remember("".join(self.texts), self.ids, finish_info.end_token)
         usage = Usage(
             len(self.question.prompt_ids),
-            ending.timings.num_cached_tokens,
-            max(self.num_generated, ending.timings.num_generated_tokens),
+            finish_info.timings.num_cached_tokens,
+            max(self.num_generated, finish_info.timings.num_generated_tokens),
             self.num_reasoning,
         )
-        return AnswerEnd(self._reason(ending), usage, ending.stop)
+        return AnswerEnd(self._reason(finish_info), usage, finish_info.stop)
 
-    def _reason(self, ending: Ending) -> EndReason:
-        if ending.reason == "stop" and self.num_calls:
+    def _reason(self, finish_info: FinishInfo) -> EndReason:
+        if finish_info.reason == "stop" and self.num_calls:
             return "calls"
-        if ending.reason == "stop":
-            return "stop" if ending.stop is None else "stop_string"
-        return "context" if ending.reason == "context" else "length"
+        if finish_info.reason == "stop":
+            return "stop" if finish_info.stop is None else "stop_string"
+        return "context" if finish_info.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
         """Tokens go with the text they led to; those of reasoning and calls are only counted."""

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.text_delta import Ending, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.serve.host.metrics import AnswerMeter
 
-Item: TypeAlias = TextDelta | Ending
+Item: TypeAlias = TextDelta | FinishInfo
 
 
 class Answer:
@@ -40,7 +40,7 @@ class Answer:
         """Hands a piece or the end over; nothing follows an end, or goes to a closed event loop."""
         if self._has_ended:
             return
-        if isinstance(item, Ending):
+        if isinstance(item, FinishInfo):
             self._has_ended = True
             self._meter.end(item)
         else:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.engine.scheduling.answer import Ticket
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.serve.host.answer import Answer
@@ -110,7 +110,7 @@ class EngineThread:
             self._carry_out_orders()
             if not self._step():
                 self._rest()
-        self._unload(Ending("cancelled"))
+        self._unload(FinishInfo("cancelled"))
         with self._wake:
             self._has_ended = True
         self._carry_out_orders()
@@ -127,7 +127,7 @@ class EngineThread:
             has_worked = self.loaded.scheduler.step()
         except Exception as error:
             self._tell(f"a step failed, and {len(self._tickets)} answers with it: {error!r}")
-            self._unload(Ending("error", error=error))
+            self._unload(FinishInfo("error", error=error))
             return True
         if has_worked:
             self.last_use = time.monotonic()
@@ -142,7 +142,7 @@ class EngineThread:
         left = self._idle_left()
         if is_idle and left is not None and left <= 0:
             self._tell("idle: the model is unloaded, and loaded again at the next request")
-            self._unload(Ending("cancelled"))
+            self._unload(FinishInfo("cancelled"))
 
     def _idle_left(self) -> float | None:
         """Seconds until the model goes; None where it stays."""
@@ -177,9 +177,9 @@ class EngineThread:
         if answer.is_closed:
             return
 
-        def end(ending: Ending) -> None:
+        def end(finish_info: FinishInfo) -> None:
             self._tickets.pop(answer, None)
-            answer.put(ending)
+            answer.put(finish_info)
 
         try:
             self._tickets[answer] = self._need().scheduler.submit(
@@ -190,17 +190,17 @@ class EngineThread:
                 on_end=end,
             )
         except Exception as error:
-            answer.put(Ending("error", error=error))
+            answer.put(FinishInfo("error", error=error))
 
     def _cancel(self, answer: Answer) -> None:
         ticket = self._tickets.get(answer)
         if ticket is not None and self.loaded is not None:
             self.loaded.scheduler.cancel(ticket)
 
-    def _unload(self, ending: Ending) -> None:
-        """Closes the model if there is one; answers that were under way get `ending`."""
+    def _unload(self, finish_info: FinishInfo) -> None:
+        """Closes the model if there is one; answers that were under way get `finish_info`."""
         for answer in list(self._tickets):
-            answer.put(ending)
+            answer.put(finish_info)
         self._tickets.clear()
         if self.loaded is None:
             return

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from sharpi.engine.sampling.text_delta import Ending, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.serve.host.model_snapshot import ExpertCounts, ModelSnapshot
 
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -133,11 +133,11 @@ class AnswerMeter:
         metrics._generated_tokens.inc(count)
         metrics.tokens.add(count)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, finish_info: FinishInfo) -> None:
         """The answer has ended."""
-        self._metrics._answers.labels(ending.reason).inc()
-        self._metrics._prompt_tokens.inc(ending.timings.num_prompt_tokens)
-        self._metrics._cached_tokens.inc(ending.timings.num_cached_tokens)
+        self._metrics._answers.labels(finish_info.reason).inc()
+        self._metrics._prompt_tokens.inc(finish_info.timings.num_prompt_tokens)
+        self._metrics._cached_tokens.inc(finish_info.timings.num_cached_tokens)
 
 
 class _ExpertCollector(Collector):

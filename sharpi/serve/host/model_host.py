@@ -10,7 +10,7 @@ from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.serve.host.answer import Answer, Item
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.loaded import Loaded
@@ -127,9 +127,9 @@ class ModelHost:
         try:
             self._thread.submit(answer)
             item = await answer.next()
-            if isinstance(item, Ending) and item.error is not None:
+            if isinstance(item, FinishInfo) and item.error is not None:
                 raise item.error
-            while not isinstance(item, Ending):
+            while not isinstance(item, FinishInfo):
                 yield item
                 item = await answer.next()
             yield item
@@ -153,5 +153,5 @@ class ModelHost:
         """Ends all open answers where they are, as `cancelled`."""
         self._is_stopping = True
         for answer in self._open:
-            answer.put(Ending("cancelled"))
+            answer.put(FinishInfo("cancelled"))
             self._thread.cancel(answer)

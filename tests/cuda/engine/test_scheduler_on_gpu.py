@@ -8,7 +8,7 @@ import pytest
 
 from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.trace.trace import read_trace
 
@@ -21,24 +21,24 @@ PROMPTS = [IDS[:20], IDS[100:105], [*IDS[:18], 5, 6]]
 REQUEST = GenerationRequest(max_tokens=6, ignore_end=True, sampling=SamplingParams(temperature=0))
 
 
-def together(engine: Engine) -> tuple[list[list[int]], list[Ending]]:
+def together(engine: Engine) -> tuple[list[list[int]], list[FinishInfo]]:
     """The tokens of all answers, the later ones begun while the first runs."""
     scheduler = Scheduler(engine, 3)
     ids: list[list[int]] = [[] for _ in PROMPTS]
-    endings: list[Ending] = []
+    finish_infos: list[FinishInfo] = []
     for prompt, own in zip(PROMPTS, ids, strict=True):
         scheduler.submit(
             prompt,
             REQUEST,
             on_delta=lambda delta, own=own: own.extend(c.id for c in delta.tokens),  # type: ignore[misc]
-            on_end=endings.append,
+            on_end=finish_infos.append,
         )
         scheduler.step()
     while scheduler.step():
         pass
     scheduler.drop_cache()
     assert engine.runner.pages.num_free == engine.runner.pages.num_pages
-    return ids, endings
+    return ids, finish_infos
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_greedy_tokens_are_the_same_in_company(case: str, layers: int | None, lo
         list(generation)
         expected.append(generation.ids)
         session.reset()
-    ids, endings = together(engine)
+    ids, finish_infos = together(engine)
     assert ids == expected
     if case != "qwen3next":
-        assert sorted(each.timings.num_cached_tokens for each in endings) == [0, 0, 18]
+        assert sorted(each.timings.num_cached_tokens for each in finish_infos) == [0, 0, 18]
 
 
 @pytest.mark.parametrize("miss", ["stream", "load"])

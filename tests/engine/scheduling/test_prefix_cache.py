@@ -20,7 +20,7 @@ def run(scheduler: Scheduler, prompt: list[int], max_tokens: int) -> tuple[list[
     """The tokens of an answer, and how many of its prompt were found."""
     heard = submit(scheduler, prompt, asked(max_tokens))
     finish(scheduler)
-    timings = heard.ending.timings
+    timings = heard.finish_info.timings
     assert timings.num_cached_tokens + timings.num_prompt_tokens == len(prompt)
     return heard.ids, timings.num_cached_tokens
 
@@ -99,7 +99,7 @@ def test_a_beginning_is_shared_while_its_first_owner_still_runs(model: str, load
     finish(scheduler)
     assert [first.ids, second.ids] == expected
     if model == "qwen3moe":
-        assert second.ending.timings.num_cached_tokens == 170
+        assert second.finish_info.timings.num_cached_tokens == 170
     assert_nothing_is_left(scheduler, engine)
 
 
@@ -137,10 +137,10 @@ def test_the_youngest_gives_way_and_comes_back_the_same(model: str, load: Load) 
     heard = [submit(scheduler, p, asked(150)) for p in prompts]
     fewest = 3
     while scheduler.step():
-        fewest = min(fewest, scheduler.num_running) if not heard[0].endings else fewest
+        fewest = min(fewest, scheduler.num_running) if not heard[0].finish_infos else fewest
     assert fewest < 3
     assert [each.ids for each in heard] == expected
-    assert [each.ending.timings.num_prompt_tokens for each in heard] == [60] * 3
+    assert [each.finish_info.timings.num_prompt_tokens for each in heard] == [60] * 3
     engine.runner.pages.give_back(page for page in held if page is not None)
     assert_nothing_is_left(scheduler, engine)
 
@@ -151,8 +151,8 @@ def test_pages_that_others_hold_for_good_end_an_answer(load: Load) -> None:
     scheduler = Scheduler(engine, 2)
     heard = submit(scheduler, IDS[:60], asked(100))
     finish(scheduler)
-    assert heard.ending.reason == "error"
-    assert "KV pages" in str(heard.ending.error)
+    assert heard.finish_info.reason == "error"
+    assert "KV pages" in str(heard.finish_info.error)
     assert 1 <= len(heard.ids) <= 5
     engine.runner.pages.give_back(page for page in held if page is not None)
     assert_nothing_is_left(scheduler, engine)

@@ -32,7 +32,7 @@ def test_greedy_text_is_the_same_in_company(model: str, precision: str, load: Lo
         scheduler.step()
     finish(scheduler)
     assert [(each.text, each.ids) for each in heard] == expected
-    assert {each.ending.reason for each in heard} == {"length"}
+    assert {each.finish_info.reason for each in heard} == {"length"}
     assert_nothing_is_left(scheduler, engine)
 
 
@@ -69,7 +69,7 @@ def test_no_more_run_than_may_and_the_first_come_first(load: Load) -> None:
     most, ended = 0, []
     while scheduler.step():
         most = max(most, scheduler.num_running)
-        ended += [i for i, each in enumerate(heard) if each.endings and i not in ended]
+        ended += [i for i, each in enumerate(heard) if each.finish_infos and i not in ended]
     assert most == 2
     assert ended == [1, 2, 0, 3]
     with pytest.raises(UsageError, match="1 to 2"):
@@ -106,7 +106,7 @@ def test_a_cancelled_answer_ends_before_the_next_step(load: Load) -> None:
         scheduler.cancel(each.ticket)
         scheduler.cancel(each.ticket)
     scheduler.step()
-    assert running[0].ending.reason == waiting[0].ending.reason == "cancelled"
+    assert running[0].finish_info.reason == waiting[0].finish_info.reason == "cancelled"
     assert [len(running[0].ids), len(running[1].ids)] == [counts[0], counts[1] + 1]
     finish(scheduler)
     assert running[1].text == alone(engine, PROMPTS[4], asked(60))[0]
@@ -124,7 +124,7 @@ def test_a_full_context_ends_or_shifts_as_alone(shift: bool, load: Load) -> None
     finish(scheduler)
     assert [(each.text, each.ids) for each in heard] == expected
     reason = "length" if shift else "context"
-    assert [each.ending.reason for each in heard] == [reason] * 2
+    assert [each.finish_info.reason for each in heard] == [reason] * 2
 
 
 def test_what_can_never_run_is_refused_at_once(load: Load) -> None:
@@ -163,15 +163,15 @@ def test_an_error_of_one_answer_ends_that_one(load: Load) -> None:
 
     sound = submit(scheduler, PROMPTS[1], asked(15))
     broken = submit(scheduler, PROMPTS[0], asked(15), Faulty())
-    endings = []
-    scheduler.submit(PROMPTS[4], asked(15), on_delta=refuse, on_end=endings.append)
+    finish_infos = []
+    scheduler.submit(PROMPTS[4], asked(15), on_delta=refuse, on_end=finish_infos.append)
     scheduler.submit(PROMPTS[4], asked(2), on_delta=lambda _: None, on_end=lambda _: 1 / 0)
     finish(scheduler)
     assert (sound.text, sound.ids) == expected
-    assert broken.ending.reason == "error"
-    assert isinstance(broken.ending.error, RuntimeError)
+    assert broken.finish_info.reason == "error"
+    assert isinstance(broken.finish_info.error, RuntimeError)
     assert len(broken.ids) == 2
-    assert isinstance(endings[0].error, ConnectionError)
+    assert isinstance(finish_infos[0].error, ConnectionError)
     assert_nothing_is_left(scheduler, engine)
 
 
@@ -194,8 +194,8 @@ def test_a_step_that_fails_ends_the_answers_whose_fault_it_is(
     monkeypatch.setattr(engine.runner, "step", failing)
     heard = [submit(scheduler, p, r) for p, r in zip(PROMPTS, requests, strict=False)]
     finish(scheduler)
-    assert [each.ending.reason for each in heard] == ["length", "error", "length"]
-    assert isinstance(heard[1].ending.error, ModelFileError)
+    assert [each.finish_info.reason for each in heard] == ["length", "error", "length"]
+    assert isinstance(heard[1].finish_info.error, ModelFileError)
     for each, (text, ids) in zip(heard, expected, strict=True):
         assert each.ids == ids[: len(each.ids)]
         assert text.startswith(each.text)
@@ -211,9 +211,9 @@ def test_logprobs_and_stops_are_each_answers_own(load: Load) -> None:
     scored = submit(scheduler, PROMPTS[0], asked(12, num_logprobs=2))
     none = submit(scheduler, PROMPTS[0], asked(0))
     finish(scheduler)
-    assert stopped.ending.stop == text[4:7]
+    assert stopped.finish_info.stop == text[4:7]
     assert stopped.text == text[: text.index(text[4:7])]
     choices = [choice for delta in scored.deltas for choice in delta.tokens]
     assert len(choices) == 12
     assert all(choice.alternatives[0] == (choice.id, choice.logprob) for choice in choices)
-    assert (none.ending.reason, none.text, none.deltas) == ("length", "", [])
+    assert (none.finish_info.reason, none.text, none.deltas) == ("length", "", [])

@@ -57,8 +57,8 @@ def test_experts_that_cannot_be_read_end_answers_and_not_the_scheduler(
     os.truncate(model, len(data) // 2)
     finish(scheduler)
     for each, ids in zip(heard, expected, strict=True):
-        assert each.ending.reason == "error"
-        assert isinstance(each.ending.error, ModelFileError)
+        assert each.finish_info.reason == "error"
+        assert isinstance(each.finish_info.error, ModelFileError)
         assert each.ids == ids[: len(each.ids)]
     with model.open("r+b") as file:
         file.write(data)

@@ -84,9 +84,9 @@ def test_every_answer_is_what_it_would_be_alone(
                 scheduler.cancel(heard[-1].ticket)  # type: ignore[arg-type]
         finish(scheduler)
     for each, (text, ids), arrival in zip(heard, expected, arrivals, strict=True):
-        if each.ending.reason == "cancelled":
+        if each.finish_info.reason == "cancelled":
             assert arrival[-1] is not None
             assert each.ids == ids[: len(each.ids)]
         else:
-            assert (each.ending.reason, each.text, each.ids) == ("length", text, ids)
+            assert (each.finish_info.reason, each.text, each.ids) == ("length", text, ids)
     assert_nothing_is_left(scheduler, engine)

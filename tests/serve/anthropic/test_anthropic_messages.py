@@ -9,7 +9,7 @@ import httpx
 import pytest
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.errors import ContextFullError
 from sharpi.serve.http.errors import busy
 
@@ -98,22 +98,22 @@ def test_sampling_reaches_the_model(claude: anthropic.Anthropic, host: ScriptedH
 
 
 @pytest.mark.parametrize(
-    ("ending", "reason", "sequence"),
+    ("finish_info", "reason", "sequence"),
     [
-        (Ending("stop"), "end_turn", None),
-        (Ending("stop", stop="END"), "stop_sequence", "END"),
-        (Ending("length"), "max_tokens", None),
-        (Ending("context"), "model_context_window_exceeded", None),
+        (FinishInfo("stop"), "end_turn", None),
+        (FinishInfo("stop", stop="END"), "stop_sequence", "END"),
+        (FinishInfo("length"), "max_tokens", None),
+        (FinishInfo("context"), "model_context_window_exceeded", None),
     ],
 )
 def test_why_it_stopped(
     claude: anthropic.Anthropic,
     host: ScriptedHost,
-    ending: Ending,
+    finish_info: FinishInfo,
     reason: str,
     sequence: str | None,
 ) -> None:
-    host.ending = ending
+    host.finish_info = finish_info
     message = ask(claude)
     assert (message.stop_reason, message.stop_sequence) == (reason, sequence)
 

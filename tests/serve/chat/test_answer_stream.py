@@ -9,7 +9,7 @@ from scripted_host import ScriptedHost
 
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.serve.chat import answer_stream
 from sharpi.serve.chat.answer_parts import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, Question, Usage
 from sharpi.serve.chat.answer_reading import answer
@@ -81,7 +81,7 @@ def test_what_is_left_is_closed() -> None:
 
 def test_an_error_of_the_model_is_raised() -> None:
     host = ScriptedHost()
-    host.ending = Ending("error", error=ValueError("no"))
+    host.finish_info = FinishInfo("error", error=ValueError("no"))
 
     async def read() -> None:
         async for _ in answer(cast(Any, host), question(host)):

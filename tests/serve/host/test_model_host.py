@@ -12,7 +12,7 @@ import pytest
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.sampling.text_delta import Ending, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
 from sharpi.serve.host.model_host import HostSettings, ModelHost
@@ -55,11 +55,11 @@ async def ids_of(host: ModelHost, text: str = "Once upon a time") -> list[int]:
     return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)
 
 
-async def answer(host: ModelHost, request: GenerationRequest = GREEDY) -> tuple[str, Ending]:
+async def answer(host: ModelHost, request: GenerationRequest = GREEDY) -> tuple[str, FinishInfo]:
     items = [item async for item in host.answer(await ids_of(host), request)]
-    ending = items.pop()
-    assert isinstance(ending, Ending)
-    return "".join(item.text for item in items if isinstance(item, TextDelta)), ending
+    finish_info = items.pop()
+    assert isinstance(finish_info, FinishInfo)
+    return "".join(item.text for item in items if isinstance(item, TextDelta)), finish_info
 
 
 async def num_busy(host: ModelHost) -> int:
@@ -87,12 +87,12 @@ def slow_down(host: ModelHost, seconds: float) -> None:
 
 
 def test_an_answer(make_host: Callable[..., ModelHost]) -> None:
-    text, ending = run(answer(make_host()))
+    text, finish_info = run(answer(make_host()))
     with load() as engine:
         ids = engine.tokenizer.encode("Once upon a time", add_bos=True, parse_special=True)
         alone = "".join(engine.session().generate(ids, GREEDY))
     assert text == alone
-    assert ending.reason == "length"
+    assert finish_info.reason == "length"
 
 
 def test_answers_in_company_are_those_alone(make_host: Callable[..., ModelHost]) -> None:
@@ -177,8 +177,8 @@ class TestCancelling:
             tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
             await asyncio.sleep(0.2)
             host.cut()
-            endings = [ending for _, ending in await asyncio.gather(*tasks)]
-            assert [ending.reason for ending in endings] == ["cancelled"] * 4
+            finish_infos = [finish_info for _, finish_info in await asyncio.gather(*tasks)]
+            assert [finish_info.reason for finish_info in finish_infos] == ["cancelled"] * 4
             with pytest.raises(ApiError, match="stopping"):
                 await answer(host)
 
@@ -270,7 +270,7 @@ def test_a_step_that_fails_costs_its_answers_and_no_more(
         await anext(items)
         scheduler.step = fail
         rest = [item async for item in items]
-        assert isinstance(rest[-1], Ending)
+        assert isinstance(rest[-1], FinishInfo)
         assert rest[-1].reason == "error"
         assert (await answer(host))[1].reason == "length"
 

@@ -9,7 +9,7 @@ import openai
 import pytest
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.errors import ContextFullError
 from sharpi.serve.http.errors import busy
 
@@ -236,7 +236,7 @@ def test_logprobs(client: openai.OpenAI, host: ScriptedHost) -> None:
 def test_the_end_token_is_counted_and_not_shown(client: openai.OpenAI, host: ScriptedHost) -> None:
     end = next(iter(host.tokenizer.end_ids))
     host.scripts = [["o", "k", host.tokenizer.token_text(end)]]
-    host.ending = Ending("stop", end_token=end)
+    host.finish_info = FinishInfo("stop", end_token=end)
     answer = ask(client, logprobs=True)
     assert [each.token for each in answer.choices[0].logprobs.content] == ["o", "k"]
     assert (answer.choices[0].message.content, answer.usage.completion_tokens) == ("ok", 3)
@@ -248,7 +248,7 @@ def test_the_end_token_is_counted_and_not_shown(client: openai.OpenAI, host: Scr
 def test_why_it_ended(
     client: openai.OpenAI, host: ScriptedHost, reason: Any, finish_reason: str
 ) -> None:
-    host.ending = Ending(reason)
+    host.finish_info = FinishInfo(reason)
     assert ask(client).choices[0].finish_reason == finish_reason
 
 

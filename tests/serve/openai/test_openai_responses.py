@@ -7,7 +7,7 @@ import openai
 import pytest
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.text_delta import Ending
+from sharpi.engine.sampling.text_delta import FinishInfo
 
 WEATHER: Any = {
     "type": "function",
@@ -80,7 +80,7 @@ def test_a_call_and_its_result(client: openai.OpenAI, host: ScriptedHost) -> Non
 
 
 def test_an_answer_that_was_cut(client: openai.OpenAI, host: ScriptedHost) -> None:
-    host.ending = Ending("length")
+    host.finish_info = FinishInfo("length")
     response = ask(client)
     assert (response.status, response.incomplete_details.reason) == (
         "incomplete",
