@@ -7,7 +7,7 @@ from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
-from sharpi.engine.scheduling.scheduler import Scheduler, Ticket
+from sharpi.engine.scheduling.scheduler import RequestId, Scheduler
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -22,7 +22,7 @@ def asked(max_tokens: int = 12, **fields: object) -> GenerationRequest:
 class Heard:
     """What was heard of one answer."""
 
-    ticket: Ticket | None = None
+    request_id: RequestId | None = None
     deltas: list[TextDelta] = field(default_factory=list)
     finish_infos: list[FinishInfo] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ def submit(
 ) -> Heard:
     """Asks for an answer that is collected."""
     heard = Heard()
-    heard.ticket = scheduler.submit(
+    heard.request_id = scheduler.submit(
         prompt,
         request,
         constraint=constraint,

@@ -16,7 +16,7 @@ _SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class RequestId:
     """Names an answer to whoever asked for it; later ones have higher numbers."""
 
     number: int
@@ -30,13 +30,13 @@ class Answer:
 
     def __init__(
         self,
-        ticket: Ticket,
+        request_id: RequestId,
         generation_state: GenerationState,
         tokens: Sequence[int],
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
     ) -> None:
-        self.ticket, self.generation_state = ticket, generation_state
+        self.request_id, self.generation_state = request_id, generation_state
         self.tokens = list(tokens)
         self.on_delta, self.on_end = on_delta, on_end
         self.table: PageTable | None = None
@@ -95,7 +95,7 @@ class Answer:
             outputs=np.array([count - 1] if wants_logits else [], np.int32),
             pages=self.table.pages,
             state=self.table.state,
-            sequence=self.ticket.number,
+            sequence=self.request_id.number,
         )
 
     def computed(self, count: int) -> None:

@@ -3,7 +3,7 @@
 from collections import deque
 from threading import Lock
 
-from sharpi.engine.scheduling.answer import Answer, Ticket
+from sharpi.engine.scheduling.answer import Answer, RequestId
 
 
 class Inbox:
@@ -12,29 +12,29 @@ class Inbox:
     def __init__(self) -> None:
         self._lock = Lock()
         self._answers: deque[Answer] = deque()
-        self._cancelled: set[Ticket] = set()
+        self._cancelled: set[RequestId] = set()
         self._last_number = 0
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    def number(self) -> Ticket:
-        """The next ticket."""
+    def number(self) -> RequestId:
+        """The next request id."""
         with self._lock:
             self._last_number += 1
-            return Ticket(self._last_number)
+            return RequestId(self._last_number)
 
     def put(self, answer: Answer) -> None:
         """One answer more."""
         with self._lock:
             self._answers.append(answer)
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, request_id: RequestId) -> None:
         """One less, if it has not ended."""
         with self._lock:
-            self._cancelled.add(ticket)
+            self._cancelled.add(request_id)
 
-    def empty(self) -> tuple[deque[Answer], set[Ticket]]:
+    def empty(self) -> tuple[deque[Answer], set[RequestId]]:
         """All that came since the last call."""
         with self._lock:
             answers, cancelled = self._answers, self._cancelled

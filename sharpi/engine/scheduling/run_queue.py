@@ -41,7 +41,7 @@ class RunQueue:
             if self.running and not self._fits(self.waiting[0]):
                 return
             self.running.append(self.waiting.popleft())
-            self.running.sort(key=lambda answer: answer.ticket.number)
+            self.running.sort(key=lambda answer: answer.request_id.number)
 
     def _fits(self, answer: Answer) -> bool:
         """Whether the tokens so far of all that run and of one more have pages."""

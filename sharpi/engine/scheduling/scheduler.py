@@ -17,7 +17,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, TextDelta
-from sharpi.engine.scheduling.answer import Answer, Ticket
+from sharpi.engine.scheduling.answer import Answer, RequestId
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.inbox import Inbox
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -58,7 +58,7 @@ class Scheduler:
         constraint: Constraint | None = None,
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
-    ) -> Ticket:
+    ) -> RequestId:
         """Asks for an answer; raises UsageError or ContextFullError for what can never be one."""
         tokenizer, vocab_size = self._engine.tokenizer, self._runner.vocab_size
         generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
@@ -70,11 +70,11 @@ class Scheduler:
         generation_state.start()
         answer = Answer(self._inbox.number(), generation_state, tokens, on_delta, on_end)
         self._inbox.put(answer)
-        return answer.ticket
+        return answer.request_id
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, request_id: RequestId) -> None:
         """Ends an answer before the next step; nothing where it has ended."""
-        self._inbox.cancel(ticket)
+        self._inbox.cancel(request_id)
 
     @property
     def num_waiting(self) -> int:
@@ -124,7 +124,7 @@ class Scheduler:
         self._run_queue.add(answers)
         if cancelled:
             for answer in self._run_queue:
-                if answer.ticket in cancelled:
+                if answer.request_id in cancelled:
                     self._end(answer, "cancelled")
 
     def _shares(self) -> list[Share]:
@@ -232,4 +232,4 @@ class Scheduler:
             answer.on_end(answer.generation_state.finish_info(error))
 
 
-__all__ = ["Scheduler", "Ticket"]
+__all__ = ["RequestId", "Scheduler"]

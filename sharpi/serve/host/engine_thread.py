@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo
-from sharpi.engine.scheduling.answer import Ticket
+from sharpi.engine.scheduling.answer import RequestId
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.serve.host.answer import Answer
 from sharpi.serve.host.loaded import Loaded
@@ -43,7 +43,7 @@ class EngineThread:
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_closing = self._has_ended = False
-        self._tickets: dict[Answer, Ticket] = {}
+        self._request_ids: dict[Answer, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
         self.is_loading = False
@@ -126,7 +126,7 @@ class EngineThread:
         try:
             has_worked = self.loaded.scheduler.step()
         except Exception as error:
-            self._tell(f"a step failed, and {len(self._tickets)} answers with it: {error!r}")
+            self._tell(f"a step failed, and {len(self._request_ids)} answers with it: {error!r}")
             self._unload(FinishInfo("error", error=error))
             return True
         if has_worked:
@@ -138,7 +138,7 @@ class EngineThread:
         with self._wake:
             if not self._orders and not self._is_closing:
                 self._wake.wait(self._idle_left())
-            is_idle = not self._orders and not self._tickets
+            is_idle = not self._orders and not self._request_ids
         left = self._idle_left()
         if is_idle and left is not None and left <= 0:
             self._tell("idle: the model is unloaded, and loaded again at the next request")
@@ -178,11 +178,11 @@ class EngineThread:
             return
 
         def end(finish_info: FinishInfo) -> None:
-            self._tickets.pop(answer, None)
+            self._request_ids.pop(answer, None)
             answer.put(finish_info)
 
         try:
-            self._tickets[answer] = self._need().scheduler.submit(
+            self._request_ids[answer] = self._need().scheduler.submit(
                 answer.prompt_ids,
                 answer.request,
                 constraint=answer.constraint,
@@ -193,15 +193,15 @@ class EngineThread:
             answer.put(FinishInfo("error", error=error))
 
     def _cancel(self, answer: Answer) -> None:
-        ticket = self._tickets.get(answer)
-        if ticket is not None and self.loaded is not None:
-            self.loaded.scheduler.cancel(ticket)
+        request_id = self._request_ids.get(answer)
+        if request_id is not None and self.loaded is not None:
+            self.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
         """Closes the model if there is one; answers that were under way get `finish_info`."""
-        for answer in list(self._tickets):
+        for answer in list(self._request_ids):
             answer.put(finish_info)
-        self._tickets.clear()
+        self._request_ids.clear()
         if self.loaded is None:
             return
         engine, self.loaded = self.loaded.engine, None

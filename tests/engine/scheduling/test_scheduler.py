@@ -102,15 +102,15 @@ def test_a_cancelled_answer_ends_before_the_next_step(load: Load) -> None:
     waiting.append(submit(scheduler, PROMPTS[1], asked(5)))
     counts = [len(each.ids) for each in running]
     for each in (running[0], waiting[0]):
-        assert each.ticket is not None
-        scheduler.cancel(each.ticket)
-        scheduler.cancel(each.ticket)
+        assert each.request_id is not None
+        scheduler.cancel(each.request_id)
+        scheduler.cancel(each.request_id)
     scheduler.step()
     assert running[0].finish_info.reason == waiting[0].finish_info.reason == "cancelled"
     assert [len(running[0].ids), len(running[1].ids)] == [counts[0], counts[1] + 1]
     finish(scheduler)
     assert running[1].text == alone(engine, PROMPTS[4], asked(60))[0]
-    scheduler.cancel(running[1].ticket)  # type: ignore[arg-type]
+    scheduler.cancel(running[1].request_id)  # type: ignore[arg-type]
     assert scheduler.step() is False
     assert_nothing_is_left(scheduler, engine)
 

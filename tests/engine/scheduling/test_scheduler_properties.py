@@ -81,7 +81,7 @@ def test_every_answer_is_what_it_would_be_alone(
             if cancelled_after is not None:
                 for _ in range(cancelled_after):
                     scheduler.step()
-                scheduler.cancel(heard[-1].ticket)  # type: ignore[arg-type]
+                scheduler.cancel(heard[-1].request_id)  # type: ignore[arg-type]
         finish(scheduler)
     for each, (text, ids), arrival in zip(heard, expected, arrivals, strict=True):
         if each.finish_info.reason == "cancelled":
