@@ -3,7 +3,7 @@
 from collections import deque
 from threading import Lock
 
-from sharpi.engine.scheduling.answer import Answer, RequestId
+from sharpi.engine.scheduling.request import Request, RequestId
 
 
 class Inbox:
@@ -11,12 +11,12 @@ class Inbox:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._answers: deque[Answer] = deque()
+        self._requests: deque[Request] = deque()
         self._cancelled: set[RequestId] = set()
         self._last_number = 0
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return len(self._requests)
 
     def number(self) -> RequestId:
         """The next request id."""
@@ -24,19 +24,19 @@ class Inbox:
             self._last_number += 1
             return RequestId(self._last_number)
 
-    def put(self, answer: Answer) -> None:
+    def put(self, request: Request) -> None:
         """One answer more."""
         with self._lock:
-            self._answers.append(answer)
+            self._requests.append(request)
 
     def cancel(self, request_id: RequestId) -> None:
         """One less, if it has not ended."""
         with self._lock:
             self._cancelled.add(request_id)
 
-    def empty(self) -> tuple[deque[Answer], set[RequestId]]:
+    def empty(self) -> tuple[deque[Request], set[RequestId]]:
         """All that came since the last call."""
         with self._lock:
-            answers, cancelled = self._answers, self._cancelled
-            self._answers, self._cancelled = deque(), set()
-            return answers, cancelled
+            requests, cancelled = self._requests, self._cancelled
+            self._requests, self._cancelled = deque(), set()
+            return requests, cancelled

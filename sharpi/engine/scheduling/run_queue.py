@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from sharpi.engine.scheduling.answer import Answer
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.request import Request
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
@@ -17,23 +17,23 @@ class RunQueue:
 
     def __init__(self, cache: PrefixCache, max_parallel: int, max_pages: int) -> None:
         self._cache, self._max_parallel, self._max_pages = cache, max_parallel, max_pages
-        self.waiting: deque[Answer] = deque()
-        self.running: list[Answer] = []
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[Request]:
         return iter([*self.waiting, *self.running])
 
-    def add(self, answers: Iterable[Answer]) -> None:
+    def add(self, requests: Iterable[Request]) -> None:
         """They wait."""
-        self.waiting += answers
+        self.waiting += requests
 
-    def remove(self, answer: Answer) -> None:
+    def remove(self, request: Request) -> None:
         """It has ended."""
-        answer.release()
-        if answer in self.running:
-            self.running.remove(answer)
+        request.release()
+        if request in self.running:
+            self.running.remove(request)
         else:
-            self.waiting.remove(answer)
+            self.waiting.remove(request)
 
     def admit(self) -> None:
         """Lets begin who may."""
@@ -41,36 +41,36 @@ class RunQueue:
             if self.running and not self._fits(self.waiting[0]):
                 return
             self.running.append(self.waiting.popleft())
-            self.running.sort(key=lambda answer: answer.request_id.number)
+            self.running.sort(key=lambda request: request.request_id.number)
 
-    def _fits(self, answer: Answer) -> bool:
+    def _fits(self, request: Request) -> bool:
         """Whether the tokens so far of all that run and of one more have pages."""
         promised = sum(_pages_to_come(each) for each in self.running)
-        shared = sum(page.num_users > 0 for page in self._cache.find(answer.tokens[:-1]).whole)
-        return promised + _pages_to_come(answer) - shared <= self._cache.num_available
+        shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
+        return promised + _pages_to_come(request) - shared <= self._cache.num_available
 
-    def share(self, answer: Answer, budget: int) -> int:
+    def share(self, request: Request, budget: int) -> int:
         """How many tokens, at most `budget`, it may compute now: those have pages.
 
         0 where it had to give way itself. Raises ContextFullError where there is nobody to.
         """
-        table = answer.open(self._cache, self._max_pages)
-        count = answer.next_count(budget)
+        table = request.open(self._cache, self._max_pages)
+        count = request.next_count(budget)
         while not table.reserve(count):
             if len(self.running) == 1:
                 raise ContextFullError("all KV pages are in use by other sequences; raise -c")
             youngest = self.running[-1]
             self._preempt(youngest)
-            if youngest is answer:
+            if youngest is request:
                 return 0
         return count
 
-    def _preempt(self, answer: Answer) -> None:
-        answer.release()
-        self.running.remove(answer)
-        self.waiting.appendleft(answer)
+    def _preempt(self, request: Request) -> None:
+        request.release()
+        self.running.remove(request)
+        self.waiting.appendleft(request)
 
 
-def _pages_to_come(answer: Answer) -> int:
-    has = answer.table.num_pages if answer.table else 0
-    return max(0, len(answer.tokens) // PAGE_POSITIONS + 1 - has)
+def _pages_to_come(request: Request) -> int:
+    has = request.table.num_pages if request.table else 0
+    return max(0, len(request.tokens) // PAGE_POSITIONS + 1 - has)

@@ -17,14 +17,14 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.generation import prompt_too_long, shifted
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, TextDelta
-from sharpi.engine.scheduling.answer import Answer, RequestId
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
 from sharpi.engine.scheduling.inbox import Inbox
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.errors import UsageError
 
-Share = tuple[Answer, int]  # tokens of a step
+Share = tuple[Request, int]  # tokens of a step
 
 
 class Scheduler:
@@ -46,7 +46,7 @@ class Scheduler:
         self._inbox = Inbox()
         pages = engine.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self._cache, max_parallel, pages)
-        self._suspects: dict[Answer, int] = {}
+        self._suspects: dict[Request, int] = {}
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -68,9 +68,9 @@ class Scheduler:
                 raise prompt_too_long(len(tokens), size)
             tokens = shifted(tokens, size)
         generation_state.start()
-        answer = Answer(self._inbox.number(), generation_state, tokens, on_delta, on_end)
-        self._inbox.put(answer)
-        return answer.request_id
+        queued = Request(self._inbox.number(), generation_state, tokens, on_delta, on_end)
+        self._inbox.put(queued)
+        return queued.request_id
 
     def cancel(self, request_id: RequestId) -> None:
         """Ends an answer before the next step; nothing where it has ended."""
@@ -120,25 +120,25 @@ class Scheduler:
         return num_before > 0
 
     def _take_in(self) -> None:
-        answers, cancelled = self._inbox.empty()
-        self._run_queue.add(answers)
+        requests, cancelled = self._inbox.empty()
+        self._run_queue.add(requests)
         if cancelled:
-            for answer in self._run_queue:
-                if answer.request_id in cancelled:
-                    self._end(answer, "cancelled")
+            for request in self._run_queue:
+                if request.request_id in cancelled:
+                    self._end(request, "cancelled")
 
     def _shares(self) -> list[Share]:
         """Who computes how much; those that decode first, then prompts as far as there is room."""
-        suspects = [answer for answer in self._suspects if answer in self._run_queue.running]
-        answers = suspects[:1] or list(self._run_queue.running)
-        num_decoding = sum(answer.is_decoding for answer in answers)
-        budget = self._prompt_budget(len(answers), num_decoding)
+        suspects = [request for request in self._suspects if request in self._run_queue.running]
+        requests = suspects[:1] or list(self._run_queue.running)
+        num_decoding = sum(request.is_decoding for request in requests)
+        budget = self._prompt_budget(len(requests), num_decoding)
         shares: list[Share] = []
-        for answer in answers:
-            is_decoding = answer.is_decoding
-            count = self._share(answer, 1 if is_decoding else budget)
+        for request in requests:
+            is_decoding = request.is_decoding
+            count = self._share(request, 1 if is_decoding else budget)
             if count:
-                shares.append((answer, count))
+                shares.append((request, count))
                 budget -= 0 if is_decoding else count
         return shares
 
@@ -148,21 +148,21 @@ class Scheduler:
             return min(self._runner.batch_size - num_decoding, self._pace.num_tokens)
         return self._runner.prompt_batch if num_answers == 1 else self._runner.batch_size
 
-    def _share(self, answer: Answer, budget: int) -> int:
+    def _share(self, request: Request, budget: int) -> int:
         """Tokens that an answer may compute now; one that cannot have any ends."""
-        if not budget or answer not in self._run_queue.running:
+        if not budget or request not in self._run_queue.running:
             return 0
         try:
-            return self._run_queue.share(answer, budget)
+            return self._run_queue.share(request, budget)
         except Exception as error:
-            self._end(answer, "error", error)
+            self._end(request, "error", error)
             return 0
 
     def _run(self, shares: list[Share]) -> None:
-        segments = [answer.segment(count) for answer, count in shares]
-        for answer, _ in shares:
-            assert answer.table is not None
-            answer.table.begin()
+        segments = [request.segment(count) for request, count in shares]
+        for request, _ in shares:
+            assert request.table is not None
+            request.table.begin()
         start = time.perf_counter()
         try:
             logits = self._runner.step(segments)
@@ -171,16 +171,16 @@ class Scheduler:
             return
         self._record(shares, time.perf_counter() - start)
         row = 0
-        for (answer, count), segment in zip(shares, segments, strict=True):
-            answer.computed(count)
-            if answer.num_computed >= self._suspects.get(answer, 0):
-                self._suspects.pop(answer, None)
+        for (request, count), segment in zip(shares, segments, strict=True):
+            request.computed(count)
+            if request.num_computed >= self._suspects.get(request, 0):
+                self._suspects.pop(request, None)
             if len(segment.outputs):
-                self._choose(answer, logits[row])
+                self._choose(request, logits[row])
                 row += 1
 
     def _record(self, shares: list[Share], seconds: float) -> None:
-        num_prompt = sum(count for answer, count in shares if not answer.is_decoding)
+        num_prompt = sum(count for request, count in shares if not request.is_decoding)
         self.num_prefill_tokens += num_prompt
         self._pace.record(num_prompt, seconds)
 
@@ -189,47 +189,47 @@ class Scheduler:
         if len(shares) == 1:
             self._end(shares[0][0], "error", error)
             return
-        for answer, count in shares:
-            self._suspects[answer] = answer.num_computed + count
-            if answer.table is not None and not answer.table.is_sound:
-                answer.release()
+        for request, count in shares:
+            self._suspects[request] = request.num_computed + count
+            if request.table is not None and not request.table.is_sound:
+                request.release()
 
-    def _choose(self, answer: Answer, logits: npt.NDArray[np.float32]) -> None:
-        generation_state = answer.generation_state
+    def _choose(self, request: Request, logits: npt.NDArray[np.float32]) -> None:
+        generation_state = request.generation_state
         try:
-            if not answer.is_prefilled:
-                answer.is_prefilled = True
+            if not request.is_prefilled:
+                request.is_prefilled = True
                 generation_state.prefilled()
             if generation_state.finish_reason is None:
                 self.num_generated_tokens += 1
-                answer.on_delta(self._next_delta(answer, logits))
+                request.on_delta(self._next_delta(request, logits))
         except Exception as error:
-            self._end(answer, "error", error)
+            self._end(request, "error", error)
             return
         if generation_state.finish_reason is not None:
-            self._end(answer, generation_state.finish_reason)
+            self._end(request, generation_state.finish_reason)
 
-    def _next_delta(self, answer: Answer, logits: npt.NDArray[np.float32]) -> TextDelta:
-        generation_state, size = answer.generation_state, self._runner.context_size
+    def _next_delta(self, request: Request, logits: npt.NDArray[np.float32]) -> TextDelta:
+        generation_state, size = request.generation_state, self._runner.context_size
         delta = generation_state.add(logits)
         if generation_state.finish_reason is not None:
             return delta
-        answer.tokens.append(generation_state.ids[-1])
-        if len(answer.tokens) <= size:
+        request.tokens.append(generation_state.ids[-1])
+        if len(request.tokens) <= size:
             return delta
         if not self._shifts:
             return TextDelta(delta.text + generation_state.end("context").text, delta.tokens)
-        answer.tokens = shifted(answer.tokens, size)
-        answer.release()
+        request.tokens = shifted(request.tokens, size)
+        request.release()
         return delta
 
-    def _end(self, answer: Answer, reason: FinishReason, error: Exception | None = None) -> None:
+    def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """The last that is heard of an answer; what `on_end` raises is nobody's."""
-        self._run_queue.remove(answer)
-        self._suspects.pop(answer, None)
-        answer.generation_state.finish_reason = reason
+        self._run_queue.remove(request)
+        self._suspects.pop(request, None)
+        request.generation_state.finish_reason = reason
         with suppress(Exception):
-            answer.on_end(answer.generation_state.finish_info(error))
+            request.on_end(request.generation_state.finish_info(error))
 
 
 __all__ = ["RequestId", "Scheduler"]

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo
-from sharpi.engine.scheduling.answer import RequestId
+from sharpi.engine.scheduling.request import RequestId
 from sharpi.engine.scheduling.scheduler import Scheduler
-from sharpi.serve.host.answer import Answer
 from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.token_stream import TokenStream
 from sharpi.serve.http.errors import not_loaded, stopping
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class EngineThread:
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_closing = self._has_ended = False
-        self._request_ids: dict[Answer, RequestId] = {}
+        self._request_ids: dict[TokenStream, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
         self.is_loading = False
@@ -67,11 +67,11 @@ class EngineThread:
         """What `view` makes of the model, between two steps; None where none is loaded."""
         return self._ask(lambda: view(self.loaded) if self.loaded else None)
 
-    def submit(self, answer: Answer) -> None:
+    def submit(self, answer: TokenStream) -> None:
         """Begins an answer as soon as may be; a failure to begin is its Ending."""
         self._order(lambda: self._begin(answer))
 
-    def cancel(self, answer: Answer) -> None:
+    def cancel(self, answer: TokenStream) -> None:
         """Ends an answer before the next step; nothing where it has ended."""
         self._order(lambda: self._cancel(answer))
 
@@ -173,7 +173,7 @@ class EngineThread:
             self.last_use = time.monotonic()
         return self.loaded
 
-    def _begin(self, answer: Answer) -> None:
+    def _begin(self, answer: TokenStream) -> None:
         if answer.is_closed:
             return
 
@@ -192,7 +192,7 @@ class EngineThread:
         except Exception as error:
             answer.put(FinishInfo("error", error=error))
 
-    def _cancel(self, answer: Answer) -> None:
+    def _cancel(self, answer: TokenStream) -> None:
         request_id = self._request_ids.get(answer)
         if request_id is not None and self.loaded is not None:
             self.loaded.scheduler.cancel(request_id)

@@ -11,10 +11,10 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo
-from sharpi.serve.host.answer import Answer, Item
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.metrics import Metrics
+from sharpi.serve.host.token_stream import Item, TokenStream
 from sharpi.serve.http.errors import ApiError, busy, stopping, unknown_model
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ class ModelHost:
     ) -> None:
         self.settings, self.created = settings, int(time.time())
         self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, tell)
-        self._open: set[Answer] = set()
+        self._open: set[TokenStream] = set()
         self.metrics = Metrics()
         self._is_stopping = False
 
@@ -122,7 +122,7 @@ class ModelHost:
         where the model cannot be loaded, ContextFullError, UsageError. Later failures are an Ending
         "error"; a server that stops ends answers with "cancelled".
         """
-        answer = Answer(prompt_ids, request, constraint, self.metrics.answer())
+        answer = TokenStream(prompt_ids, request, constraint, self.metrics.answer())
         self._admit(answer)
         try:
             self._thread.submit(answer)
@@ -138,7 +138,7 @@ class ModelHost:
             self._open.discard(answer)
             self._thread.cancel(answer)
 
-    def _admit(self, answer: Answer) -> None:
+    def _admit(self, answer: TokenStream) -> None:
         if self._is_stopping:
             raise stopping()
         if len(self._open) >= self.settings.max_parallel + self.settings.max_waiting:

@@ -1,4 +1,4 @@
-"""Answer: one answer on its way from the engine's thread to the event loop.
+"""TokenStream: one answer on its way from the engine's thread to the event loop.
 
 The engine never waits for a reader: pieces queue up, and there are as many at most as tokens.
 """
@@ -16,7 +16,7 @@ from sharpi.serve.host.metrics import AnswerMeter
 Item: TypeAlias = TextDelta | FinishInfo
 
 
-class Answer:
+class TokenStream:
     """Made on the event loop; `put` may be called on any thread.
 
     `is_closed`: whether nobody wants it any more.

@@ -22,7 +22,7 @@ class RequestId:
     number: int
 
 
-class Answer:
+class Request:
     """`tokens`: the prompt and what was chosen since; `table` has what of them is computed.
 
     Without a table it has not begun, or has lost its pages and begins again.
