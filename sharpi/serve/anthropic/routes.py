@@ -34,11 +34,11 @@ class AnthropicRoutes:
         """A conversation's next message."""
         body, model = await json_body(request), await self._chats.get()
         asked = read_messages_request(body, self._host)
-        [question] = await asyncio.to_thread(model.questions, asked.call)
+        [prompt_request] = await asyncio.to_thread(model.prompt_requests, asked.call)
         if asked.is_stream:
-            events = message_events(self._host, question, asked.shows_thinking)
+            events = message_events(self._host, prompt_request, asked.shows_thinking)
             return await event_stream(events, error_event)
-        return JSONResponse(await whole_message(self._host, question, asked.shows_thinking))
+        return JSONResponse(await whole_message(self._host, prompt_request, asked.shows_thinking))
 
     async def count_tokens(self, request: Request) -> Response:
         """How many tokens a conversation's prompt has."""

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, EndReason, Question, Usage
+from sharpi.serve.chat.answer_parts import (
+    AnswerDeltaOrEnd,
+    AnswerEnd,
+    EndReason,
+    PromptRequest,
+    Usage,
+)
 from sharpi.serve.chat.answer_stream import answer_events, answers
 from sharpi.serve.chat.collected_answer import new_id
 from sharpi.serve.host.model_host import ModelHost
@@ -71,17 +77,21 @@ def _arguments(text: str) -> object:
         return {}
 
 
-def message_events(host: ModelHost, question: Question, shows_thinking: bool) -> Events:
+def message_events(host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool) -> Events:
     """The events of a stream."""
-    writer = MessageEvents(host.model_id, len(question.prompt_ids), shows_thinking)
-    return answer_events(host, [question], lambda _, item: map(named_event, writer.of(item)), _PING)
+    writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
+    return answer_events(
+        host, [prompt_request], lambda _, item: map(named_event, writer.of(item)), _PING
+    )
 
 
-async def whole_message(host: ModelHost, question: Question, shows_thinking: bool) -> Event:
+async def whole_message(
+    host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool
+) -> Event:
     """The message of a response that is no stream."""
-    writer = MessageEvents(host.model_id, len(question.prompt_ids), shows_thinking)
+    writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
     whole = WholeMessage()
-    async with answers(host, [question]) as items:
+    async with answers(host, [prompt_request]) as items:
         async for numbered in items:
             if numbered is not None:
                 for event in writer.of(numbered[1]):

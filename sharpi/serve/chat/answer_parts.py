@@ -46,7 +46,7 @@ AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PromptRequest:
     """What one answer is asked with; `parser` None makes everything text.
 
     `remember` is told the text, the tokens and the end token of an answer that ended by one.

@@ -12,16 +12,20 @@ from sharpi.serve.chat.answer_parts import (
     AnswerDeltaOrEnd,
     AnswerEnd,
     EndReason,
-    Question,
+    PromptRequest,
     Usage,
 )
 from sharpi.serve.host.model_host import ModelHost
 
 
-async def answer(host: ModelHost, question: Question) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
+async def answer(
+    host: ModelHost, prompt_request: PromptRequest
+) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
     """The parts of an answer, then its end; closing it ends the model's work."""
-    progress = _Progress(question, host.tokenizer.end_ids)
-    deltas = host.answer(question.prompt_ids, question.request, question.constraint)
+    progress = _Progress(prompt_request, host.tokenizer.end_ids)
+    deltas = host.answer(
+        prompt_request.prompt_ids, prompt_request.request, prompt_request.constraint
+    )
     async with aclosing(deltas):
         async for delta in deltas:
             if isinstance(delta, FinishInfo):
@@ -45,7 +49,7 @@ class _Progress:
     `pending`: tokens whose text has not come yet. `is_text`: whether the newest part was text.
     """
 
-    question: Question
+    prompt_request: PromptRequest
     end_ids: frozenset[int]
     num_generated: int = 0
     num_reasoning: int = 0
@@ -57,7 +61,7 @@ class _Progress:
 
     @property
     def has_too_many_calls(self) -> bool:
-        return self.num_calls > 1 and not self.question.parallel_calls
+        return self.num_calls > 1 and not self.prompt_request.parallel_calls
 
     def feed(self, delta: TextDelta) -> Iterator[AnswerDelta]:
         self.num_generated += len(delta.tokens)
@@ -67,19 +71,21 @@ class _Progress:
         if not self.is_text:
             self._drop_pending()
         self.pending += tokens
-        parser = self.question.parser
+        parser = self.prompt_request.parser
         return self._parts([Text(delta.text)] if parser is None else parser.feed(delta.text))
 
     def rest(self) -> Iterator[AnswerDelta]:
-        yield from self._parts(() if self.question.parser is None else self.question.parser.flush())
+        yield from self._parts(
+            () if self.prompt_request.parser is None else self.prompt_request.parser.flush()
+        )
         if self.is_text and any(token.logprob is not None for token in self.pending):
             yield AnswerDelta(Text(""), tuple(self.pending))
 
     def end(self, finish_info: FinishInfo) -> AnswerEnd:
-        if finish_info.end_token is not None and self.question.remember is not None:
-            self.question.remember("".join(self.texts), self.ids, finish_info.end_token)
+        if finish_info.end_token is not None and self.prompt_request.remember is not None:
+            self.prompt_request.remember("".join(self.texts), self.ids, finish_info.end_token)
         usage = Usage(
-            len(self.question.prompt_ids),
+            len(self.prompt_request.prompt_ids),
             finish_info.timings.num_cached_tokens,
             max(self.num_generated, finish_info.timings.num_generated_tokens),
             self.num_reasoning,
@@ -107,7 +113,7 @@ class _Progress:
             yield AnswerDelta(event)
 
     def _is_end(self, token: int) -> bool:
-        return token in self.end_ids and not self.question.request.ignore_end
+        return token in self.end_ids and not self.prompt_request.request.ignore_end
 
     def _drop_pending(self, counts: bool = False) -> None:
         self.num_reasoning += len(self.pending) if counts else 0

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
-from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, Question
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest
 from sharpi.serve.chat.answer_reading import answer
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import PING, Events
@@ -16,9 +16,11 @@ Numbered: TypeAlias = tuple[int, AnswerDeltaOrEnd]
 Answers: TypeAlias = AsyncGenerator[Numbered | None, None]
 
 
-def answers(host: ModelHost, questions: Sequence[Question]) -> AbstractAsyncContextManager[Answers]:
+def answers(
+    host: ModelHost, prompt_requests: Sequence[PromptRequest]
+) -> AbstractAsyncContextManager[Answers]:
     """The answers to some questions, merged; they end with the context at the latest."""
-    return aclosing(merged([answer(host, question) for question in questions]))
+    return aclosing(merged([answer(host, prompt_request) for prompt_request in prompt_requests]))
 
 
 async def merged(sources: Sequence[AsyncGenerator[AnswerDeltaOrEnd, None]]) -> Answers:
@@ -78,12 +80,12 @@ async def _pump(
 
 async def answer_events(
     host: ModelHost,
-    questions: Sequence[Question],
+    prompt_requests: Sequence[PromptRequest],
     events_of: Callable[[int, AnswerDeltaOrEnd], Iterable[bytes]],
     ping: bytes = PING,
 ) -> Events:
     """What `events_of` makes of (number of the answer, item), as the items come."""
-    async with answers(host, questions) as items:
+    async with answers(host, prompt_requests) as items:
         async for numbered in items:
             if numbered is None:
                 yield ping

@@ -11,7 +11,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
-from sharpi.serve.chat.answer_parts import Question
+from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
 from sharpi.serve.chat.prompt_memory import PromptMemory
 from sharpi.serve.host.model_host import ModelHost
@@ -56,25 +56,29 @@ class ChatModel:
             return f"{prompt}{self.dialogue.reasoning.closing}\n\n{prefill}"
         return prompt + prefill
 
-    def questions(self, call: ChatCall) -> list[Question]:
+    def prompt_requests(self, call: ChatCall) -> list[PromptRequest]:
         """One for each answer; raises TemplateError and GrammarError."""
         prompt = self.prompt(call)
         ids = self.memory.ids_of(prompt)
-        return [self._question(call, prompt, ids, number) for number in range(call.num_answers)]
+        return [
+            self._prompt_request(call, prompt, ids, number) for number in range(call.num_answers)
+        ]
 
     def generation_states(
         self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
-    ) -> list[Question]:
+    ) -> list[PromptRequest]:
         """`num` for each prompt, whose answers are text; raises GrammarError."""
         return [
-            Question(ids, numbered(request, number), shape_constraint(self, shape))
+            PromptRequest(ids, numbered(request, number), shape_constraint(self, shape))
             for ids in prompts
             for number in range(num)
         ]
 
-    def _question(self, call: ChatCall, prompt: str, ids: list[int], number: int) -> Question:
+    def _prompt_request(
+        self, call: ChatCall, prompt: str, ids: list[int], number: int
+    ) -> PromptRequest:
         tools = () if call.choice.mode == "none" else call.tools
-        return Question(
+        return PromptRequest(
             ids,
             replace(numbered(call.request, number), shows_special=self.dialogue.shows_special),
             answer_constraint(self, call, prompt),

@@ -7,7 +7,7 @@ from dataclasses import field
 from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import SampledToken
-from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, Question, Usage
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
 from sharpi.serve.chat.answer_stream import answers
 from sharpi.serve.host.model_host import ModelHost
 
@@ -65,10 +65,12 @@ class CollectedAnswer:
                 self.calls[index].deltas.append(text)
 
 
-async def collect(host: ModelHost, questions: Sequence[Question]) -> list[CollectedAnswer]:
+async def collect(
+    host: ModelHost, prompt_requests: Sequence[PromptRequest]
+) -> list[CollectedAnswer]:
     """The answers to all questions, in their order."""
-    collected = [CollectedAnswer() for _ in questions]
-    async with answers(host, questions) as items:
+    collected = [CollectedAnswer() for _ in prompt_requests]
+    async with answers(host, prompt_requests) as items:
         async for numbered in items:
             if numbered is not None:
                 number, item = numbered

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, EndReason, Question
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, EndReason, PromptRequest
 from sharpi.serve.chat.chat_call import call_message
 from sharpi.serve.chat.collected_answer import CollectedAnswer, collect, new_id, total_usage
 from sharpi.serve.host.model_host import ModelHost
@@ -24,11 +24,11 @@ _FINISH: dict[EndReason, str] = {
 
 
 async def chat_completion(
-    host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer
+    host: ModelHost, prompt_requests: Sequence[PromptRequest], tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """The whole body, a choice for each question."""
-    collected = await collect(host, questions)
-    usage = total_usage([each.end.usage for each in collected if each.end], len(questions))
+    collected = await collect(host, prompt_requests)
+    usage = total_usage([each.end.usage for each in collected if each.end], len(prompt_requests))
     return {
         **completion_head(host, "chat.completion", _ID_PREFIX),
         "choices": [_choice(number, each, tokenizer) for number, each in enumerate(collected)],
@@ -37,14 +37,17 @@ async def chat_completion(
 
 
 def chat_chunks(
-    host: ModelHost, questions: Sequence[Question], tokenizer: Tokenizer, includes_usage: bool
+    host: ModelHost,
+    prompt_requests: Sequence[PromptRequest],
+    tokenizer: Tokenizer,
+    includes_usage: bool,
 ) -> Events:
     """The events of a stream; `includes_usage` adds one at the end."""
     head = completion_head(host, "chat.completion.chunk", _ID_PREFIX)
     if includes_usage:
         head["usage"] = None
-    chunks = [_ChoiceChunks(number, tokenizer) for number in range(len(questions))]
-    return choice_events(host, questions, head, chunks, len(questions), includes_usage)
+    chunks = [_ChoiceChunks(number, tokenizer) for number in range(len(prompt_requests))]
+    return choice_events(host, prompt_requests, head, chunks, len(prompt_requests), includes_usage)
 
 
 class _ChoiceChunks:

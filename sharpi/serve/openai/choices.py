@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, Question, Usage
+from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
 from sharpi.serve.chat.answer_stream import answer_events
 from sharpi.serve.chat.collected_answer import new_id, total_usage
 from sharpi.serve.host.model_host import ModelHost
@@ -42,14 +42,14 @@ def usage_body(usage: Usage) -> dict[str, Any]:
 
 async def choice_events(
     host: ModelHost,
-    questions: Sequence[Question],
+    prompt_requests: Sequence[PromptRequest],
     head: dict[str, Any],
     choices: Sequence[ChoiceChunks],
     answers_per_prompt: int,
     includes_usage: bool,
 ) -> Events:
     """The events of a stream, a choice for each question; `includes_usage` adds one at the end."""
-    usages = [Usage()] * len(questions)
+    usages = [Usage()] * len(prompt_requests)
 
     def events_of(number: int, item: AnswerDeltaOrEnd) -> Iterator[bytes]:
         if isinstance(item, AnswerEnd):
@@ -57,7 +57,7 @@ async def choice_events(
         for choice in choices[number].of(item):
             yield data_event(head | {"choices": [choice]})
 
-    async with aclosing(answer_events(host, questions, events_of)) as events:
+    async with aclosing(answer_events(host, prompt_requests, events_of)) as events:
         async for event in events:
             yield event
     if includes_usage:

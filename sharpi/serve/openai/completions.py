@@ -9,7 +9,7 @@ from sharpi.serve.chat.answer_parts import (
     AnswerDeltaOrEnd,
     AnswerEnd,
     EndReason,
-    Question,
+    PromptRequest,
 )
 from sharpi.serve.chat.collected_answer import collect, total_usage
 from sharpi.serve.host.model_host import ModelHost
@@ -24,10 +24,13 @@ _CUT = "length"
 
 
 async def completion(
-    host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
+    host: ModelHost,
+    asked: CompletionsRequest,
+    prompt_requests: list[PromptRequest],
+    tokenizer: Tokenizer,
 ) -> dict[str, Any]:
     """The whole body: for each prompt its answers."""
-    collected = await collect(host, questions)
+    collected = await collect(host, prompt_requests)
     ends = [each.end for each in collected if each.end]
     choices = []
     for number, (each, end) in enumerate(zip(collected, ends, strict=True)):
@@ -39,12 +42,15 @@ async def completion(
 
 
 def completion_chunks(
-    host: ModelHost, asked: CompletionsRequest, questions: list[Question], tokenizer: Tokenizer
+    host: ModelHost,
+    asked: CompletionsRequest,
+    prompt_requests: list[PromptRequest],
+    tokenizer: Tokenizer,
 ) -> Events:
     """The events of a stream."""
-    choices = [_Choice(number, asked, tokenizer) for number in range(len(questions))]
+    choices = [_Choice(number, asked, tokenizer) for number in range(len(prompt_requests))]
     return choice_events(
-        host, questions, _head(host), choices, asked.num_answers, asked.includes_usage
+        host, prompt_requests, _head(host), choices, asked.num_answers, asked.includes_usage
     )
 
 

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, Question, Usage
+from sharpi.serve.chat.answer_parts import (
+    AnswerDelta,
+    AnswerDeltaOrEnd,
+    AnswerEnd,
+    PromptRequest,
+    Usage,
+)
 from sharpi.serve.chat.answer_stream import answer_events, answers
 from sharpi.serve.chat.collected_answer import new_id
 from sharpi.serve.host.model_host import ModelHost
@@ -40,13 +46,15 @@ class ResponseEvents:
             **asked.echoed,
         }
 
-    def stream(self, host: ModelHost, question: Question) -> Events:
+    def stream(self, host: ModelHost, prompt_request: PromptRequest) -> Events:
         """The events of a stream."""
-        return answer_events(host, [question], lambda _, item: map(named_event, self.of(item)))
+        return answer_events(
+            host, [prompt_request], lambda _, item: map(named_event, self.of(item))
+        )
 
-    async def whole(self, host: ModelHost, question: Question) -> Event:
+    async def whole(self, host: ModelHost, prompt_request: PromptRequest) -> Event:
         """The response, once it is complete."""
-        async with answers(host, [question]) as items:
+        async with answers(host, [prompt_request]) as items:
             async for numbered in items:
                 if numbered is not None:
                     for _ in self.of(numbered[1]):

@@ -76,33 +76,33 @@ class OpenaiRoutes:
         """A chat's next message."""
         body, model = await json_body(request), await self._chats.get()
         asked = read_chat(body, self._host)
-        questions = await asyncio.to_thread(model.questions, asked.call)
+        prompt_requests = await asyncio.to_thread(model.prompt_requests, asked.call)
         if asked.is_stream:
-            chunks = chat_chunks(self._host, questions, model.tokenizer, asked.includes_usage)
+            chunks = chat_chunks(self._host, prompt_requests, model.tokenizer, asked.includes_usage)
             return await event_stream(chunks, error_event)
-        return JSONResponse(await chat_completion(self._host, questions, model.tokenizer))
+        return JSONResponse(await chat_completion(self._host, prompt_requests, model.tokenizer))
 
     async def responses(self, request: Request) -> Response:
         """A chat's next turn, as items."""
         body, model = await json_body(request), await self._chats.get()
         asked = read_responses(body, self._host)
-        [question] = await asyncio.to_thread(model.questions, asked.call)
+        [prompt_request] = await asyncio.to_thread(model.prompt_requests, asked.call)
         events = ResponseEvents(self._host, asked, model.tokenizer)
         if asked.is_stream:
-            return await event_stream(events.stream(self._host, question), events.error_event)
-        return JSONResponse(await events.whole(self._host, question))
+            return await event_stream(events.stream(self._host, prompt_request), events.error_event)
+        return JSONResponse(await events.whole(self._host, prompt_request))
 
     async def completions(self, request: Request) -> Response:
         """Text that goes on from prompts."""
         body, model = await json_body(request), await self._chats.get()
         asked = await asyncio.to_thread(read_completions, body, self._host)
-        questions = await asyncio.to_thread(
+        prompt_requests = await asyncio.to_thread(
             model.generation_states, asked.prompts, asked.request, asked.shape, asked.num_answers
         )
         if asked.is_stream:
-            chunks = completion_chunks(self._host, asked, questions, model.tokenizer)
+            chunks = completion_chunks(self._host, asked, prompt_requests, model.tokenizer)
             return await event_stream(chunks, error_event)
-        return JSONResponse(await completion(self._host, asked, questions, model.tokenizer))
+        return JSONResponse(await completion(self._host, asked, prompt_requests, model.tokenizer))
 
 
 def error_event(error: ApiError) -> bytes:

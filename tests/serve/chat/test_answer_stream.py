@@ -11,16 +11,22 @@ from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
 from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.serve.chat import answer_stream
-from sharpi.serve.chat.answer_parts import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, Question, Usage
+from sharpi.serve.chat.answer_parts import (
+    AnswerDelta,
+    AnswerDeltaOrEnd,
+    AnswerEnd,
+    PromptRequest,
+    Usage,
+)
 from sharpi.serve.chat.answer_reading import answer
 from sharpi.serve.chat.answer_stream import answers, merged
 
 END = AnswerEnd("stop", Usage())
 
 
-def question(host: ScriptedHost) -> Question:
+def prompt_request(host: ScriptedHost) -> PromptRequest:
     ids = host.tokenizer.encode("Hi", add_bos=False, parse_special=True)
-    return Question(ids, GenerationRequest())
+    return PromptRequest(ids, GenerationRequest())
 
 
 async def saying(*texts: str, pause: float = 0.0) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
@@ -55,7 +61,7 @@ def test_a_failure_ends_all() -> None:
     host.scripts = [["x", RuntimeError("broken")], ["y"] * 1000]
 
     async def read() -> None:
-        async with answers(cast(Any, host), [question(host)] * 2) as items:
+        async with answers(cast(Any, host), [prompt_request(host)] * 2) as items:
             async for _ in items:
                 pass
 
@@ -69,7 +75,7 @@ def test_what_is_left_is_closed() -> None:
     host.scripts = [["x"] * 1000]
 
     async def read() -> int:
-        async with answers(cast(Any, host), [question(host)] * 3) as items:
+        async with answers(cast(Any, host), [prompt_request(host)] * 3) as items:
             async for number, _ in (item async for item in items if item):
                 if number == 2:
                     break
@@ -84,7 +90,7 @@ def test_an_error_of_the_model_is_raised() -> None:
     host.finish_info = FinishInfo("error", error=ValueError("no"))
 
     async def read() -> None:
-        async for _ in answer(cast(Any, host), question(host)):
+        async for _ in answer(cast(Any, host), prompt_request(host)):
             pass
 
     with pytest.raises(ValueError, match="no"):

@@ -8,7 +8,7 @@ from scripted_host import scripted_tokenizer
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.answer_parts import Question
+from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
 from sharpi.serve.chat.chat_model import ChatModel
 from sharpi.serve.http.errors import ApiError
@@ -32,9 +32,9 @@ def model() -> ChatModel:
     return ChatModel(tokenizer, chat_format(tokenizer))
 
 
-def takes(model: ChatModel, question: Question, text: str) -> bool:
+def takes(model: ChatModel, prompt_request: PromptRequest, text: str) -> bool:
     """Whether the constraint lets an answer be this text."""
-    constraint = question.constraint
+    constraint = prompt_request.constraint
     assert constraint is not None
     for token_id in model.tokenizer.encode(text, add_bos=False, parse_special=True):
         mask = constraint.allowed()
@@ -45,46 +45,46 @@ def takes(model: ChatModel, question: Question, text: str) -> bool:
 
 
 def test_channels_are_seen(model: ChatModel) -> None:
-    [question] = model.questions(replace(CALL, tools=(WEATHER,)))
-    assert question.parser is not None
+    [prompt_request] = model.prompt_requests(replace(CALL, tools=(WEATHER,)))
+    assert prompt_request.parser is not None
     text = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{BEGUN}{{}}"
-    events = [*question.parser.feed(text), *question.parser.flush()]
+    events = [*prompt_request.parser.feed(text), *prompt_request.parser.flush()]
     assert events == [Reasoning("Hm."), CallBegin(0, "weather"), CallArguments(0, "{}")]
 
 
 def test_an_answer_that_is_begun_is_in_the_final_channel(model: ChatModel) -> None:
-    [question] = model.questions(replace(CALL, prefill="It is"))
-    prompt = model.tokenizer.decode(question.prompt_ids, show_special=True)
+    [prompt_request] = model.prompt_requests(replace(CALL, prefill="It is"))
+    prompt = model.tokenizer.decode(prompt_request.prompt_ids, show_special=True)
     assert prompt.endswith("<|start|>assistant<|channel|>final<|message|>It is")
-    assert question.parser is not None
-    assert list(question.parser.feed(" so.")) == [Text(" so.")]
+    assert prompt_request.parser is not None
+    assert list(prompt_request.parser.feed(" so.")) == [Text(" so.")]
 
 
 def test_a_form_is_that_of_the_final_channel(model: ChatModel) -> None:
     shape = AnswerShape("json_schema", {"enum": ["yes"]}, "response_format")
-    [question] = model.questions(replace(CALL, shape=shape))
+    [prompt_request] = model.prompt_requests(replace(CALL, shape=shape))
     thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
-    assert takes(model, question, f'{thought}<|channel|>final<|message|>"yes"')
-    [question] = model.questions(replace(CALL, shape=shape))
-    assert not takes(model, question, f"{thought}<|channel|>final<|message|>no")
+    assert takes(model, prompt_request, f'{thought}<|channel|>final<|message|>"yes"')
+    [prompt_request] = model.prompt_requests(replace(CALL, shape=shape))
+    assert not takes(model, prompt_request, f"{thought}<|channel|>final<|message|>no")
 
 
 def test_a_call_that_has_to_be(model: ChatModel) -> None:
     forced = replace(CALL, tools=(WEATHER,), choice=ToolChoice("required"))
-    [question] = model.questions(forced)
-    assert takes(model, question, f'{BEGUN}{{"city": "Ulm"}}')
-    [question] = model.questions(forced)
-    assert not takes(model, question, "<|channel|>final")
+    [prompt_request] = model.prompt_requests(forced)
+    assert takes(model, prompt_request, f'{BEGUN}{{"city": "Ulm"}}')
+    [prompt_request] = model.prompt_requests(forced)
+    assert not takes(model, prompt_request, "<|channel|>final")
 
 
 def test_a_form_and_tools_cannot_be_told_apart_there(model: ChatModel) -> None:
     shape = AnswerShape("json_object", None, "response_format")
     with pytest.raises(ApiError) as caught:
-        model.questions(replace(CALL, tools=(WEATHER,), shape=shape))
+        model.prompt_requests(replace(CALL, tools=(WEATHER,), shape=shape))
     assert caught.value.param == "response_format"
 
 
 def test_answers_have_seeds_of_their_own(model: ChatModel) -> None:
     seeded = GenerationRequest(sampling=replace(CALL.request.sampling, seed=5))
-    questions = model.questions(replace(CALL, request=seeded, num_answers=3))
-    assert [each.request.sampling.seed for each in questions] == [5, 6, 7]
+    prompt_requests = model.prompt_requests(replace(CALL, request=seeded, num_answers=3))
+    assert [each.request.sampling.seed for each in prompt_requests] == [5, 6, 7]
