@@ -1,4 +1,4 @@
-"""The ASGI application: all routes behind the gate."""
+"""The ASGI application: all routes behind the request guard."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.access import PAGE_FOLDER, Access
 from sharpi.serve.http.errors import ApiError, error_response
-from sharpi.serve.http.gate import Gate, GateLimits
 from sharpi.serve.http.page_files import page_routes
+from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 from sharpi.serve.openai import routes as openai_routes
 from sharpi.serve.status import status_routes, token_routes
 from sharpi.serve.status.live_experts import live_experts_route
@@ -34,7 +34,7 @@ class AppSettings:
     """Who may ask, how much, and what is logged; `origins` get CORS headers."""
 
     access: Access = field(default_factory=Access)
-    limits: GateLimits = field(default_factory=GateLimits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     origins: Sequence[str] = ()
     logs_requests: bool = False
     tell: Callable[[str], None] = log_line
@@ -51,10 +51,10 @@ def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
         if settings.logs_requests:
             settings.tell(f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s")
 
-    gate = Gate(inner, settings.access, settings.limits, report, settings.tell)
+    guard = RequestGuard(inner, settings.access, settings.limits, report, settings.tell)
     if not settings.origins:
-        return gate
-    return CORSMiddleware(gate, settings.origins, allow_methods=["*"], allow_headers=["*"])
+        return guard
+    return CORSMiddleware(guard, settings.origins, allow_methods=["*"], allow_headers=["*"])
 
 
 def _routes(host: ModelHost) -> list[Route]:
@@ -90,5 +90,5 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _fail(request: Request, error: Exception) -> Response:
-    """In its API's form; Starlette raises it again, and the gate logs it."""
+    """In its API's form; Starlette raises it again, and the guard logs it."""
     return error_response(request.url.path, error)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from sharpi.serve.app import api_routes
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.errors import error_response
-from sharpi.serve.http.gate import Gate, GateLimits
+from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 
 
 def _fail(request: Request, error: Exception) -> Response:
@@ -30,7 +30,7 @@ def scripted_server() -> Iterator[tuple[ScriptedHost, str]]:
     """The host and its server's URL."""
     host = ScriptedHost()
     app = Starlette(routes=api_routes(cast(Any, host)), exception_handlers={Exception: _fail})
-    gate = Gate(app, Access(), GateLimits(), lambda scope, status, seconds: None, print)
+    gate = RequestGuard(app, Access(), RequestLimits(), lambda scope, status, seconds: None, print)
     with served(gate) as url:
         yield host, url
 

@@ -14,7 +14,7 @@ from served_demo import MODEL, ServedDemo
 from sharpi.serve.app import AppSettings
 from sharpi.serve.host.model_host import HostSettings
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.gate import GateLimits
+from sharpi.serve.http.request_guard import RequestLimits
 
 pytestmark = pytest.mark.native
 
@@ -83,7 +83,7 @@ class TestRequestsThatAreWrong:
 
     @pytest.mark.parametrize(("path", "kind"), [(COMPLETIONS, None), (MESSAGES, "error")])
     def test_body_that_is_too_long(self, serve_demo: Serve, path: str, kind: str | None) -> None:
-        server = serve_demo(app=lambda **given: AppSettings(limits=GateLimits(1000), **given))
+        server = serve_demo(app=lambda **given: AppSettings(limits=RequestLimits(1000), **given))
         response = server.client.post(path, content=b" " * 300_000)
         assert response.status_code == 413
         assert response.json().get("type") == kind
@@ -204,7 +204,7 @@ def test_a_reader_that_does_not_read_holds_nobody(demo: ServedDemo) -> None:
 
 def test_a_reader_that_stopped_is_cut(serve_demo: Serve) -> None:
     """Kilobytes of logprobs with every token fill the buffers of the connection."""
-    limits = GateLimits(stall_seconds=0.3)
+    limits = RequestLimits(stall_seconds=0.3)
     server = serve_demo(app=lambda **given: AppSettings(limits=limits, **given))
     with raw(server, LONG | {"stream": True, "logprobs": 5, "n": 8}) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -13,8 +13,8 @@ from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.host.running_servers import RunningServer, announced
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.gate import GateLimits
 from sharpi.serve.http.listener import is_loopback, url_of
+from sharpi.serve.http.request_guard import RequestLimits
 from sharpi.serve.web_server import WebServer
 
 
@@ -48,7 +48,7 @@ def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: st
         host_names=(serving.host,) if is_open else None,
         status_key=status_key,
     )
-    limits = GateLimits() if serving.max_body is None else GateLimits(serving.max_body)
+    limits = RequestLimits() if serving.max_body is None else RequestLimits(serving.max_body)
     return AppSettings(
         access=access,
         limits=limits,

@@ -8,9 +8,9 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.gate import CLIENT_CLOSED, Gate, GateLimits
+from sharpi.serve.http.request_guard import CLIENT_CLOSED, RequestGuard, RequestLimits
 
-LIMITS = GateLimits(max_body_bytes=100, patience_seconds=0.05, stall_seconds=0.05)
+LIMITS = RequestLimits(max_body_bytes=100, patience_seconds=0.05, stall_seconds=0.05)
 
 
 class Connection:
@@ -41,7 +41,9 @@ class Connection:
     async def pass_through(self, app: ASGIApp, told: list[str] | None = None) -> int:
         statuses: list[int] = []
         tell = (told if told is not None else []).append
-        gate = Gate(app, Access(), LIMITS, lambda _, status, __: statuses.append(status), tell)
+        gate = RequestGuard(
+            app, Access(), LIMITS, lambda _, status, __: statuses.append(status), tell
+        )
         await asyncio.wait_for(gate(self.scope, self.receive, self.send), 5)
         return statuses[0]
 

@@ -1,4 +1,4 @@
-"""Gate: what every request passes on its way in and out.
+"""RequestGuard: what every request passes on its way in and out.
 
 Access, the body's limits, the watch over the connection; and that no failure goes further than its
 own request, whose client gets it in the form of its API.
@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharpi.dataclass import dataclass
 from sharpi.serve.http.access import Access
+from sharpi.serve.http.client_connection import ClientConnection
 from sharpi.serve.http.errors import as_api_error, error_response
-from sharpi.serve.http.exchange import Exchange
 from sharpi.serve.http.request_body import ClientGone, read_body
 
 CLIENT_CLOSED = 499  # nginx's number for a client that left before its response
@@ -21,7 +21,7 @@ Report = Callable[[Scope, int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class GateLimits:
+class RequestLimits:
     """A body's bytes; seconds that one may take to send or take more of a message."""
 
     max_body_bytes: int = 32 << 20
@@ -29,14 +29,14 @@ class GateLimits:
     stall_seconds: float = 60.0
 
 
-class Gate:
+class RequestGuard:
     """ASGI around `app`. `report` gets each request with its status and seconds, `tell` faults."""
 
     def __init__(
         self,
         app: ASGIApp,
         access: Access,
-        limits: GateLimits,
+        limits: RequestLimits,
         report: Report,
         tell: Callable[[str], None],
     ) -> None:
@@ -48,34 +48,36 @@ class Gate:
             await self._app(scope, receive, send)
             return
         start = time.perf_counter()
-        exchange = Exchange(scope, receive, send, self._limits.stall_seconds)
+        connection = ClientConnection(scope, receive, send, self._limits.stall_seconds)
         try:
-            await self._pass(exchange, receive)
+            await self._pass(connection, receive)
         except ClientGone:
-            exchange.status = CLIENT_CLOSED
+            connection.status = CLIENT_CLOSED
         except Exception as error:
-            await self._answer_fault(exchange, receive, error)
+            await self._answer_fault(connection, receive, error)
         finally:
-            self._report(scope, exchange.status or CLIENT_CLOSED, time.perf_counter() - start)
+            self._report(scope, connection.status or CLIENT_CLOSED, time.perf_counter() - start)
 
-    async def _pass(self, exchange: Exchange, receive: Receive) -> None:
-        headers = _headers(exchange.scope)
-        self._access.require(exchange.scope["path"], headers)
+    async def _pass(self, connection: ClientConnection, receive: Receive) -> None:
+        headers = _headers(connection.scope)
+        self._access.require(connection.scope["path"], headers)
         limits = self._limits
         body = await read_body(receive, headers, limits.max_body_bytes, limits.patience_seconds)
-        await exchange.run(self._app, body)
+        await connection.run(self._app, body)
 
-    async def _answer_fault(self, exchange: Exchange, receive: Receive, error: Exception) -> None:
+    async def _answer_fault(
+        self, connection: ClientConnection, receive: Receive, error: Exception
+    ) -> None:
         """A response that has begun ends where it is: the connection closes."""
-        path = exchange.scope["path"]
+        path = connection.scope["path"]
         fault = as_api_error(error)
         if fault.status == 500:
-            self._tell(f"{exchange.scope['method']} {path!r} failed: {_one_line(error)}")
-        if exchange.status is None:
+            self._tell(f"{connection.scope['method']} {path!r} failed: {_one_line(error)}")
+        if connection.status is None:
             try:
-                await error_response(path, fault)(exchange.scope, receive, exchange.send)
+                await error_response(path, fault)(connection.scope, receive, connection.send)
             except ClientGone:
-                exchange.status = CLIENT_CLOSED
+                connection.status = CLIENT_CLOSED
 
 
 def _headers(scope: Scope) -> dict[str, str]:

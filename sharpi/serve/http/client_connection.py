@@ -1,4 +1,4 @@
-"""Exchange: one request and its response, watched from both ends.
+"""ClientConnection: one request and its response, watched from both ends.
 
 The application runs as a task that is cancelled once the client has gone, or has stopped reading:
 an answer's work ends with it, streaming or not.
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sharpi.serve.http.request_body import ClientGone
 
 
-class Exchange:
+class ClientConnection:
     """`status` is that of the response, None before it begins."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
