@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from sharpi.cli.options.context import ContextOptions
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.source import ModelArgument, ModelOption
 from sharpi.cli.options.tier import TierOptions
 from sharpi.config import RunConfig
@@ -42,8 +42,8 @@ def plan(
 
     path = find_model(context, model)
     config = machine.run_config(path, context_size=context_options.ctx_size)
-    given = Given(context)
-    config = misses.extend(tiers.extend(config, given), given)
+    sources = OptionSources(context)
+    config = misses.extend(tiers.extend(config, sources), sources)
     with open_gguf(path) as file:
         decided = plan_for(config, file)
     if as_json:

@@ -9,8 +9,8 @@ import typer
 
 from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.engine import EngineOptions
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.inputs import find_model
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.options.source import ModelArgument, ModelOption
@@ -41,7 +41,7 @@ def serve(
     server: open answers end first, within the time that --grace gives them.
     """
     _require_packages()
-    _refuse_lost_records(serving, Given(context))
+    _refuse_lost_records(serving, OptionSources(context))
     path = find_model(context, model)
     config = engine_options.run_config(
         context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
@@ -88,13 +88,13 @@ def _require_packages() -> None:
         raise UsageError(f"serve needs packages that are missing ({names}): pip install '.[serve]'")
 
 
-def _refuse_lost_records(serving: ServeOptions, given: Given) -> None:
+def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
     """A model that is loaded again would write over what was recorded before."""
     if serving.idle_unload is None:
         return
     for name in ("expert_stats", "moe_trace"):
-        if given.has(name):
-            given.refuse("idle_unload", name, "each load of the model begins its record anew")
+        if sources.has(name):
+            sources.refuse("idle_unload", name, "each load of the model begins its record anew")
 
 
 def _host_settings(serving: ServeOptions, sampling: SamplingOptions, model: Path) -> "HostSettings":

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 import typer
 
 from sharpi.cli.options.answer_form import AnswerForm, read_form
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.option import option
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.dataclass import dataclass
 
 _NAMES = ("json_schema", "json_object", "grammar")
@@ -32,9 +32,9 @@ class ConstraintOptions:
 
     def form(self, context: typer.Context) -> AnswerForm | None:
         """What was asked for, its file read; a flag wins over a variable. Raises UsageError."""
-        given = Given(context)
+        sources = OptionSources(context)
         asked = [name for name in _NAMES if getattr(self, name)]
-        best = [name for name in asked if given.by_flag(name)] or asked
+        best = [name for name in asked if sources.by_flag(name)] or asked
         if len(best) > 1:
-            given.refuse(best[0], best[1], "an answer has one form")
+            sources.refuse(best[0], best[1], "an answer has one form")
         return read_form(best[0], getattr(self, best[0])) if best else None

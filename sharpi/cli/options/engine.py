@@ -6,9 +6,9 @@ from pathlib import Path
 import typer
 
 from sharpi.cli.options.expert import ExpertOptions
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.record import RecordOptions
 from sharpi.cli.options.tier import TierOptions
 from sharpi.config import RunConfig
@@ -34,10 +34,10 @@ class EngineOptions:
         context_shift: bool = False,
     ) -> RunConfig:
         """What is asked of the engine; raises UsageError for options that contradict each other."""
-        given = Given(context)
+        sources = OptionSources(context)
         config = self.machine.run_config(
             model, context_size=context_size, context_shift=context_shift
         )
-        experts = self.records.extend(self.experts.config(given), model, given)
-        config = replace(self.tiers.extend(config, given), experts=experts)
-        return self.misses.extend(config, given)
+        experts = self.records.extend(self.experts.config(sources), model, sources)
+        config = replace(self.tiers.extend(config, sources), experts=experts)
+        return self.misses.extend(config, sources)

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 import typer
 
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.option import count, finite, option
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import ExpertConfig, Resident
 from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
@@ -130,9 +130,9 @@ class ExpertOptions:
         ),
     ] = _EXPERTS.warmup_tokens
 
-    def config(self, given: Given) -> ExpertConfig:
+    def config(self, sources: OptionSources) -> ExpertConfig:
         """The engine's view; raises UsageError for two that contradict each other."""
-        self._refuse_contradictions(given)
+        self._refuse_contradictions(sources)
         resident = self.moe_resident or ("ids" if self.moe_resident_ids is not None else None)
         return ExpertConfig(
             policy=self.moe_policy or ("static" if resident else None),
@@ -146,32 +146,32 @@ class ExpertOptions:
             warmup_tokens=self.moe_warmup_tokens,
         )
 
-    def _refuse_contradictions(self, given: Given) -> None:
-        self._refuse_sets(given)
+    def _refuse_contradictions(self, sources: OptionSources) -> None:
+        self._refuse_sets(sources)
         if self.moe_predictor is not None and not self.moe_predict_prefetch:
-            given.refuse("moe_predict_prefetch", "moe_predictor", "predictions are for prefetch")
+            sources.refuse("moe_predict_prefetch", "moe_predictor", "predictions are for prefetch")
         if self.moe_load_budget is not None:
-            self._refuse_unlearned(given, "moe_load_budget")
+            self._refuse_unlearned(sources, "moe_load_budget")
         if self.moe_predictor == "learned":
-            self._refuse_unlearned(given, "moe_predictor")
+            self._refuse_unlearned(sources, "moe_predictor")
 
-    def _refuse_unlearned(self, given: Given, parameter: str) -> None:
+    def _refuse_unlearned(self, sources: OptionSources, parameter: str) -> None:
         """For a parameter of the learned policies."""
         other = self._set_name
         if self.moe_policy is not None:
             other = None if self.moe_policy.startswith("learned") else "moe_policy"
         if other is not None:
-            given.refuse(parameter, other, "it needs a learned policy")
+            sources.refuse(parameter, other, "it needs a learned policy")
 
-    def _refuse_sets(self, given: Given) -> None:
+    def _refuse_sets(self, sources: OptionSources) -> None:
         """Of the options that fix a set, against each other and the policy."""
         if self._set_name is not None and self.moe_policy not in (None, "static"):
-            given.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
+            sources.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
         if self.moe_resident_ids is not None and self.moe_resident not in (None, "ids"):
-            given.refuse("moe_resident", "moe_resident_ids", "each fixes the set")
+            sources.refuse("moe_resident", "moe_resident_ids", "each fixes the set")
         if self.moe_resident == "ids" and self.moe_resident_ids is None:
             raise UsageError(
-                f"{given.name('moe_resident')} ids needs --moe-resident-ids, as in 1,2,5 or 0-7"
+                f"{sources.name('moe_resident')} ids needs --moe-resident-ids, as in 1,2,5 or 0-7"
             )
 
     @property

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.output.terminal import note, stdin_is_terminal
 from sharpi.dataclass import dataclass
@@ -64,16 +64,16 @@ def _argument(name: str, value: str | None) -> Source | None:
 
 def _option(context: typer.Context, parameter: str) -> Source | None:
     """The option behind `parameter` of the running command, if a flag or a variable gave it."""
-    value, given = context.params.get(parameter), Given(context)
+    value, sources = context.params.get(parameter), OptionSources(context)
     if value is None:
         return None
     is_file = parameter == "prompt_file"
-    return Source(given.name(parameter), value, given.by_flag(parameter), is_file)
+    return Source(sources.name(parameter), value, sources.by_flag(parameter), is_file)
 
 
 def _the_one(sources: list[Source | None], subject: str) -> Source | None:
-    given = [source for source in sources if source is not None]
-    best = [source for source in given if source.is_explicit] or given
+    named = [source for source in sources if source is not None]
+    best = [source for source in named if source.is_explicit] or named
     if len(best) > 1:
         raise UsageError(f"{best[0].name} and {best[1].name} both give the {subject}; keep one")
     return best[0] if best else None

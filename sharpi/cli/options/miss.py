@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.option import count, finite, option
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.dataclass import dataclass
 
@@ -79,9 +79,9 @@ class MissOptions:
         ),
     ] = _EXPERTS.stash_cpu_factor
 
-    def extend(self, config: RunConfig, given: Given) -> RunConfig:
+    def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
         """`config` with these; raises UsageError for two that contradict each other."""
-        self._refuse_contradictions(config, given)
+        self._refuse_contradictions(config, sources)
         experts = replace(
             config.experts,
             miss=self.moe_miss,
@@ -93,14 +93,14 @@ class MissOptions:
         )
         return replace(config, experts=experts)
 
-    def _refuse_contradictions(self, config: RunConfig, given: Given) -> None:
+    def _refuse_contradictions(self, config: RunConfig, sources: OptionSources) -> None:
         """Of the stash's sizes only what was really asked for against --no-moe-paged-stash."""
         if config.cpu_moe and self.moe_miss in ("stream", "load"):
-            given.refuse(
+            sources.refuse(
                 "cpu_moe", "moe_miss", "the CPU computes all experts, or some cross the bus"
             )
-        if self.moe_paged_stash or not given.has("moe_paged_stash"):
+        if self.moe_paged_stash or not sources.has("moe_paged_stash"):
             return
         for name in _STASH:
-            if given.has(name):
-                given.refuse("moe_paged_stash", name, "the other is about the stash")
+            if sources.has(name):
+                sources.refuse("moe_paged_stash", name, "the other is about the stash")

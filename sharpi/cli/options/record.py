@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.option import option
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.output_files import refuse_to_replace
 from sharpi.config import ExpertConfig
 from sharpi.dataclass import dataclass
@@ -51,9 +51,9 @@ class RecordOptions:
         option("--trace-moe", "Print each token's routes, loads and pinned experts to stderr."),
     ] = _EXPERTS.trace_routes
 
-    def extend(self, config: ExpertConfig, model: Path, given: Given) -> ExpertConfig:
+    def extend(self, config: ExpertConfig, model: Path, sources: OptionSources) -> ExpertConfig:
         """`config` with these; raises UsageError for files over the model or over each other."""
-        self._refuse_files(model, given)
+        self._refuse_files(model, sources)
         return replace(
             config,
             stats=self.expert_stats,
@@ -62,13 +62,13 @@ class RecordOptions:
             trace_routes=self.trace_moe,
         )
 
-    def _refuse_files(self, model: Path, given: Given) -> None:
+    def _refuse_files(self, model: Path, sources: OptionSources) -> None:
         written: dict[Path, str] = {}
         for name in _FILES:
             path: Path | None = getattr(self, name)
             if path is None:
                 continue
-            refuse_to_replace(given.name(name), path, [model])
+            refuse_to_replace(sources.name(name), path, [model])
             if path in written:
-                given.refuse(written[path], name, f"both write {path}")
+                sources.refuse(written[path], name, f"both write {path}")
             written[path] = name

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from sharpi.cli.options.given import Given
 from sharpi.cli.options.option import count, option
+from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import Device, Load, RunConfig
 from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
@@ -96,13 +96,13 @@ class TierOptions:
         ),
     ] = 0
 
-    def extend(self, config: RunConfig, given: Given) -> RunConfig:
+    def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
         """`config` with these options; raises UsageError naming two that contradict each other."""
         if self.cpu_moe and self.n_cpu_moe:
-            given.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
+            sources.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
         if self.device == "cpu" and (self.vram or self.gpu_layers):
             other = "vram" if self.vram else "gpu_layers"
-            given.refuse("device", other, "the other is about a GPU")
+            sources.refuse("device", other, "the other is about a GPU")
         return replace(
             config,
             load=self.load,

@@ -7,7 +7,7 @@ import typer
 from sharpi.errors import UsageError
 
 
-class Given:
+class OptionSources:
     """What the flags and variables of one command line set; the rest are defaults."""
 
     def __init__(self, context: typer.Context) -> None:
