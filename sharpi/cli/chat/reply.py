@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.thoughts import ThoughtStyle
+from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.output.terminal import note
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sharpi.engine.sampling.timings import Timings
 
 
-def stream(generation: "Generation", style: ThoughtStyle, echo: str = "") -> bool:
+def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> bool:
     """Print `echo` and the pieces as they come; False when Ctrl-C ended them early.
 
     The echo waits for the first piece, so that a failing prefill leaves stdout empty.

@@ -5,9 +5,9 @@ import typer
 from sharpi.cli.chat.conversation import Conversation
 from sharpi.cli.chat.line_input import LineInput
 from sharpi.cli.chat.prompt import refuse_contradictions
+from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.chat.reply import note_cut_form, note_early_end, stream
 from sharpi.cli.chat.slash_commands import SlashCommands
-from sharpi.cli.chat.thoughts import ThoughtStyle
 from sharpi.cli.options.answer_form import FormedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.context import ContextOptions
@@ -92,7 +92,7 @@ def _next_message(lines: LineInput) -> str | None:
 def _answer(conversation: Conversation, text: str) -> None:
     generation = conversation.ask(text)
     try:
-        stream(generation, ThoughtStyle(conversation.prompt))
+        stream(generation, ReasoningStyle(conversation.prompt))
     except SharpiError:
         conversation.forget_question()
         raise

@@ -8,8 +8,8 @@ import typer
 
 from sharpi.cli import exit_codes
 from sharpi.cli.chat.prompt import Prompt, refuse_contradictions, whole_prompt
+from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream, timings_line
-from sharpi.cli.chat.thoughts import ThoughtStyle
 from sharpi.cli.options.answer_form import FormedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.context import ContextOptions
@@ -76,7 +76,7 @@ def run(
 
 
 def _print_text(config: RunConfig, prompt: Prompt, generation: "Generation") -> bool:
-    is_complete = stream(generation, ThoughtStyle(prompt.text), echo=prompt.echo)
+    is_complete = stream(generation, ReasoningStyle(prompt.text), echo=prompt.echo)
     note_early_end(generation)
     say(timings_line(generation.timings))
     return is_complete

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 
 
-class ThoughtStyle:
+class ReasoningStyle:
     """Pieces in, the same pieces with escape codes out; the markers of reasoning are not shown.
 
     `prompt` is the text before the answer: some templates open the reasoning themselves.

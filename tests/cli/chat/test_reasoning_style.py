@@ -6,8 +6,8 @@ import sys
 import pytest
 from fake_engine import FakeGeneration, FakeTokenizer
 
+from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.chat.reply import stream
-from sharpi.cli.chat.thoughts import ThoughtStyle
 
 PIECES = ["<th", "ink>Hm", "m.</think>", "Par", "is"]
 
@@ -21,7 +21,7 @@ def shown(
     monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, pieces: list, prompt: str = ""
 ) -> str:
     monkeypatch.setattr(sys, "stdout", screen)
-    stream(FakeGeneration(pieces, FakeTokenizer()), ThoughtStyle(prompt))  # type: ignore[arg-type]
+    stream(FakeGeneration(pieces, FakeTokenizer()), ReasoningStyle(prompt))  # type: ignore[arg-type]
     return screen.getvalue()
 
 
