@@ -20,7 +20,7 @@ from sharpi.cli.commands.table import wanted_commands
 from sharpi.cli.options.grouping import GroupedCommand, takes_groups
 from sharpi.cli.options.plain_values import PlainGroup
 from sharpi.cli.output.terminal import complain
-from sharpi.cli.termination import end_like_an_exception
+from sharpi.cli.termination import raise_on_sigterm
 from sharpi.errors import SharpiError
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_any_character()
     if arguments is None:
         _collect_rarely()
-        end_like_an_exception()
+        raise_on_sigterm()
     try:
         app = make_app(sys.argv[1:] if arguments is None else arguments)
         code = app(args=arguments, prog_name="sharpi", standalone_mode=False)

@@ -7,7 +7,7 @@ from typing import NoReturn
 from sharpi.cli import exit_codes
 
 
-def end_like_an_exception() -> None:
+def raise_on_sigterm() -> None:
     """From now on SIGTERM raises SystemExit; only the main thread may call this."""
     signal.signal(signal.SIGTERM, _end)
 
