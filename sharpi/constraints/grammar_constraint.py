@@ -3,7 +3,7 @@
 from llguidance import LLMatcher
 
 from sharpi.constraints.constraint import TokenMask
-from sharpi.constraints.fault import worded
+from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.mask import empty_mask
 from sharpi.errors import GrammarError
 

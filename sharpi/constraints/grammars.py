@@ -7,9 +7,9 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
-from sharpi.constraints.fault import worded
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.constraints.grammar_error import worded
 from sharpi.constraints.json_schema import grammar_of_schema
 from sharpi.constraints.trial import Trials
 from sharpi.errors import GrammarError

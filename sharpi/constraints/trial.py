@@ -15,7 +15,7 @@ from collections import OrderedDict
 from hashlib import sha256
 from typing import ClassVar
 
-from sharpi.constraints.fault import worded
+from sharpi.constraints.grammar_error import worded
 from sharpi.errors import GrammarError
 
 CPU_SECONDS = 2

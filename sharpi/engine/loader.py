@@ -15,7 +15,7 @@ from sharpi.engine.settings import decide
 from sharpi.errors import UsageError
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.copied import copy_tensors
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware.info import probe_hardware
@@ -215,6 +215,6 @@ def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: Mo
     """The kernels look ids up unchecked. Rows without a token are usual: they fill the matrix."""
     rows = weights.output.rows
     if tokenizer.vocab_size > rows:
-        raise file_fault(
+        raise file_error(
             file.path, f"corrupt: {tokenizer.vocab_size} tokens, but embeddings for only {rows}"
         )

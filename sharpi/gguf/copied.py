@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.dataclass import dataclass
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import Tensor
 from sharpi.system.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
 from sharpi.system.huge_pages import huge_memory
@@ -81,7 +81,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         handle, _ = open_direct(path)
     except OSError as error:
-        raise file_fault(path, f"cannot be read ({error.strerror})") from None
+        raise file_error(path, f"cannot be read ({error.strerror})") from None
     try:
         yield handle
     finally:
@@ -121,9 +121,9 @@ def _read(path: Path, handle: int, piece: _Range, arena: memoryview) -> None:
         try:
             count = os.preadv(handle, [target], piece.start + done)
         except OSError as error:
-            raise file_fault(path, f"cannot be read ({error.strerror})") from None
+            raise file_error(path, f"cannot be read ({error.strerror})") from None
         if not count:
-            raise file_fault(path, "ends early: it was cut while it was read")
+            raise file_error(path, "ends early: it was cut while it was read")
         done += count
 
 

@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 from sharpi.errors import ModelFileError
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.file_error import file_error
 
 # Real heads reach 20 MB (a vocabulary and an embedded tokenizer.json). What lies beyond this is
 # not believed, so that a lying length cannot ask for more memory than a small multiple of it.
@@ -24,7 +24,7 @@ class Cursor:
 
     def fault(self, what: str) -> ModelFileError:
         """The error to raise about this file."""
-        return file_fault(self.path, what)
+        return file_error(self.path, what)
 
     def overrun(self, what: str, end: int) -> ModelFileError:
         """The error for something that would end at byte `end`, outside the head."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sharpi.errors import ModelFileError
-from sharpi.gguf.fault import file_fault, printable
+from sharpi.gguf.file_error import file_error, printable
 from sharpi.gguf.string_array import StringArray
 
 MetadataValue = int | float | bool | str | np.ndarray | StringArray | list[Any]
@@ -104,11 +104,11 @@ class Metadata(Mapping[str, MetadataValue]):
     def _find(self, key: str, default: Any) -> Any:
         value = self._values.get(key, default)
         if value is None:
-            raise file_fault(self.path, f"the metadata has no {key}")
+            raise file_error(self.path, f"the metadata has no {key}")
         return value
 
     def _wrong(self, key: str, wanted: str, value: Any) -> ModelFileError:
-        return file_fault(self.path, f"{key} must be {wanted}, not {_describe(value)}")
+        return file_error(self.path, f"{key} must be {wanted}, not {_describe(value)}")
 
 
 def _describe(value: Any) -> str:

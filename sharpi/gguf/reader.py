@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sharpi.dataclass import dataclass
 from sharpi.gguf.cursor import MAX_HEAD_BYTES
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.file_error import file_error
 from sharpi.gguf.header import Header, parse_header
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType
@@ -119,7 +119,7 @@ def _add_tensors(
 ) -> None:
     for info in header.tensors:
         if info.name in tensors:
-            raise file_fault(path, f"tensor {info.name} is in another part already")
+            raise file_error(path, f"tensor {info.name} is in another part already")
         blocks = data[info.offset : info.end]
         tensors[info.name] = Tensor(
             info.name, info.quant_type, info.shape, blocks, part, info.offset
@@ -131,11 +131,11 @@ def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
     try:
         head, whole = _mappings(path)
     except FileNotFoundError:
-        raise file_fault(path, "no such file") from None
+        raise file_error(path, "no such file") from None
     except OSError as error:
-        raise file_fault(path, f"cannot be read ({error.strerror})") from None
+        raise file_error(path, f"cannot be read ({error.strerror})") from None
     except ValueError as error:  # a NUL in the path
-        raise file_fault(path, f"cannot be read ({error})") from None
+        raise file_error(path, f"cannot be read ({error})") from None
     return parse_header(path, memoryview(head), len(whole)), np.frombuffer(whole, np.uint8)
 
 
@@ -143,11 +143,11 @@ def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
     """The head and the whole file, mapped apart so that one can outlive the other."""
     status = path.stat()  # before opening: a pipe without a writer would block
     if stat.S_ISDIR(status.st_mode):
-        raise file_fault(path, "this is a folder; name the .gguf file in it")
+        raise file_error(path, "this is a folder; name the .gguf file in it")
     if not stat.S_ISREG(status.st_mode):
-        raise file_fault(path, "not a regular file, and only such can be mapped")
+        raise file_error(path, "not a regular file, and only such can be mapped")
     if status.st_size == 0:
-        raise file_fault(path, "the file is empty")
+        raise file_error(path, "the file is empty")
     with path.open("rb") as file:
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         _prefer_huge_pages(whole)

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.file_error import file_error
 from sharpi.gguf.metadata import Metadata
 
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -20,11 +20,11 @@ def split_parts(path: Path) -> list[Path]:
         return [path]
     number, count = int(match["number"]), int(match["count"])
     if not 0 < number <= count:
-        raise file_fault(path, f"part {number} of {count} cannot be; was the file renamed?")
+        raise file_error(path, f"part {number} of {count} cannot be; was the file renamed?")
     parts = [part_path(path, match["stem"], i, count) for i in range(1, count + 1)]
     for part in parts:
         if not os.path.exists(part):
-            raise file_fault(part, f"no such file; all {count} parts must lie in one folder")
+            raise file_error(part, f"no such file; all {count} parts must lie in one folder")
     return parts
 
 
@@ -41,12 +41,12 @@ def check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
         return
     if count == 1:
         wanted = part_path(path, path.stem, stored_index + 1, stored_count).name
-        raise file_fault(
+        raise file_error(
             path,
             f"holds part {stored_index + 1} of {stored_count}; call it {wanted},"
             " and put the other parts beside it",
         )
-    raise file_fault(
+    raise file_error(
         path,
         f"holds part {stored_index + 1} of {stored_count}, though its name says"
         f" {index + 1} of {count}",
@@ -57,4 +57,4 @@ def check_total(path: Path, metadata: Metadata, num_tensors: int) -> None:
     """The set must hold as many tensors as its first part says (`split.tensors.count`)."""
     expected = metadata.get_int("split.tensors.count", num_tensors)
     if expected != num_tensors:
-        raise file_fault(path, f"the parts hold {num_tensors} tensors, not {expected}")
+        raise file_error(path, f"the parts hold {num_tensors} tensors, not {expected}")

@@ -10,7 +10,7 @@ from sharpi.errors import HubError
 from sharpi.hub.blobs import Blobs
 from sharpi.hub.cache import MAIN, Cache
 from sharpi.hub.choice import choose
-from sharpi.hub.fault import UnreachableError, hub_faults
+from sharpi.hub.hub_errors import UnreachableError, hub_errors
 from sharpi.hub.look_up import look_up
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.repository import RemoteFile, ask
@@ -96,7 +96,7 @@ class Puller:
 
     def _link(self, repository: str, commit: str, file: RemoteFile) -> Path:
         """Name the blob in the cache's snapshot, which is the library's own business."""
-        with hub_faults(repository):
+        with hub_errors(repository):
             return Path(
                 hf_hub_download(
                     repository,

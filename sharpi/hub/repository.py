@@ -9,7 +9,7 @@ from huggingface_hub.utils import get_session
 
 from sharpi.dataclass import dataclass
 from sharpi.errors import HubError
-from sharpi.hub.fault import NoRepositoryError, hub_faults
+from sharpi.hub.hub_errors import NoRepositoryError, hub_errors
 from sharpi.hub.model_name import ModelName
 
 _MAX_CLOSE = 3
@@ -36,7 +36,7 @@ class RemoteRepository:
 def ask(api: HfApi, name: ModelName) -> RemoteRepository:
     """The files of the revision that `name` means; raises HubError, with what is close if any."""
     try:
-        with hub_faults(name.repository):
+        with hub_errors(name.repository):
             info = api.model_info(
                 name.repository,
                 revision=name.revision,

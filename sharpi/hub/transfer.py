@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from huggingface_hub.utils import get_session, hf_raise_for_status
 
 from sharpi.dataclass import dataclass
-from sharpi.hub.fault import BusyHubError, UnreachableError, hub_faults
+from sharpi.hub.hub_errors import BusyHubError, UnreachableError, hub_errors
 from sharpi.hub.partial_file import PartialFile
 
 _RANGE_BYTES = 16 << 30  # one request: content networks do not serve more than 50 GB
@@ -69,7 +69,7 @@ def _receive_range(source: Source, target: PartialFile, on_bytes: Callable[[int]
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
     session = get_session()
     with (
-        hub_faults(source.repository),
+        hub_errors(source.repository),
         session.stream("GET", source.url, headers=headers, timeout=timeout) as response,
     ):
         hf_raise_for_status(response)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.fault import printable
+from sharpi.gguf.file_error import printable
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
 from sharpi.model.feed_forward.routing import read_router

@@ -4,7 +4,7 @@ Keys are those of the GGUF specification; `<architecture>.` is put in front here
 """
 
 from sharpi.errors import ModelFileError
-from sharpi.gguf.fault import file_fault
+from sharpi.gguf.file_error import file_error
 from sharpi.gguf.metadata import Metadata
 
 
@@ -33,7 +33,7 @@ class HyperparameterReader:
 
     def fault(self, what: str) -> ModelFileError:
         """The error to raise for what the file says."""
-        return file_fault(self.metadata.path, what)
+        return file_error(self.metadata.path, what)
 
     def has(self, key: str) -> bool:
         """Whether the file has the key."""

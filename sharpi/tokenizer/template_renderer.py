@@ -6,7 +6,7 @@ from typing import Any
 import jinja2
 
 from sharpi.errors import TemplateError
-from sharpi.gguf.fault import printable
+from sharpi.gguf.file_error import printable
 from sharpi.tokenizer.template_budget import TemplateBudget
 from sharpi.tokenizer.template_sandbox import TemplateSandbox
 

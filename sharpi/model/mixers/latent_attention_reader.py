@@ -3,7 +3,7 @@
 import math
 
 from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.fault import printable
+from sharpi.gguf.file_error import printable
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.latent_attention import LatentAttentionSettings
 from sharpi.model.mixers.rope import Rope, read_scaling

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.fault import file_fault, printable
+from sharpi.gguf.file_error import file_error, printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.ops.interface import FloatArray, Ops, RopeTable, X
 
@@ -86,7 +86,7 @@ def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True
         return RopeScaling("divided", original_context=context, attention_factor=divided)
     factor = metadata.get_float(f"{prefix}.factor", 0.0)
     if factor < 0:
-        raise file_fault(metadata.path, f"{prefix}.factor is {factor}, less than 0")
+        raise file_error(metadata.path, f"{prefix}.factor is {factor}, less than 0")
     kind = metadata.get_str(f"{prefix}.type", "linear" if factor else "none")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(

@@ -5,7 +5,7 @@ from pathlib import Path
 from sharpi.errors import ModelFileError
 
 
-def file_fault(path: Path, what: str) -> ModelFileError:
+def file_error(path: Path, what: str) -> ModelFileError:
     """The error to raise; text that came from the file can neither break the line nor steer a
     terminal, because unprintable characters are replaced."""
     return ModelFileError(printable(f"{path}: {what}"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharpi.constraints.fault import worded
+from sharpi.constraints.grammar_error import worded
 
 
 @pytest.mark.parametrize(

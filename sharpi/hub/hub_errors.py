@@ -35,14 +35,14 @@ class BusyHubError(UnreachableError):
 
 
 @contextmanager
-def hub_faults(repository: str) -> Iterator[None]:
+def hub_errors(repository: str) -> Iterator[None]:
     """Whatever the library raises in the block becomes a HubError about `repository`."""
     try:
         yield
     except OfflineModeIsEnabled as error:
         raise UnreachableError("HF_HUB_OFFLINE is set") from error
     except HfHubHTTPError as error:
-        raise http_fault(error, repository) from error
+        raise http_error(error, repository) from error
     except LocalEntryNotFoundError as error:  # what the library makes of a HEAD without answer
         raise UnreachableError(f"the hub fell silent about {repository}; try again") from error
     except (_TRANSPORT_ERROR, ConnectionError) as error:
@@ -57,7 +57,7 @@ def unreachable(error: BaseException) -> UnreachableError:
     return UnreachableError(f"no connection to {host}: {reason}")
 
 
-def http_fault(error: HfHubHTTPError, repository: str) -> HubError:
+def http_error(error: HfHubHTTPError, repository: str) -> HubError:
     """What the hub's answer means for who asked."""
     if isinstance(error, GatedRepoError):
         return HubError(
