@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.events import AnswerEvent
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.spacing import Spacing
 
 
@@ -13,7 +13,7 @@ class AnswerParser:
     `reading` consumes `source`.
     """
 
-    def __init__(self, source: Source, reading: Steps[None]) -> None:
+    def __init__(self, source: AnswerText, reading: Steps[None]) -> None:
         self._source, self._reading = source, reading
         self._spacing = Spacing()
 

@@ -3,9 +3,9 @@
 from abc import abstractmethod
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 
 
 class BracketedCalls(MarkedAnswer):
@@ -18,10 +18,10 @@ class BracketedCalls(MarkedAnswer):
     beginning: ClassVar[str]
 
     @abstractmethod
-    def read_one(self, source: Source, calls: Calls) -> Steps[bool]:
+    def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         """Reads a call after its beginning, and its end; False: it is none."""
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         if opening == self.section[0]:
             yield from source.skip_blanks()
             if not (yield from source.accept(self.beginning)):

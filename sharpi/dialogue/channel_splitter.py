@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from sharpi.dialogue.answer_parser import AnswerParser
+from sharpi.dialogue.answer_text import AnswerText
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
 from sharpi.dialogue.formats.harmony import ANALYSIS, CHANNEL, START, Harmony
-from sharpi.dialogue.source import Source
 from sharpi.tokenizer.reasoning import ReasoningDelta
 
 
@@ -28,7 +28,7 @@ class ChannelSplitter:
     """Feed text, get pieces with their kind, as from ReasoningSplitter; an empty line between."""
 
     def __init__(self) -> None:
-        source = Source()
+        source = AnswerText()
         reading = Harmony().read_answer(source, Calls(()), ANALYSIS, False)
         self._parser = AnswerParser(source, reading)
         self._has_reasoning = False

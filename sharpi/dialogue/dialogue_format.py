@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import Any
 
 from sharpi.dialogue.answer_parser import AnswerParser
+from sharpi.dialogue.answer_text import AnswerText
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.history import prepare
-from sharpi.dialogue.source import Source
 from sharpi.dialogue.template_habits import TemplateHabits, observe
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tool_instruction import tool_instruction, tool_object
@@ -69,7 +69,7 @@ class DialogueFormat:
 
     def parser(self, prompt: str, tools: Sequence[Tool] = ()) -> AnswerParser:
         """For the answer to a prompt; without tools nothing in it is taken for a call."""
-        source = Source()
+        source = AnswerText()
         reading = self.form.read_answer(
             source, Calls(tools), self.reasoning, self.starts_inside(prompt)
         )

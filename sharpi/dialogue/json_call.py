@@ -4,9 +4,9 @@ import json
 from collections.abc import Collection
 
 from sharpi.dataclass import dataclass
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value, read_string, read_value
-from sharpi.dialogue.source import Source, Steps
 
 _ARGUMENTS = ("arguments", "parameters")
 _BESIDE = ("type", "id")
@@ -21,7 +21,9 @@ class _Read:
     is_begun: bool = False
 
 
-def read_call(source: Source, calls: Calls, names: Collection[str] | None = None) -> Steps[bool]:
+def read_call(
+    source: AnswerText, calls: Calls, names: Collection[str] | None = None
+) -> Steps[bool]:
     """Reads the object that comes next as a call; False: it is none, and nothing was passed on.
 
     Arguments stream where the name comes first. `names`: those that make it
@@ -48,7 +50,7 @@ def read_call(source: Source, calls: Calls, names: Collection[str] | None = None
 
 
 def _read_member(
-    source: Source, calls: Calls, names: Collection[str] | None, read: _Read
+    source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
 ) -> Steps[bool]:
     """One key and its value; False where there is no further, or nothing to be made of it."""
     yield from source.skip_blanks()
@@ -70,7 +72,7 @@ def _read_member(
 
 
 def _read_arguments(
-    source: Source, calls: Calls, names: Collection[str] | None, read: _Read
+    source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
 ) -> Steps[bool]:
     is_object = (yield from source.next()) == "{"
     if read.name is None or not is_object:

@@ -7,8 +7,8 @@ other mistakes of a model stay as they are.
 import json
 from collections.abc import Callable, Collection
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.events import AnswerEvent
-from sharpi.dialogue.source import Source, Steps
 
 _OPENING, _CLOSING = "{[", "}]"
 
@@ -50,7 +50,7 @@ class JsonSpan:
         return character
 
 
-def pass_value(source: Source, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
+def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
     """Passes on the object, list or string that comes next; False if the answer ends inside.
 
     What was read before cannot be set back to any more.
@@ -68,7 +68,7 @@ def pass_value(source: Source, event: Callable[[str], AnswerEvent]) -> Steps[boo
 
 
 def pass_text(
-    source: Source, event: Callable[[str], AnswerEvent], closings: Collection[str]
+    source: AnswerText, event: Callable[[str], AnswerEvent], closings: Collection[str]
 ) -> Steps[bool]:
     """Passes bare text on as a string, up to a closing; False if the answer ends inside."""
     yield event('"')
@@ -81,7 +81,7 @@ def pass_text(
     return True
 
 
-def read_value(source: Source) -> Steps[str | None]:
+def read_value(source: AnswerText) -> Steps[str | None]:
     """The text of the value that comes next, numbers and names too; None if it does not end."""
     if (yield from source.next()) not in tuple('{["'):
         return (yield from _read_word(source))
@@ -97,7 +97,7 @@ def read_value(source: Source) -> Steps[str | None]:
     return "".join(parts)
 
 
-def read_string(source: Source) -> Steps[str | None]:
+def read_string(source: AnswerText) -> Steps[str | None]:
     """The string that comes next, without its quotes; None where there is none."""
     if (yield from source.next()) != '"':
         return None
@@ -109,7 +109,7 @@ def read_string(source: Source) -> Steps[str | None]:
     return str(value) if value is not None else None
 
 
-def _read_word(source: Source) -> Steps[str | None]:
+def _read_word(source: AnswerText) -> Steps[str | None]:
     word = ""
     while (character := (yield from source.next())) and character not in " \t\r\n,:]}":
         word += source.take(1)

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Collection, Iterator
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.dialogue.json_object import pass_text
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.typed_value import is_text, json_text, property_schema
 
 
@@ -17,7 +17,7 @@ class KeyedArguments:
         self._calls, self._tool = calls, calls.tools.get(name)
         self._count = 0
 
-    def pass_value(self, source: Source, key: str, closings: Collection[str]) -> Steps[bool]:
+    def pass_value(self, source: AnswerText, key: str, closings: Collection[str]) -> Steps[bool]:
         """Passes on the value of a key up to one of the closings; False: the answer ends inside."""
         opening = "{" if self._count == 0 else ", "
         self._count += 1

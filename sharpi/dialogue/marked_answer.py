@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import Reasoning, Text
-from sharpi.dialogue.source import Source, Steps
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
 
@@ -16,16 +16,20 @@ class MarkedAnswer(ABC):
     reasoning: ClassVar[ReasoningMarkers | None] = None
 
     @abstractmethod
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         """Reads on after an opening; False: it was text, and nothing was passed on."""
 
-    def read_bare_call(self, source: Source, calls: Calls) -> Steps[bool]:
+    def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         """Reads a call without a marker at the beginning of an answer; False: there is none."""
         yield from ()
         return False
 
     def read_answer(
-        self, source: Source, calls: Calls, markers: ReasoningMarkers | None, starts_inside: bool
+        self,
+        source: AnswerText,
+        calls: Calls,
+        markers: ReasoningMarkers | None,
+        starts_inside: bool,
     ) -> Steps[None]:
         """Reasoning, text and calls, until the end."""
         if markers is not None:
@@ -36,7 +40,7 @@ class MarkedAnswer(ABC):
         while (opening := (yield from source.pass_until(openings, Text))) is not None:
             yield from self._or_text(source, self.read_call(source, opening, calls), opening)
 
-    def _or_text(self, source: Source, reading: Steps[bool], opening: str) -> Steps[None]:
+    def _or_text(self, source: AnswerText, reading: Steps[bool], opening: str) -> Steps[None]:
         """A call, or else what opened it as text, and reading goes on behind it."""
         start = source.at
         if not (yield from reading):
@@ -45,7 +49,9 @@ class MarkedAnswer(ABC):
                 yield Text(opening)
 
 
-def _read_reasoning(source: Source, markers: ReasoningMarkers, starts_inside: bool) -> Steps[None]:
+def _read_reasoning(
+    source: AnswerText, markers: ReasoningMarkers, starts_inside: bool
+) -> Steps[None]:
     """Passes on what is thought before the answer."""
     is_inside = starts_inside
     while True:

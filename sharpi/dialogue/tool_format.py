@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
@@ -27,7 +27,11 @@ class ToolFormat(Protocol):
     def marks(self) -> tuple[str, ...]: ...
 
     def read_answer(
-        self, source: Source, calls: Calls, markers: ReasoningMarkers | None, starts_inside: bool
+        self,
+        source: AnswerText,
+        calls: Calls,
+        markers: ReasoningMarkers | None,
+        starts_inside: bool,
     ) -> Steps[None]:
         """Events of a whole answer; without tools in `calls` nothing in it is a call.
 

@@ -14,7 +14,7 @@ from sharpi.hub.hub_errors import UnreachableError, hub_errors
 from sharpi.hub.look_up import look_up
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.repository import RemoteFile, ask
-from sharpi.hub.transfer import Patience, Source, receive
+from sharpi.hub.transfer import DownloadSource, Patience, receive
 from sharpi.hub.variants import Variant, find_variants
 from sharpi.hub.watcher import Watcher
 
@@ -83,7 +83,7 @@ class Puller:
 
     def _download(self, blobs: Blobs, commit: str, file: RemoteFile) -> None:
         url = hf_hub_url(blobs.repository, file.path, revision=commit, endpoint=self._endpoint)
-        source = Source(blobs.repository, url, build_hf_headers(library_name="sharpi"))
+        source = DownloadSource(blobs.repository, url, build_hf_headers(library_name="sharpi"))
         with blobs.partial(file) as target:
             self._watcher.begin(file.path, file.size, target.received)
             receive(source, target, self._patience, self._advance)

@@ -33,7 +33,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DownloadSource:
     """Where the bytes come from; the URL may redirect, each time to another place."""
 
     repository: str
@@ -42,7 +42,7 @@ class Source:
 
 
 def receive(
-    source: Source, target: PartialFile, patience: Patience, on_bytes: Callable[[int], None]
+    source: DownloadSource, target: PartialFile, patience: Patience, on_bytes: Callable[[int], None]
 ) -> None:
     """Fill `target` up to its size; raises HubError when the hub refuses or stays silent."""
     fruitless = 0
@@ -59,7 +59,9 @@ def receive(
             time.sleep(patience.seconds(fruitless, error))
 
 
-def _receive_range(source: Source, target: PartialFile, on_bytes: Callable[[int], None]) -> None:
+def _receive_range(
+    source: DownloadSource, target: PartialFile, on_bytes: Callable[[int], None]
+) -> None:
     last = min(target.size, target.received + _RANGE_BYTES) - 1
     headers = {
         **source.headers,

@@ -5,9 +5,9 @@ from typing import Any
 
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.answer_parser import AnswerParser
+from sharpi.dialogue.answer_text import AnswerText
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Text
-from sharpi.dialogue.source import Source
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.byte_level import byte_of_letter
@@ -62,7 +62,7 @@ def read(
     starts_inside: bool = False,
 ) -> list[Any]:
     """Joined events of an answer."""
-    source = Source()
+    source = AnswerText()
     parser = AnswerParser(source, form.read_answer(source, Calls(tools), markers, starts_inside))
     events = [event for piece in pieces for event in parser.feed(piece)]
     return joined([*events, *parser.flush()])

@@ -14,7 +14,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
-from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 
 STORIES = "stories"
 
@@ -36,7 +36,7 @@ def with_template(folder: Path) -> Path:
 def stories_server(folder: Path) -> Iterator[tuple[ModelHost, str]]:
     """The host and the URL of the model's server."""
     run = RunConfig(with_template(folder), context_size=1536, num_parallel=4)
-    host = ModelHost(lambda: load_engine(run), HostSettings(STORIES))
+    host = ModelHost(lambda: load_engine(run), ModelHostSettings(STORIES))
     host.start()
     try:
         with served(build_app(host, AppSettings(tell=lambda line: None))) as url:

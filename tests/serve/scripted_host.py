@@ -13,7 +13,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
-from sharpi.serve.host.model_host import HostSettings
+from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.errors import unknown_model
 from sharpi.tokenizer.byte_level import byte_of_letter
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format
@@ -82,7 +82,9 @@ class ScriptedHost:
     num_cached: int = 0
     template: str | None = TEMPLATE
     per_model_cache: dict[type, Any] = field(default_factory=dict)
-    settings: HostSettings = field(default_factory=lambda: HostSettings(MODEL, ("alias", "local")))
+    settings: ModelHostSettings = field(
+        default_factory=lambda: ModelHostSettings(MODEL, ("alias", "local"))
+    )
     model_id = MODEL
     created = 1_700_000_000
 

@@ -11,7 +11,7 @@ from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
-from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.http.listener import bind, url_of
 from sharpi.serve.web_server import WebServer
 
@@ -23,13 +23,13 @@ class ServedDemo:
 
     def __init__(
         self,
-        host: HostSettings | None = None,
+        host: ModelHostSettings | None = None,
         app: Callable[..., AppSettings] = AppSettings,
         grace_seconds: float = 5.0,
         **config: Any,
     ) -> None:
         self.lines: list[str] = []
-        settings = host or HostSettings(MODEL)
+        settings = host or ModelHostSettings(MODEL)
         run = RunConfig(demo_model(), num_parallel=settings.max_parallel, **config)
         self.host = ModelHost(lambda: load_engine(run), settings, self.lines.append)
         self.host.start()

@@ -12,7 +12,7 @@ import pytest
 from served_demo import MODEL, ServedDemo
 
 from sharpi.serve.app import AppSettings
-from sharpi.serve.host.model_host import HostSettings
+from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.request_guard import RequestLimits
 
@@ -162,7 +162,7 @@ class TestTooMany:
     def test_are_told_when_to_come_again(
         self, serve_demo: Serve, path: str, kind: str | None
     ) -> None:
-        server = serve_demo(host=HostSettings(MODEL, max_parallel=1, max_waiting=1))
+        server = serve_demo(host=ModelHostSettings(MODEL, max_parallel=1, max_waiting=1))
         server.slow_down(0.02)
         body = message() if kind else {"prompt": "a"}
         with raw(server, LONG), raw(server, LONG):

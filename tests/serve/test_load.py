@@ -11,7 +11,7 @@ import httpx
 import pytest
 from served_demo import MODEL, ServedDemo
 
-from sharpi.serve.host.model_host import HostSettings
+from sharpi.serve.host.model_host import ModelHostSettings
 
 pytestmark = pytest.mark.native
 
@@ -82,7 +82,7 @@ class Load:
 
 
 def test_nothing_is_lost_and_nothing_leaks(serve_demo: Callable[..., ServedDemo]) -> None:
-    server = serve_demo(host=HostSettings(MODEL, max_parallel=4, max_waiting=64))
+    server = serve_demo(host=ModelHostSettings(MODEL, max_parallel=4, max_waiting=64))
     load = Load(server.url)
     asyncio.run(load.run(SECONDS))
     assert min(load.counts.values()) > 0

@@ -21,7 +21,7 @@ from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
-    from sharpi.serve.host.model_host import HostSettings
+    from sharpi.serve.host.model_host import ModelHostSettings
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -97,12 +97,14 @@ def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
             sources.refuse("idle_unload", name, "each load of the model begins its record anew")
 
 
-def _host_settings(serving: ServeOptions, sampling: SamplingOptions, model: Path) -> "HostSettings":
-    from sharpi.serve.host.model_host import HostSettings
+def _host_settings(
+    serving: ServeOptions, sampling: SamplingOptions, model: Path
+) -> "ModelHostSettings":
+    from sharpi.serve.host.model_host import ModelHostSettings
 
     names = [*(serving.alias or ()), model.stem]
     minutes = serving.idle_unload
-    return HostSettings(
+    return ModelHostSettings(
         model_id=names[0],
         aliases=tuple(names[1:]),
         max_parallel=serving.parallel,

@@ -21,7 +21,7 @@ _PROMPT_OPTIONS = ("prompt_text", "prompt_file")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputValue:
     """One value that was given: its name for messages, and whether it stood on the command line."""
 
     name: str
@@ -58,20 +58,20 @@ def find_model(context: typer.Context, argument: str | None) -> Path:
     return model_path(model.value) if model else demo_model()
 
 
-def _argument(name: str, value: str | None) -> Source | None:
-    return None if value is None else Source(name, value)
+def _argument(name: str, value: str | None) -> InputValue | None:
+    return None if value is None else InputValue(name, value)
 
 
-def _option(context: typer.Context, parameter: str) -> Source | None:
+def _option(context: typer.Context, parameter: str) -> InputValue | None:
     """The option behind `parameter` of the running command, if a flag or a variable gave it."""
     value, sources = context.params.get(parameter), OptionSources(context)
     if value is None:
         return None
     is_file = parameter == "prompt_file"
-    return Source(sources.name(parameter), value, sources.by_flag(parameter), is_file)
+    return InputValue(sources.name(parameter), value, sources.by_flag(parameter), is_file)
 
 
-def _the_one(sources: list[Source | None], subject: str) -> Source | None:
+def _the_one(sources: list[InputValue | None], subject: str) -> InputValue | None:
     named = [source for source in sources if source is not None]
     best = [source for source in named if source.is_explicit] or named
     if len(best) > 1:
@@ -79,7 +79,9 @@ def _the_one(sources: list[Source | None], subject: str) -> Source | None:
     return best[0] if best else None
 
 
-def _is_model(text: str, model_option: Source | None, prompt_options: list[Source | None]) -> bool:
+def _is_model(
+    text: str, model_option: InputValue | None, prompt_options: list[InputValue | None]
+) -> bool:
     """Whether a lone argument is MODEL: it looks like a path, or the prompt is given elsewhere."""
     if _looks_like_path(text):
         return True
@@ -95,7 +97,7 @@ def _looks_like_path(text: str) -> bool:
     return has_folder or Path(text).exists()
 
 
-def _read(prompt: Source) -> str:
+def _read(prompt: InputValue) -> str:
     if prompt.is_file or prompt.value == STDIN:
         return _without_last_newline(text_of_file(prompt.value))
     return text_of_argument(prompt.value, prompt.name)

@@ -5,11 +5,11 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
@@ -35,7 +35,7 @@ class DeepSeek(BracketedCalls):
         self._end = f"\n{_BLOCK_END}{_END}" if has_blocks else _END
         self._between = "\n" if has_blocks else ""
 
-    def read_one(self, source: Source, calls: Calls) -> Steps[bool]:
+    def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         name, end = yield from source.read_until((_SEPARATOR, _END))
         if end != _SEPARATOR:
             return False

@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.formats.gemma_values import QUOTE, pass_object, written_object
 from sharpi.dialogue.keyed_grammar import ArgumentSpec, values_in_order
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import may_be_text
@@ -27,7 +27,7 @@ class Gemma4(MarkedAnswer):
     reasoning: ClassVar = THOUGHT
     marks = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         if not (yield from source.accept("call:")):
             return False

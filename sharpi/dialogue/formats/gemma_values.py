@@ -5,9 +5,9 @@ JSON itself, which models fall back on, is read too.
 
 import json
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_text, pass_value
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.typed_value import json_text
 
 QUOTE = '<|"|>'
@@ -15,12 +15,14 @@ _MAX_DEPTH = 64
 _ENDS = (",", "}", "]")
 
 
-def pass_object(source: Source, calls: Calls, depth: int = 0) -> Steps[bool]:
+def pass_object(source: AnswerText, calls: Calls, depth: int = 0) -> Steps[bool]:
     """Passes on `{key:value,...}`; False where the answer ends inside or is none."""
     return (yield from _pass_items(source, calls, depth, "{", "}"))
 
 
-def _pass_items(source: Source, calls: Calls, depth: int, opening: str, end: str) -> Steps[bool]:
+def _pass_items(
+    source: AnswerText, calls: Calls, depth: int, opening: str, end: str
+) -> Steps[bool]:
     if depth > _MAX_DEPTH or not (yield from source.accept(opening)):
         return False
     yield calls.arguments(opening)
@@ -41,14 +43,14 @@ def _pass_items(source: Source, calls: Calls, depth: int, opening: str, end: str
     return True
 
 
-def _pass_key(source: Source, calls: Calls) -> Steps[bool]:
+def _pass_key(source: AnswerText, calls: Calls) -> Steps[bool]:
     key, mark = yield from source.read_until((":",))
     key = key.strip().removeprefix(QUOTE).removesuffix(QUOTE).strip('"')
     yield calls.arguments(f"{json.dumps(key, ensure_ascii=False)}: ")
     return mark is not None
 
 
-def _pass_value(source: Source, calls: Calls, depth: int) -> Steps[bool]:
+def _pass_value(source: AnswerText, calls: Calls, depth: int) -> Steps[bool]:
     yield from source.skip_blanks()
     if (yield from source.accept(QUOTE)):
         return (yield from pass_text(source, calls.arguments, (QUOTE,)))

@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.keyed_arguments import KeyedArguments
 from sharpi.dialogue.keyed_grammar import keyed_expression
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall, value_text
 from sharpi.dialogue.tools import Tool
 
@@ -25,7 +25,7 @@ class Glm(MarkedAnswer):
     openings: ClassVar = (_OPENING,)
     marks = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         name, end = yield from source.read_until(("\n", _KEY, _CLOSING))
         if end is None or not _NAME.fullmatch(name.strip()):
@@ -57,7 +57,7 @@ class Glm(MarkedAnswer):
         return f'{call} ("\\n" {call})*' if parallel else call
 
 
-def _read_arguments(source: Source, arguments: KeyedArguments) -> Steps[None]:
+def _read_arguments(source: AnswerText, arguments: KeyedArguments) -> Steps[None]:
     while (yield from source.accept_mark(_KEY)):
         key, _ = yield from source.read_until((_KEY_END,))
         if not (yield from source.accept_mark(_VALUE)):

@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.events import AnswerEvent, Reasoning, Text
 from sharpi.dialogue.json_object import pass_value
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
@@ -32,7 +32,11 @@ class Harmony:
     marks = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
 
     def read_answer(
-        self, source: Source, calls: Calls, markers: ReasoningMarkers | None, starts_inside: bool
+        self,
+        source: AnswerText,
+        calls: Calls,
+        markers: ReasoningMarkers | None,
+        starts_inside: bool,
     ) -> Steps[None]:
         event: Callable[[str], AnswerEvent] = Reasoning if starts_inside else Text
         mark = yield from source.pass_until((*_BODY_MARKS, MESSAGE), event)
@@ -61,7 +65,7 @@ def _begun(name: str) -> str:
     return f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
 
 
-def _read_header(source: Source, mark: str) -> Steps[str | None]:
+def _read_header(source: AnswerText, mark: str) -> Steps[str | None]:
     """What stands between a mark and the message; None if the answer ends before that."""
     header = mark
     while mark != MESSAGE:
@@ -73,7 +77,7 @@ def _read_header(source: Source, mark: str) -> Steps[str | None]:
     return header
 
 
-def _read_message(source: Source, calls: Calls, header: str) -> Steps[str | None]:
+def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | None]:
     """A message after its header; the mark that ended it."""
     recipient = _RECIPIENT.search(header)
     if recipient and calls.tools:
@@ -86,6 +90,6 @@ def _read_message(source: Source, calls: Calls, header: str) -> Steps[str | None
     return (yield from source.pass_until(_BODY_MARKS, event))
 
 
-def _begins_object(source: Source) -> Steps[bool]:
+def _begins_object(source: AnswerText) -> Steps[bool]:
     yield from source.skip_blanks()
     return (yield from source.next()) == "{"

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
@@ -22,7 +22,7 @@ class Hermes(MarkedAnswer):
     openings: ClassVar = (_OPENING,)
     marks = (_OPENING, _CLOSING)
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         if not (yield from read_call(source, calls)):
             return False

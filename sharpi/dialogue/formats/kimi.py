@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
@@ -28,7 +28,7 @@ class Kimi(BracketedCalls):
     beginning: ClassVar = _BEGIN
     marks = (SECTION_BEGIN, _SECTION_END, _BEGIN, _ARGUMENTS, _END)
 
-    def read_one(self, source: Source, calls: Calls) -> Steps[bool]:
+    def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         call_id, mark = yield from source.read_until((_ARGUMENTS, _END))
         found = _ID.fullmatch(call_id.strip())
         yield from source.skip_blanks()

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.formats.python_calls import read_python_calls
 from sharpi.dialogue.keyed_grammar import values_in_order
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
@@ -22,7 +22,7 @@ class Lfm2(MarkedAnswer):
     openings: ClassVar = (LIST_BEGIN,)
     marks = (LIST_BEGIN, _LIST_END)
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         if not (yield from read_python_calls(source, calls)):
             return False

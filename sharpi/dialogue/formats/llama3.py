@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.formats.python_calls import read_python_calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
@@ -27,13 +27,13 @@ class Llama3(MarkedAnswer):
     openings: ClassVar = (_PYTHON, _PYTHON_BEGIN)
     marks = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         is_call = yield from self.read_bare_call(source, calls)
         if is_call and opening == _PYTHON_BEGIN:
             yield from source.accept_mark(_PYTHON_END)
         return is_call
 
-    def read_bare_call(self, source: Source, calls: Calls) -> Steps[bool]:
+    def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         if (yield from source.next()) == "[":
             return (yield from read_python_calls(source, calls))
@@ -56,7 +56,7 @@ class Llama3(MarkedAnswer):
         return f'{grammar.rule(grammar.called(tools, _begun))} "}}"'
 
 
-def _goes_on(source: Source) -> Steps[bool]:
+def _goes_on(source: AnswerText) -> Steps[bool]:
     """Whether another object follows, after a semicolon or white space."""
     yield from source.skip_blanks()
     yield from source.accept(";")

@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.keyed_arguments import KeyedArguments
 from sharpi.dialogue.keyed_grammar import keyed_expression
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall, value_text
 from sharpi.dialogue.tools import Tool
 
@@ -27,7 +27,7 @@ class MiniMax(BracketedCalls):
     beginning: ClassVar = _INVOKE
     marks = (OPENING, _CLOSING)
 
-    def read_one(self, source: Source, calls: Calls) -> Steps[bool]:
+    def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         name, end = yield from source.read_until(('">', "\n"))
         if end != '">' or not _NAME.fullmatch(name):
             return False

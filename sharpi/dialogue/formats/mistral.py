@@ -5,12 +5,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.json_object import pass_value
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
@@ -31,7 +31,7 @@ class Mistral(MarkedAnswer):
         self._is_newer, self._has_ids = is_newer, has_ids
         self.marks = (_OPENING, _ARGUMENTS, _ID) if is_newer else (_OPENING,)
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
         if (yield from source.accept("[")):
             return (yield from _read_list(source, calls))
@@ -67,7 +67,7 @@ class Mistral(MarkedAnswer):
         return f"{named} /[a-zA-Z0-9]{{9}}/ {arguments}"
 
 
-def _read_list(source: Source, calls: Calls) -> Steps[bool]:
+def _read_list(source: AnswerText, calls: Calls) -> Steps[bool]:
     """Objects up to the list's end; after one that is none, the rest is text."""
     count = calls.count
     while True:
@@ -82,7 +82,7 @@ def _read_list(source: Source, calls: Calls) -> Steps[bool]:
             return True
 
 
-def _read_named(source: Source, calls: Calls) -> Steps[bool]:
+def _read_named(source: AnswerText, calls: Calls) -> Steps[bool]:
     name, end = yield from source.read_until((_ID, _ARGUMENTS, "{", _OPENING))
     if end == _ID:
         _, end = yield from source.read_until((_ARGUMENTS, "{", _OPENING))

@@ -4,14 +4,14 @@ import ast
 import json
 from typing import Any
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
-from sharpi.dialogue.source import Source, Steps
 
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 _MAX_LENGTH = 1 << 16  # Python's own parser is not made for huge texts
 
 
-def read_python_calls(source: Source, calls: Calls) -> Steps[bool]:
+def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
     """Reads a list of calls of tools that were given; False: it is anything else."""
     text = yield from _read_list(source, calls)
     found = None if text is None else _calls_of(text)
@@ -23,7 +23,7 @@ def read_python_calls(source: Source, calls: Calls) -> Steps[bool]:
     return True
 
 
-def _read_list(source: Source, calls: Calls) -> Steps[str | None]:
+def _read_list(source: AnswerText, calls: Calls) -> Steps[str | None]:
     """The text up to the list's end; None as soon as it cannot be a list of calls."""
     names = [f"{name}(" for name in calls.tools]
     text = (yield from source.next()) and source.take(1)

@@ -4,13 +4,13 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_call import read_call
 from sharpi.dialogue.keyed_arguments import KeyedArguments
 from sharpi.dialogue.keyed_grammar import keyed_expression
 from sharpi.dialogue.marked_answer import MarkedAnswer
-from sharpi.dialogue.source import Source, Steps
 from sharpi.dialogue.tool_format import WrittenCall, value_text
 from sharpi.dialogue.tools import Tool
 
@@ -29,7 +29,7 @@ class QwenCoder(MarkedAnswer):
     openings: ClassVar = (_OPENING, _FUNCTION)
     marks = (_OPENING, _CLOSING)
 
-    def read_call(self, source: Source, opening: str, calls: Calls) -> Steps[bool]:
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         if opening == _OPENING:
             yield from source.skip_blanks()
             if not (yield from source.accept(_FUNCTION)):
@@ -67,7 +67,7 @@ class QwenCoder(MarkedAnswer):
         return f'{call} ("\\n" {call})*' if parallel else call
 
 
-def _read_parameters(source: Source, arguments: KeyedArguments) -> Steps[None]:
+def _read_parameters(source: AnswerText, arguments: KeyedArguments) -> Steps[None]:
     while (yield from source.accept_mark(_PARAMETER)):
         key, end = yield from source.read_until((">",))
         if end is None:
@@ -80,6 +80,6 @@ def _read_parameters(source: Source, arguments: KeyedArguments) -> Steps[None]:
     yield from arguments.end()
 
 
-def _close(source: Source) -> Steps[bool]:
+def _close(source: AnswerText) -> Steps[bool]:
     yield from source.accept_mark(_CLOSING)
     return True

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class HostSettings:
+class ModelHostSettings:
     """What the user asked of the host.
 
     `model_id` is the model's name in the APIs, `aliases` are others that it answers to. At most
@@ -47,7 +47,7 @@ class ModelHost:
     def __init__(
         self,
         load: Callable[[], Engine],
-        settings: HostSettings,
+        settings: ModelHostSettings,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.settings, self.created = settings, int(time.time())

@@ -11,7 +11,7 @@ from sharpi.device.device import Device
 from sharpi.device.kernel_source import kernel_source
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.policy_make import make_policy
-from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
+from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, PolicyRules
 
 EXPERTS, USED, SLOTS = 9, 3, 5
 
@@ -71,7 +71,7 @@ def tokens(device: Device) -> None:
     """Some tokens by slru; raises AssertionError where a decision or a table is wrong."""
     chosen = PolicySettings(PolicyKind.SLRU, EXPERTS, USED, (SLOTS,), admission=True)
     reference = make_policy(chosen)
-    rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True, MissMode.LOAD)
+    rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True, KernelMissMode.LOAD)
     world = SlotWorld(device, rules, (SLOTS,), Room(staging=USED))
     rng = np.random.default_rng(2)
     for _ in range(40):

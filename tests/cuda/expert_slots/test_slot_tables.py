@@ -15,13 +15,16 @@ from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.policy_make import make_policy
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
-from sharpi.ops.cuda.launchers.slot_policy import MissMode, Outcome, PolicyRules
+from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, Outcome, PolicyRules
 
 EXPERTS, USED = 10, 3
 
 
 def rules(
-    kind: PolicyKind, miss: MissMode = MissMode.STREAM, layers: int = 1, admission: bool = False
+    kind: PolicyKind,
+    miss: KernelMissMode = KernelMissMode.STREAM,
+    layers: int = 1,
+    admission: bool = False,
 ) -> PolicyRules:
     return PolicyRules(int(kind), layers, EXPERTS, USED, admission, miss)
 
@@ -35,14 +38,14 @@ def overflow(world: SlotWorld) -> int:
     return int(read(world.device, world.tables.overflow, np.int32, (1,))[0])
 
 
-def static_world(device: Device, miss: MissMode, room: Room, layers: int = 1) -> SlotWorld:
+def static_world(device: Device, miss: KernelMissMode, room: Room, layers: int = 1) -> SlotWorld:
     """Experts 1, 2 and 3 have slots, and nobody else ever."""
     chosen = rules(PolicyKind.STATIC, miss, layers)
     return SlotWorld(device, chosen, (3,) * layers, room, pinned=(3, 2, 1))
 
 
 def test_missed_experts_are_read_in_place(device: Device) -> None:
-    world = static_world(device, MissMode.STREAM, Room())
+    world = static_world(device, KernelMissMode.STREAM, Room())
     loads = world.use(0, [5, 1, 6])
     assert len(loads) == 0
     assert outcomes(world) == [Outcome.STREAMED, Outcome.HIT, Outcome.STREAMED]
@@ -51,7 +54,7 @@ def test_missed_experts_are_read_in_place(device: Device) -> None:
 
 
 def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
-    world = static_world(device, MissMode.LOAD, Room(staging=2))
+    world = static_world(device, KernelMissMode.LOAD, Room(staging=2))
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STAGED]
     world.assert_true(0, range(EXPERTS))
@@ -66,7 +69,7 @@ def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
 
 
 def test_too_little_staging_is_told(device: Device) -> None:
-    world = static_world(device, MissMode.LOAD, Room(staging=1))
+    world = static_world(device, KernelMissMode.LOAD, Room(staging=1))
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STREAMED]
     world.assert_true(0, range(EXPERTS))
@@ -78,7 +81,7 @@ def test_too_little_staging_is_told(device: Device) -> None:
 
 
 def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
-    world = static_world(device, MissMode.COMPUTE, Room())
+    world = static_world(device, KernelMissMode.COMPUTE, Room())
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.COMPUTED, Outcome.HIT, Outcome.COMPUTED]
     assert [int(table[5]) for table in world.addresses(0)[:1]] == [0]
@@ -90,7 +93,7 @@ def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
 
 
 def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) -> None:
-    world = static_world(device, MissMode.LOAD, Room(early=3, staging=3), layers=2)
+    world = static_world(device, KernelMissMode.LOAD, Room(early=3, staging=3), layers=2)
     world.use(0, [1, 2, 3])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == [7, 8]
     world.use(1, [9, 7, 1])
@@ -118,7 +121,7 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
 
 
 def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
-    world = static_world(device, MissMode.STREAM, Room(early=3), layers=2)
+    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
     world.use(0, [1, 2, 5])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
     world.use(1, [7, 1, 2])
@@ -208,7 +211,7 @@ steps = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(
     kind=st.sampled_from(sorted(DEVICE_KINDS)),
-    miss=st.sampled_from(MissMode),
+    miss=st.sampled_from(KernelMissMode),
     staging=st.integers(0, USED),
     early=st.integers(0, USED),
     admission=st.booleans(),
@@ -216,7 +219,7 @@ steps = st.one_of(
 )
 def test_tables_lead_to_the_experts(
     kind: int,
-    miss: MissMode,
+    miss: KernelMissMode,
     staging: int,
     early: int,
     admission: bool,

@@ -15,7 +15,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
-from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.http.errors import ApiError
 
 pytestmark = pytest.mark.native
@@ -34,7 +34,7 @@ def make_host() -> Iterator[Callable[..., ModelHost]]:
 
     def make(load: Callable[[], Engine] = load, **settings: Any) -> ModelHost:
         given = {"max_parallel": 2, "max_waiting": 2} | settings
-        hosts.append(ModelHost(load, HostSettings("demo", **given)))
+        hosts.append(ModelHost(load, ModelHostSettings("demo", **given)))
         hosts[-1].start()
         return hosts[-1]
 
@@ -281,7 +281,7 @@ def test_a_first_load_that_fails_is_raised_and_ends_the_thread() -> None:
     def fail() -> Engine:
         raise ModelFileError("no such file")
 
-    host = ModelHost(fail, HostSettings("demo"))
+    host = ModelHost(fail, ModelHostSettings("demo"))
     with pytest.raises(ModelFileError):
         host.start()
     assert not host._thread._thread.is_alive()

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from sharpi.config import GenerationRequest, RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.serve.host.model_host import HostSettings, ModelHost
+from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.status import live_experts
 from sharpi.serve.status.live_experts import live_experts_route
 
@@ -30,7 +30,9 @@ def config(request: pytest.FixtureRequest) -> RunConfig:
 
 @pytest.fixture
 def host(config: RunConfig) -> Iterator[ModelHost]:
-    host = ModelHost(lambda: load_engine(config), HostSettings("demo", max_parallel=NUM_PARALLEL))
+    host = ModelHost(
+        lambda: load_engine(config), ModelHostSettings("demo", max_parallel=NUM_PARALLEL)
+    )
     host.start()
     yield host
     host.close()
@@ -92,7 +94,7 @@ def test_a_dense_model(client: TestClient) -> None:
 def test_a_look_loads_nothing(config: RunConfig) -> None:
     host = ModelHost(
         lambda: load_engine(config),
-        HostSettings("demo", max_parallel=NUM_PARALLEL, idle_seconds=0.05),
+        ModelHostSettings("demo", max_parallel=NUM_PARALLEL, idle_seconds=0.05),
     )
     host.start()
     client = TestClient(Starlette(routes=[live_experts_route(host)]))

@@ -21,7 +21,7 @@ from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray, ProgramLimits
-from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostSettings
+from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.kv_cache import GpuKvCache
@@ -65,7 +65,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._keeps_router_logits = keeps_router_logits
         self._gpu_weights = GpuWeights(device)
         self._tier, source = tier, None if tier is None else tier.feed
-        host = HostSettings(settings.num_batch_threads, settings.instruction_set, source)
+        host = HostComputeSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings
         self._expert_weights = GpuExpertWeights(device, self._gpu_weights, wanted, host)
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash

@@ -24,7 +24,7 @@ from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, Stacke
 
 
 @dataclass(frozen=True, slots=True)
-class HostSettings:
+class HostComputeSettings:
     """How the CPU computes experts that the GPU has not.
 
     `source` brings those that are not in memory; None stands for the mapped file.
@@ -46,7 +46,7 @@ class GpuExpertWeights:
         device: Device,
         weights: GpuWeights,
         slots: SlotSettings | None = None,
-        host: HostSettings | None = None,
+        host: HostComputeSettings | None = None,
     ) -> None:
         self._device, self._weights, self._host_settings = device, weights, host
         self.slotted = None if slots is None else SlottedLayers(device, weights, slots)

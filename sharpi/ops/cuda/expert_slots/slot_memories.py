@@ -8,7 +8,12 @@ import numpy as np
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece
-from sharpi.ops.cuda.expert_slots.slot_memory import SharedRoom, Tensor, slot_layer, tensors_of
+from sharpi.ops.cuda.expert_slots.slot_memory import (
+    ExpertTensor,
+    SharedRoom,
+    slot_layer,
+    tensors_of,
+)
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.interface import ExpertWeights
@@ -25,7 +30,7 @@ class SlotMemories:
         self._device, self._settings, self._layers = device, settings, layers
 
     @cached_property
-    def tensors(self) -> dict[int, tuple[Tensor, ...]]:
+    def tensors(self) -> dict[int, tuple[ExpertTensor, ...]]:
         """Each layer's tensors, with their host copies."""
         reaches = self._settings.reaches
         return {

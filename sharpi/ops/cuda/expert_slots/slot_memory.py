@@ -31,7 +31,7 @@ def offset_of(stacked: StackedMatrix) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ExpertTensor:
     """A tensor of all experts, and the stacked matrices that are in it, by their place in the
     layer.
     """
@@ -47,7 +47,7 @@ class Tensor:
 
 def tensors_of(
     device: Device, expert_weights: ExpertWeights, *, is_reached: bool
-) -> tuple[Tensor, ...]:
+) -> tuple[ExpertTensor, ...]:
     """The layer's tensors, each once: gate and up may share one."""
     all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
     for place, stacked in enumerate(all_matrices):
@@ -58,7 +58,7 @@ def tensors_of(
         host_copies = HostExpertCopies(
             device, stacked.data, stacked.num_experts, is_reached=is_reached
         )
-        tensors.append(Tensor(host_copies, tuple(places)))
+        tensors.append(ExpertTensor(host_copies, tuple(places)))
     return tuple(tensors)
 
 
@@ -70,7 +70,7 @@ class SharedRoom:
         size = num_experts * slot_bytes
         self._span = Span(device.allocate(size), 0, size) if size else None
 
-    def parts(self, tensors: Sequence[Tensor]) -> list[Span | None]:
+    def parts(self, tensors: Sequence[ExpertTensor]) -> list[Span | None]:
         """Room for every tensor's part of the experts, side by side."""
         if self._span is None:
             return [None] * len(tensors)
@@ -83,7 +83,7 @@ class SharedRoom:
 def slot_layer(
     device: Device,
     expert_weights: ExpertWeights,
-    tensors: Sequence[Tensor],
+    tensors: Sequence[ExpertTensor],
     first: FirstSlots,
     staging: SharedRoom,
     early: SharedRoom,
@@ -100,7 +100,7 @@ def slot_layer(
 def _piece(
     device: Device,
     expert_weights: Sequence[StackedMatrix],
-    tensor: Tensor,
+    tensor: ExpertTensor,
     staging: Span | None,
     early: Span | None,
     num_slots: int,

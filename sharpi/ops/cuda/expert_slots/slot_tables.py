@@ -27,7 +27,7 @@ from sharpi.ops.cuda.launchers.gather_experts import gather_experts
 from sharpi.ops.cuda.launchers.slot_policy import (
     MAX_EXPERTS,
     MAX_USED,
-    MissMode,
+    KernelMissMode,
     PolicyRules,
     slot_batch,
     slot_policy,
@@ -85,7 +85,7 @@ class SlotTables:
         residents = self._layers[layer].first.residents(self._rules.kind)
         return [(expert, slot) for slot, expert in enumerate(residents)]
 
-    def use(self, layer: int, ids: Span, miss: MissMode | None = None) -> tuple[Launch, ...]:
+    def use(self, layer: int, ids: Span, miss: KernelMissMode | None = None) -> tuple[Launch, ...]:
         """What follows the router of one token: `ids` (experts per token,) int32, best first.
 
         `miss`: what becomes of missed experts, None for what the rules say.

@@ -16,12 +16,15 @@ from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
-from sharpi.ops.cuda.launchers.slot_policy import MissMode, PolicyRules
-from sharpi.ops.cuda.recorded import MissMode as Misses
-from sharpi.ops.cuda.recorded import StepShape
+from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, PolicyRules
+from sharpi.ops.cuda.recorded import MissMode, StepShape
 from sharpi.ops.interface import ExpertWeights
 
-_MODES = {"load": MissMode.LOAD, "stream": MissMode.STREAM, "cpu": MissMode.COMPUTE}
+_MODES = {
+    "load": KernelMissMode.LOAD,
+    "stream": KernelMissMode.STREAM,
+    "cpu": KernelMissMode.COMPUTE,
+}
 
 
 class SlottedLayers:
@@ -105,7 +108,7 @@ class SlottedLayers:
             for place, stacked in enumerate(matrices_of(self._layers[number]))
         )
 
-    def use(self, number: int, ids: Span, misses: Misses) -> Iterable[Launch]:
+    def use(self, number: int, ids: Span, misses: MissMode) -> Iterable[Launch]:
         """A token's experts are looked up, and some of the missed ones brought."""
         return self.tables.use(number, ids, _MODES[misses])
 

@@ -15,7 +15,7 @@ _RANKS, _NUM_SOURCES, _INPUT_WORDS = 4, 7, 32  # of kernels/cuda/slots/slot_lear
 _LEARNING_RATE = 0.15
 
 
-class MissMode(IntEnum):
+class KernelMissMode(IntEnum):
     """What becomes of an expert that is missed and gets no slot; `Miss` of slot_policy.cu.
 
     LOAD: it is copied to staging. STREAM: it is read where it is. COMPUTE: its address is 0, for
@@ -47,7 +47,7 @@ class PolicyRules:
     num_experts: int
     experts_per_token: int
     admission: bool = False
-    miss: MissMode = MissMode.STREAM
+    miss: KernelMissMode = KernelMissMode.STREAM
 
     @property
     def num_ranks(self) -> int:
@@ -119,7 +119,7 @@ def slot_policy(
     overflow: Span,
     *,
     layer: int,
-    miss: MissMode,
+    miss: KernelMissMode,
     routes: Span | None = None,
 ) -> Launch:
     """A token's experts are looked up and placed; what is to be copied is listed.

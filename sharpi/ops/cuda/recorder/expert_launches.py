@@ -12,7 +12,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.cuda.recorded import RecordedTensor, StepShape
-from sharpi.ops.cuda.recorder.feed_forward import FeedForward, Scratch, hidden_planes
+from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
@@ -30,7 +30,7 @@ class ExpertLaunches:
 
     recording: Recording
     x: RecordedTensor
-    what: FeedForward
+    what: RecordedFeedForward
     out: RecordedTensor
     scratch: Scratch
     step: StepShape | None = None

@@ -14,7 +14,7 @@ _INT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class FeedForward:
+class RecordedFeedForward:
     """What is computed: without `ids` expert 0 for every token, without `weights` they are 1."""
 
     expert_weights: ExpertWeights
@@ -71,7 +71,7 @@ class Packed:
 
 
 def make_scratch(
-    recording: Recording, x: RecordedTensor, what: FeedForward, *, is_slotted: bool
+    recording: Recording, x: RecordedTensor, what: RecordedFeedForward, *, is_slotted: bool
 ) -> Scratch:
     """Room for the most rows that x may have; `is_slotted`: not all experts are on the GPU."""
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
@@ -98,7 +98,7 @@ def make_scratch(
     )
 
 
-def _packed(recording: Recording, tokens: int, what: FeedForward) -> Packed | None:
+def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:
     """None where all items have rows. Tokens that are too few to be grouped always have some."""
     if recording.routed is None:
         return None
@@ -109,7 +109,7 @@ def _packed(recording: Recording, tokens: int, what: FeedForward) -> Packed | No
     return Packed(rows, *(recording.buffer(size * _INT_BYTES) for size in sizes))
 
 
-def hidden_planes(recording: Recording, what: FeedForward) -> int:
+def hidden_planes(recording: Recording, what: RecordedFeedForward) -> int:
     """Planes of what the second half takes."""
     is_float = takes_floats(what.expert_weights.down.quant_type, recording.planes)
     return 0 if is_float else recording.planes

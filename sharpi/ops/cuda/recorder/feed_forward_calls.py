@@ -10,7 +10,7 @@ from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
-from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, FeedForward, make_scratch
+from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
 from sharpi.ops.cuda.recorder.linear_calls import want_source
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
@@ -23,7 +23,7 @@ def feed_forward(
     recording: Recording,
     expert_weights: GpuExpertWeights,
     x: RecordedTensor,
-    what: FeedForward,
+    what: RecordedFeedForward,
     own: RoutePrediction | None = None,
     following: RoutePrediction | None = None,
 ) -> RecordedTensor:

@@ -13,7 +13,7 @@ from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import argmax, elementwise, embed, route
 from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.attention_calls import attend
-from sharpi.ops.cuda.recorder.feed_forward import FeedForward
+from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward
 from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
 from sharpi.ops.cuda.recorder.head_linear_calls import head_linear
 from sharpi.ops.cuda.recorder.linear_calls import Part, linear
@@ -181,7 +181,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         scale: float = 1.0,
     ) -> RecordedTensor:
         ids, weights = route or (None, None)
-        what = FeedForward(expert_weights, activation, ids, weights, residual, scale)
+        what = RecordedFeedForward(expert_weights, activation, ids, weights, residual, scale)
         if route is None:
             return feed_forward(self._recording, self._expert_weights, x, what)
         seen = self._route_predictions.take(
@@ -200,7 +200,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         weight: RecordedTensor,
         residual: RecordedTensor,
     ) -> RecordedTensor:
-        what = FeedForward(expert_weights, activation, None, weight, residual, 1.0)
+        what = RecordedFeedForward(expert_weights, activation, None, weight, residual, 1.0)
         return feed_forward(self._recording, self._expert_weights, x, what)
 
     def select_outputs(self, x: RecordedTensor) -> RecordedTensor:

@@ -1,4 +1,4 @@
-"""Source: an answer's text as it comes, read by generators that wait where more has to come.
+"""AnswerText: an answer's text as it comes, read by generators that wait where more has to come.
 
 A reader is a generator: it yields events, and None where it cannot go on without more text. So a
 format is read top to bottom although its text arrives in pieces, and where the pieces are cut
@@ -14,7 +14,7 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[AnswerEvent | None, None, T]
 
 
-class Source:
+class AnswerText:
     """Text that has come; `at` is where reading goes on, and may be set back.
 
     `is_ended`: no more will come.
