@@ -1,6 +1,6 @@
 """Decode and prefill on a GPU against the share of the experts that have slots there.
 
-One load for each share; then every way of serving misses takes its turn in the same engine, over
+One load for each share; then every miss mode takes its turn in the same engine, over
 the same random tokens. Two loads are baselines: all experts on the GPU, and all on the CPU. Greedy
 tokens have to be the same everywhere.
 """
@@ -105,7 +105,7 @@ def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Fi
 
 
 def _decodes(passes: Passes, load: Load) -> Iterator[Any]:
-    """Each way of serving misses, what is found best, and one of them without a graph."""
+    """Each miss mode, what is found best, and one of them without a graph."""
     if load.percent is None or load.percent == 100:
         yield passes.decode("cpu" if load.percent is None else "none")
         return

@@ -28,7 +28,7 @@ _RUNS = {
     "deep ": ["-p", "0", "-n", "64", "-d", "3968"],
 }
 _GPU_TEST = ["-p", "512,2048", "-n", "128"]
-_WAYS = ("auto", "stream", "load", "cpu")  # of serving misses
+_MODES = ("auto", "stream", "load", "cpu")  # of serving misses
 _QUARTER = 4
 _SMALLEST_LOSS = 0.02  # three repeats may agree by luck, and a deviation be next to nothing
 
@@ -64,9 +64,9 @@ def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:
     found["gpu "] = [*_GPU_TEST, "--device", "cuda"]
     with open_gguf(model) as file:
         slots = read_config(file).num_experts // _QUARTER
-    for way in _WAYS if slots else ():
-        flags = ["--device", "cuda", "--moe-slots", str(slots), "--moe-miss", way]
-        found[f"gpu 25 % {way} "] = [*_GPU_TEST, *flags]
+    for mode in _MODES if slots else ():
+        flags = ["--device", "cuda", "--moe-slots", str(slots), "--moe-miss", mode]
+        found[f"gpu 25 % {mode} "] = [*_GPU_TEST, *flags]
     return found
 
 

@@ -55,7 +55,7 @@ class Prefilled:
 
 
 class Passes:
-    """One engine's; `MODES` are the ways of serving misses."""
+    """One engine's; `MODES` are the miss modes."""
 
     MODES: ClassVar[tuple[MissMode, ...]] = ("load", "stream", "cpu")
 

@@ -16,7 +16,7 @@ from sharpi.tiers.request import TierRequest
 VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus"
 # A desktop GPU, two channels of DDR4, an SSD and sixteen lanes of PCIe 3: bytes a second.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
-_WAYS = {BUS: "crosses the bus", RAM_READ: "is computed by the CPU"}
+_MODES = {BUS: "crosses the bus", RAM_READ: "is computed by the CPU"}
 
 
 def expected_speed(
@@ -31,8 +31,8 @@ def expected_speed(
     output = VRAM_READ if output_on_gpu else RAM_READ
     reads = [{output: float(model.output_bytes)}]
     for layer in layers:
-        way = _way_of_misses(layer, request, speeds)
-        reads += _layer_reads(layer, model.num_experts_per_token, way)
+        mode = _miss_mode(layer, request, speeds)
+        reads += _layer_reads(layer, model.num_experts_per_token, mode)
     total: dict[str, float] = defaultdict(float)
     for read in reads:
         for source, count in read.items():
@@ -48,21 +48,21 @@ def expected_speed(
     )
 
 
-def _layer_reads(layer: LayerPlan, num_used: int, way: str) -> Iterator[dict[str, float]]:
+def _layer_reads(layer: LayerPlan, num_used: int, mode: str) -> Iterator[dict[str, float]]:
     """What one token reads of a layer, one after the other; of each, bytes at the same time.
 
-    `way`: how misses are served. An expert from disk is read from RAM afterwards.
+    `mode`: how misses are served. An expert from disk is read from RAM afterwards.
     """
     yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
         return
     chosen = num_used * (layer.expert_bytes or 0)
     on_gpu = chosen * layer.vram_slots / layer.num_experts
-    yield {VRAM_READ: on_gpu, way: chosen - on_gpu}
+    yield {VRAM_READ: on_gpu, mode: chosen - on_gpu}
     yield {DISK_READ: chosen * (1 - layer.num_resident / layer.num_experts)}
 
 
-def _way_of_misses(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
+def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
     """From disk, experts come through slots in RAM, which the GPU does not read."""
     is_reached = layer.dense_weights is Tier.VRAM and layer.experts is not Tier.DISK
     if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
@@ -74,12 +74,12 @@ def _ways(
     layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
     """How the misses of a GPU's slots are taken to be served, each way once."""
-    ways = {
-        _way_of_misses(layer, request, speeds)
+    modes = {
+        _miss_mode(layer, request, speeds)
         for layer in layers
         if layer.dense_weights is Tier.VRAM and layer.vram_slots < layer.num_experts
     }
-    yield from (f"what the GPU has not {_WAYS[way]}" for way in sorted(ways))
+    yield from (f"what the GPU has not {_MODES[mode]}" for mode in sorted(modes))
 
 
 def _hit_rate(layers: Iterable[LayerPlan]) -> float:
@@ -106,10 +106,10 @@ def _measured(rates: Rates) -> dict[str, float | None]:
     }
 
 
-def _assumptions(counts: Iterable[str], rates: Rates, ways: Iterable[str]) -> Iterator[str]:
+def _assumptions(counts: Iterable[str], rates: Rates, modes: Iterable[str]) -> Iterator[str]:
     measured = _measured(rates)
     for source in counts:
         if measured[source] is None:
             yield f"{source} of {_USUAL[source] / 1e9:g} GB/s: not measured"
     yield "an expert is found in a slot as often as experts have slots"
-    yield from ways
+    yield from modes

@@ -282,13 +282,13 @@ def decoded_row(mode: str, milliseconds: float, hits: float | None = 0.7) -> dic
 
 def residency() -> dict[str, object]:
     """A quarter in VRAM: 2 ms a token, against 5 without a graph and 8 on the CPU."""
-    ways = {"load": 3.0, "stream": 2.0, "cpu": 4.0, "load without a graph": 5.0, "auto": 2.05}
+    modes = {"load": 3.0, "stream": 2.0, "cpu": 4.0, "load without a graph": 5.0, "auto": 2.05}
     prompt = {"tokens": 2048, "seconds": 0.1, "must_cross_bytes": 4.5e9}
     on_cpu = {"tokens": 2048, "seconds": 0.5, "must_cross_bytes": 0}
     quarter = {
         "percent": 25,
         "slots": [32, 32],
-        "decode": [decoded_row(mode, each) for mode, each in ways.items()],
+        "decode": [decoded_row(mode, each) for mode, each in modes.items()],
         "prefill": [prompt],
     }
     none = {

@@ -43,7 +43,7 @@ def test_everything_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize(("bus", "bound"), [(5e9, "RAM read"), (12e9, "bus")])
-def test_misses_of_the_gpu_go_the_faster_way(bus: float, bound: str) -> None:
+def test_misses_of_the_gpu_take_the_faster_mode(bus: float, bound: str) -> None:
     found = speed(replace(RATES, bus=bus), vram=2 * GIB, moe_slots=2)
     assert found.bytes_per_token[bound] == EXPERTS * 3 // 4
     assert found.bytes_per_token["VRAM read"] == DENSE_WEIGHTS + EXPERTS // 4
@@ -60,7 +60,7 @@ def test_misses_of_the_gpu_go_the_faster_way(bus: float, bound: str) -> None:
         ({"cpu_moe": True}, "RAM read", "is computed by the CPU"),
     ],
 )
-def test_the_way_of_misses_that_was_asked_for(
+def test_the_miss_mode_that_was_asked_for(
     asked: dict[str, object], source: str, words: str
 ) -> None:
     found = speed(RATES, vram=2 * GIB, **({"moe_slots": 2} | asked))

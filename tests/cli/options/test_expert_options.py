@@ -118,7 +118,7 @@ def test_a_variable_that_a_flag_beats_contradicts_nothing(
 
 
 @pytest.mark.parametrize("miss", ["cpu", "auto"])
-def test_all_experts_on_the_cpu_leave_one_way(
+def test_all_experts_on_the_cpu_leave_one_miss_mode(
     sharpi: CommandLine, engine: FakeEngine, miss: str
 ) -> None:
     assert sharpi(*RUN, "--cpu-moe", "--moe-miss", miss).exit_code == 0

@@ -77,7 +77,7 @@ def test_with_all_checks(miss: str, load: Load, answers: dict[int, list[int]]) -
 
 @pytest.mark.parametrize("slots", [1, 5, 15])
 @pytest.mark.parametrize("miss", ["load", "stream", "cpu", "auto"])
-def test_any_number_of_slots_and_way(
+def test_any_number_of_slots_and_miss_mode(
     slots: int, miss: str, quick: Device, answers: dict[int, list[int]]
 ) -> None:
     engine = load_on(quick, moe_slots=slots, experts=ExpertConfig(miss=miss))

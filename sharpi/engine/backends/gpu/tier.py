@@ -39,14 +39,14 @@ class GpuTier:
 
     @property
     def verdict(self) -> MissMode:
-        """The way of serving misses that has been found the quickest so far."""
+        """The miss mode that has been found the quickest so far."""
         return self._choice.verdict
 
     @property
     def shares(self) -> bool:
         """Whether the next tokens of several sequences may share a step.
 
-        Not while ways of serving misses are compared, by what single tokens take.
+        Not while miss modes are compared, by what single tokens take.
         """
         return self._is_settled
 
@@ -54,7 +54,7 @@ class GpuTier:
     def predicts(self) -> bool:
         """Whether the next token's layers fetch experts for the next one.
 
-        Not while ways of serving misses are compared: predictions are to be an improvement on the
+        Not while miss modes are compared: predictions are to be an improvement on the
         best.
         """
         return self.trial is not None and self._is_settled and self.trial.predicts_now
@@ -108,6 +108,6 @@ class GpuTier:
     def _all_notes(self) -> Iterator[str]:
         if self._choice.seconds:
             times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
-            yield f"a token by way of serving misses: {times}; now {self._choice.verdict}"
+            yield f"a token by miss mode: {times}; now {self._choice.verdict}"
         yield from self.passes.notes
         yield from self.notes
