@@ -1,8 +1,8 @@
 """Minutes of mixed requests against a running server: what was lost, leaked, and how long it took.
 
 Clients stream, wait for whole answers, leave in the midst of them or at once, and ask for what does
-not fit. Greedy texts must be the same whatever the company. Ends with code 1 when a request was
-lost or answered wrongly, or KV pages are in use at the end. Start the server first:
+not fit. Greedy texts must be the same whatever other requests run. Ends with code 1 when a request
+was lost or answered wrongly, or KV pages are in use at the end. Start the server first:
 `sharpi serve --port 8080 --parallel 4`.
 """
 
@@ -67,7 +67,7 @@ class Client:
 
     async def _ask(self, kind: str) -> None:
         length, tokens = self._random.randint(5, 900), self._random.choice((1, 8, 40, 120))
-        if self._random.random() < 0.5:  # the others are met again, in other company
+        if self._random.random() < 0.5:  # the others are met again, beside other requests
             length = length // 100 * 100 + 5
         body = {"prompt": prompt(length), "max_tokens": tokens, "temperature": 0}
         if kind == "whole":

@@ -39,7 +39,7 @@ class AdoptedMemory:
 
 
 class PageLock:
-    """Every page is registered once, although neighbouring tensors share some."""
+    """Every page is registered once, although adjacent tensors share some."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime

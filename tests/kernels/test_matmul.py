@@ -69,7 +69,7 @@ def test_float_weights_are_exact_in_either_precision(isa: str, kind: Kind) -> No
 
 @pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_company_does_not_change_a_token(isa: str, kind: Kind, precision: int) -> None:
+def test_other_tokens_do_not_change_a_token(isa: str, kind: Kind, precision: int) -> None:
     for columns in (256, 768):
         weights, x = weights_of(kind, 33, columns), random_tokens(40, columns)
         together = matmul(isa, kind, weights, x, precision)

@@ -53,7 +53,9 @@ def test_exact_activations(arm: EmulatedLibrary, kind: Kind, rows: int) -> None:
 
 @pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_company_does_not_change_a_token(arm: EmulatedLibrary, kind: Kind, precision: int) -> None:
+def test_other_tokens_do_not_change_a_token(
+    arm: EmulatedLibrary, kind: Kind, precision: int
+) -> None:
     weights, x = weights_of(kind, 33, 512), random_tokens(MOST_TOKENS, 512)
     together = arm.matmul(kind, weights, x, precision)
     for tokens in SOME_TOKENS:

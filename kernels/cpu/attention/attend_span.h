@@ -25,7 +25,7 @@ struct Partial {
   explicit Partial(float* at) : state(reinterpret_cast<SoftmaxState*>(at)), sums(at + 16) {}
 };
 
-// What is met together: queries of a sequence's neighbouring tokens, each with its result so far.
+// What is met together: queries of a sequence's adjacent tokens, each with its result so far.
 struct Queries {
   int count = 0;
   int tokens[kQueries], heads[kQueries];

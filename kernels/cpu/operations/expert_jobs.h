@@ -61,7 +61,7 @@ struct ExpertShape {
 };
 
 // Few tokens are a matter of memory, which is slower where it is read in short pieces: a task then takes up to four
-// neighbouring tiles of a matrix, as long as there are tasks for everybody.
+// adjacent tiles of a matrix, as long as there are tasks for everybody.
 constexpr int kFewestTasks = 32;
 inline int tiles_together(int num_tokens, int num_tiles) {
   int together = num_tokens <= kFewTokens ? kTilesTogether : 1;

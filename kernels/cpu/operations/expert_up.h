@@ -47,7 +47,7 @@ class GateUp : public Stage {
   }
 
  private:
-  // What a task computes: neighbouring tiles of a job.
+  // What a task computes: adjacent tiles of a job.
   struct TileRun {
     int job, first, num_tiles;
   };

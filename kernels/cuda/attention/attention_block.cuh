@@ -8,7 +8,7 @@ namespace sharpi {
 constexpr int kThreads = 256;
 constexpr int kSpanPages = kSpan / kPage;
 
-// Keys are staged in chunks of 64 dims, in pieces of 8. An odd stride: 8 neighbouring rows lie in
+// Keys are staged in chunks of 64 dims, in pieces of 8. An odd stride: 8 adjacent rows lie in
 // different banks.
 constexpr int kPiece = 8, kChunk = 64, kChunkPieces = kChunk / kPiece;
 constexpr int kKeyStride = kChunkPieces + 1;

@@ -28,7 +28,7 @@ namespace sharpi {
 constexpr unsigned kFullWarp = 0xffffffffu;
 constexpr int kWarp = 32;
 
-// The sum over `width` neighbouring lanes (a power of two up to 32), in the same order on every lane.
+// The sum over `width` adjacent lanes (a power of two up to 32), in the same order on every lane.
 __device__ __forceinline__ float sum_lanes(float x, int width = kWarp) {
   for (int offset = width / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
   return x;

@@ -1,4 +1,4 @@
-// Items of some neighbouring experts, listed again from the beginning of a buffer: as many as it
+// Items of some adjacent experts, listed again from the beginning of a buffer: as many as it
 // has rows for. What is beyond them is left out, and a flag says so.
 #include "common/types.cuh"
 

@@ -1,8 +1,8 @@
-// The dot products of rows of weights with tokens, by neighbouring lanes that share a row.
+// The dot products of rows of weights with tokens, by adjacent lanes that share a row.
 //
 // Lane i of n takes units i, i + n, ...; each token's sum is made in that order, then over the
 // lanes, by fused multiply-adds that are written out: its bits depend on columns and n, not on
-// company. What stands for a type of weights and of activations here is a Dot: RoundedDot,
+// tokens. What stands for a type of weights and of activations here is a Dot: RoundedDot,
 // ExactDot, FloatDot. Its kBlocks of 256 threads have registers enough at one token, kManyBlocks
 // at eight, kPairBlocks at eight with two matrices.
 #pragma once
@@ -94,7 +94,7 @@ struct RoundedDot : UnitPlace<Type> {
 
   static constexpr bool kNeedsTotal = Type::kHasMin || Type::kOffset != 0;
 
-  // The sum of a group's activations: of 16, or of two neighbouring 16s.
+  // The sum of a group's activations: of 16, or of two adjacent 16s.
   static __device__ __forceinline__ int total_of(const int16_t* sum) {
     if (Type::kWords == 4) return __ldg(sum);
     const int both = __ldg((const int*)sum);
@@ -102,7 +102,7 @@ struct RoundedDot : UnitPlace<Type> {
   }
 };
 
-// Four neighbouring floats of a token.
+// Four adjacent floats of a token.
 __device__ __forceinline__ float4 four_floats(const Activations& x, int token, int column) {
   return __ldg((const float4*)((const float*)x.memory + size_t(token) * x.columns + column));
 }

@@ -1,4 +1,4 @@
-// F32, F16 and BF16 as the quantised types are: a unit is eight neighbouring values of a row.
+// F32, F16 and BF16 as the quantised types are: a unit is eight adjacent values of a row.
 //
 // Rows hold an even number of values; only rows of a multiple of eight begin at multiples of 16.
 #pragma once

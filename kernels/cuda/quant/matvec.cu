@@ -1,7 +1,7 @@
 // out = residual + scale * (factor * W x + bias): one to three matrices of one quant type that
 // share x.
 //
-// A group of lanes has a row or two neighbouring ones; blocks go through the parts one after
+// A group of lanes has a row or two adjacent ones; blocks go through the parts one after
 // another, and along y through the tokens.
 #include "dot.cuh"
 

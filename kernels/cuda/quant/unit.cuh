@@ -25,7 +25,7 @@ __device__ __forceinline__ void split_nibbles(uint32_t bytes, int& low, int& hig
   high = int(bytes >> 4 & 0x0f0f0f0f);
 }
 
-// Four neighbouring bits, one to bit 4 of each byte.
+// Four adjacent bits, one to bit 4 of each byte.
 __device__ __forceinline__ int spread_to_bit_4(uint32_t bits) {
   return int((bits & 15) * 0x02040810 & 0x10101010);
 }

@@ -47,10 +47,10 @@ __device__ __forceinline__ void touch_frequency(const Slots& s, const int* ids, 
   }
 }
 
-// What an expert is worth, or kNobody where it may not take a slot.
+// What an expert is worth, or kNone where it may not take a slot.
 __device__ __forceinline__ int worth(const Policy& p, int e, int times) {
   const bool may = times > 0 && !p.s.resident(e) && (p.kind != kStatic || p.s.pinned(e));
-  if (!may) return kNobody;
+  if (!may) return kNone;
   if (p.kind == kStatic) return 0;
   return key_of(p.kind == kSlru ? p.s.frequency[e] : __int2float_rn(p.s.uses[e]));
 }
@@ -62,11 +62,11 @@ __device__ __forceinline__ void choose(const Policy& p, const int* times, int* k
     keys[e] = worth(p, e, times[e]), chosen[e] = -1;
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
-    if (keys[e] == kNobody) continue;
+    if (keys[e] == kNone) continue;
     int place = 0;
     for (int other = 0; other < experts; other++) {
       const bool is_better = keys[other] > keys[e] || (keys[other] == keys[e] && other < e);
-      place += keys[other] != kNobody && is_better;
+      place += keys[other] != kNone && is_better;
     }
     if (place < free_slots) chosen[place] = e;
   }

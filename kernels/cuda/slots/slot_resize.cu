@@ -40,8 +40,8 @@ __device__ __forceinline__ void close_up(Policy& p, int num_slots, int* owners, 
 
 // The next after `last` of all experts by falling number of uses, lower ids first.
 __device__ __forceinline__ int next_by_uses(const Slots& s, int last) {
-  const int most = last < 0 ? kNobody : s.uses[last];
-  Rank best = {kNobody, 0, kNobody};
+  const int most = last < 0 ? kNone : s.uses[last];
+  Rank best = {kNone, 0, kNone};
   for (int e = threadIdx.x; e < s.experts; e += kWarp) {
     const bool is_after = last < 0 || s.uses[e] < most || (s.uses[e] == most && e > last);
     const Rank rank = {-s.uses[e], 0, e};

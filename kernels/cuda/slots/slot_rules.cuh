@@ -11,7 +11,7 @@ enum Kind { kSlru = 0, kLearnedKeep = 4, kLru = 5, kLfru = 6, kLfu = 7, kStatic 
 constexpr float kProtection = 1.1f;        // what a use of a protected expert counts
 constexpr float kGrowth = 0x1.0b5586p+0f;  // 2 ** (1 / 16): a use counts half after 16 tokens
 constexpr float kLargestWeight = float(1 << 20);
-constexpr int kNobody = 0x7fffffff, kNoClock = -2;
+constexpr int kNone = 0x7fffffff, kNoClock = -2;
 
 // A place in an order: lowest key, then the older, then the lower id.
 struct Rank {
@@ -26,7 +26,7 @@ struct Rank {
 // The first expert in the order of those that `may`, or -1.
 template <class May, class Key>
 __device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
-  Rank best = {kNobody, kNobody, kNobody};
+  Rank best = {kNone, kNone, kNone};
   for (int e = threadIdx.x; e < s.experts; e += kWarp) {
     if (!may(e)) continue;
     const Rank rank = {key(e), s.stamp[e], e};
@@ -38,7 +38,7 @@ __device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
                         __shfl_xor_sync(kFullWarp, best.id, offset)};
     if (other.before(best)) best = other;
   }
-  return best.id == kNobody ? -1 : best.id;
+  return best.id == kNone ? -1 : best.id;
 }
 
 // A use of a token begins: from now on it weighs more. All counts are scaled back now and then.

@@ -1,7 +1,7 @@
 """Scheduler: several answers of one engine at once, a step at a time.
 
 A step has the next token of every answer that decodes, and some of the prompts of those that do
-not yet. Greedy text does not depend on the company: on the CPU a token's bits do not.
+not yet. Greedy text does not depend on other requests: on the CPU a token's bits do not.
 """
 
 import time

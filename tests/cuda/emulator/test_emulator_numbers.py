@@ -24,7 +24,7 @@ def mapped(entry: str, x: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray
 
 @pytest.fixture(scope="module")
 def floats() -> npt.NDArray[np.float32]:
-    """Of all magnitudes, of any bits, and halfway between neighbouring halves."""
+    """Of all magnitudes, of any bits, and halfway between adjacent halves."""
     random = np.random.default_rng(0)
     any_bits = random.integers(0, 2**32, 16384, np.uint32).view(np.float32)
     magnitudes = random.standard_normal(16384) * 10.0 ** random.uniform(-9, 5, 16384)

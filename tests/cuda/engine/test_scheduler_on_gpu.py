@@ -44,7 +44,9 @@ def together(engine: Engine) -> tuple[list[list[int]], list[FinishInfo]]:
 @pytest.mark.parametrize(
     ("case", "layers"), [("qwen3moe", None), ("qwen3moe", 1), ("qwen3next", None), ("gpt-oss", 1)]
 )
-def test_greedy_tokens_are_the_same_in_company(case: str, layers: int | None, load: Load) -> None:
+def test_greedy_tokens_are_the_same_beside_others(
+    case: str, layers: int | None, load: Load
+) -> None:
     options = {"num_parallel": 3, "context_size": 128, "gpu_layers": layers}
     engine = load(REFERENCES / f"{case}.gguf", **options)
     expected = []

@@ -72,14 +72,14 @@ def compare(engine: Engine, steps: list[dict[int, int]], count: int = 3) -> None
     """All together, then one sequence after the other, in the same batches."""
     runner = engine.runner
     vocabulary = min(runner.vocab_size, 280)
-    company, alone = texts(vocabulary, count), texts(vocabulary, count)
+    together, alone = texts(vocabulary, count), texts(vocabulary, count)
     for step in steps:
-        run(runner, step, company)
+        run(runner, step, together)
     for text in alone:
         for step in steps:
             if text.number in step:
                 run(runner, {text.number: step[text.number]}, alone)
-    for one, other in zip(company, alone, strict=True):
+    for one, other in zip(together, alone, strict=True):
         assert one.logits
         for mine, own in zip(one.logits, other.logits, strict=True):
             np.testing.assert_array_equal(mine, own)

@@ -67,7 +67,7 @@ def test_float_weights(device: Device, quant_type: QuantType) -> None:
     [*product(TYPES, [0]), *product(QUANTISED_TYPES, [1, 2])],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_company_does_not_change_a_token(
+def test_other_tokens_do_not_change_a_token(
     device: Device, quant_type: QuantType, planes: int
 ) -> None:
     weights, tokens = random_weights(quant_type, 7, 512), random_tokens(11, 512)

@@ -21,7 +21,7 @@ MODELS = ["qwen3moe", "gpt-oss", "deepseek3", "gemma3", "llama4", "qwen3next", "
 
 @pytest.mark.parametrize("precision", ["int8", "f32"])
 @pytest.mark.parametrize("model", MODELS)
-def test_greedy_text_is_the_same_in_company(model: str, precision: str, load: Load) -> None:
+def test_greedy_text_is_the_same_beside_others(model: str, precision: str, load: Load) -> None:
     engine = load(model, num_parallel=4, context_size=256, batch_size=96, precision=precision)
     requests = [asked(n) for n in (20, 3, 31, 12, 7)]
     expected = [alone(engine, p, r) for p, r in zip(PROMPTS, requests, strict=True)]
@@ -51,7 +51,7 @@ def test_long_contexts_of_several_are_shared_among_threads(num_parallel: int, lo
     assert [(each.text, each.ids) for each in heard] == expected
 
 
-def test_sampled_text_is_the_same_in_company(load: Load) -> None:
+def test_sampled_text_is_the_same_beside_others(load: Load) -> None:
     engine = load("mixtral", num_parallel=3, context_size=128)
     requests = [asked(20, sampling=SamplingParams(seed=s, temperature=1.5)) for s in (1, 2, 3)]
     expected = [alone(engine, PROMPTS[0], r) for r in requests]

@@ -95,7 +95,7 @@ def test_an_answer(make_host: Callable[..., ModelHost]) -> None:
     assert finish_info.reason == "length"
 
 
-def test_answers_in_company_are_those_alone(make_host: Callable[..., ModelHost]) -> None:
+def test_answers_beside_others_are_those_alone(make_host: Callable[..., ModelHost]) -> None:
     host = make_host()
 
     async def test() -> None:

@@ -1,6 +1,6 @@
 // Predicts which experts a layer uses next, from routes alone. Hints: they never change output.
 //
-// Counts which experts followed which, between neighbouring layers and from token to token of one
+// Counts which experts followed which, between adjacent layers and from token to token of one
 // layer; tables halve a row now and then, so that the latest text counts most.
 // sharpi/experts/predictor.py makes the same predictions.
 #pragma once

@@ -24,7 +24,7 @@ Slots = npt.NDArray[np.int32]  # (experts,): -1 without a slot
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Neighbouring experts of a layer that pass together; `number` counts a batch's chunks."""
+    """Adjacent experts of a layer that pass together; `number` counts a batch's chunks."""
 
     number: int
     layer: int

@@ -40,7 +40,7 @@ class HostExpertCopies:
         return np.uint64(self._memory.address) + steps
 
     def span(self, first: int, count: int) -> Span:
-        """Some neighbouring experts; not of a tensor that the GPU does not reach."""
+        """Some adjacent experts; not of a tensor that the GPU does not reach."""
         assert self._memory is not None
         return Span(self._memory, first * self.stride, count * self.stride)
 

@@ -51,7 +51,7 @@ def pack_routes(
     num_items: int,
     capacity: int,
 ) -> Launch:
-    """Lists the items of `experts` neighbouring experts for a buffer of `capacity` rows.
+    """Lists the items of `experts` adjacent experts for a buffer of `capacity` rows.
 
     `offsets`, `items`: of `group_routes`, from the first of them on. `is_over` becomes 1 where
     there are more items than rows.

@@ -37,7 +37,7 @@ class SlottedExpertCalls:
         assert ids is not None
         step = slotted.step(self.layer, step)
         if step.sequences > 1:
-            yield from here._company(slotted, tokens, step)
+            yield from here._shared_step(slotted, tokens, step)
         elif tokens == 1:
             yield from here._token(slotted, ids, step)
         elif tokens:
@@ -65,7 +65,7 @@ class SlottedExpertCalls:
         if following is not None:
             yield from following.wait_for_prediction(step)
 
-    def _company(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
+    def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
         """Tokens of several sequences: each one's experts are looked up in turn.
 
         An expert that a later token evicts is found in its host copy by the earlier one; but what

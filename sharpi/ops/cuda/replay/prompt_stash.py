@@ -1,6 +1,6 @@
 """PromptStash: what a prompt's tokens carry from layer to layer, while others have their turn.
 
-Pages of neighbouring tokens: first those on the GPU, then those in page-locked RAM. One prompt at
+Pages of adjacent tokens: first those on the GPU, then those in page-locked RAM. One prompt at
 a time has them all, in order, so nothing is ever fragmented and neighbours are copied together.
 """
 
