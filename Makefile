@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTHON_FOLDERS := sharpi tests docs bench-scripts models
+NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp'
 SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 
 .PHONY: run test speed check format docs references clean
@@ -19,14 +21,16 @@ speed: $(VENV)/.installed-test
 
 # Style, types and the direction of imports; slower to set up, so apart from the tests.
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check sharpi tests docs
-	$(BIN)/ruff check sharpi tests docs
+	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
+	$(BIN)/ruff check $(PYTHON_FOLDERS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	git ls-files $(NATIVE) | xargs $(BIN)/clang-format --dry-run --Werror
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff format sharpi tests docs
-	$(BIN)/ruff check --fix sharpi tests docs
+	$(BIN)/ruff format $(PYTHON_FOLDERS)
+	$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
+	git ls-files $(NATIVE) | xargs $(BIN)/clang-format -i
 
 # The tables of docs/ that come from the code; a test fails where they are stale.
 docs: $(VENV)/.installed
@@ -48,7 +52,8 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-test
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "mypy>=1.13" "ruff>=0.8" "import-linter>=2"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "mypy>=1.13" "ruff>=0.8" "import-linter>=2" \
+	  "clang-format==23.1.5"
 	@touch $@
 
 REFERENCES := .references-venv

@@ -20,7 +20,9 @@ def main() -> None:
     options = parser.parse_args()
     findings = Findings()
     chosen = (
-        ["tests/cuda/launchers/test_elementwise.py", "-m", "not gpu"] if options.dry_run else ["-m", "gpu"]
+        ["tests/cuda/launchers/test_elementwise.py", "-m", "not gpu"]
+        if options.dry_run
+        else ["-m", "gpu"]
     )
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tests.xml"

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from gpu.cases import Case, Sizes, attention_cases, expert_cases, small_cases, dense_cases
+from gpu.cases import Case, Sizes, attention_cases, dense_cases, expert_cases, small_cases
 from gpu.check_step import Findings
 from gpu.device import device_opener
 

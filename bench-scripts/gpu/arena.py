@@ -87,7 +87,7 @@ def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
 
 
 def kv_pages(device: Device, kv_type: str, pages: int, heads: int, dim: int) -> Span:
-    """Keys or values of one layer (kernels/cuda/attention/kv_cache.cuh), all alike but for their places."""
+    """Keys or values of one layer (kernels/cuda/attention/kv_cache.cuh), alike but for places."""
     random = np.random.default_rng(2)
     if kv_type == "f16":
         values = random.standard_normal((heads, PAGE_POSITIONS, dim), np.float32)

@@ -1,4 +1,5 @@
-// The C surface of the library. Nothing here throws; failures come back as null or a negative number.
+// The C surface of the library. Nothing here throws; failures come back as null or a negative
+// number.
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -13,7 +14,8 @@ using namespace sharpi;
 namespace {
 
 template <class Params>
-int add(Program& program, const void* params, size_t bytes, void (*record)(Program&, const Params&)) {
+int add(Program& program, const void* params, size_t bytes,
+        void (*record)(Program&, const Params&)) {
   if (bytes != sizeof(Params)) return -1;
   Params p;
   memcpy(&p, params, sizeof p);
@@ -54,14 +56,15 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
 
 }  // namespace
 
-// The name of the instruction set that would be used, or null where the machine lacks the one asked for.
+// The name of the instruction set that would be used, or null where the machine lacks the one asked
+// for.
 SHARPI_API const char* sharpi_instruction_set(const char* name) {
   const Isa* isa = find_isa(name);
   return isa ? isa->name : nullptr;
 }
 
-// Writes the names of what this machine lacks for an instruction set into `out`, as far as `size` bytes hold them:
-// empty where it lacks nothing. -1 for a set that this library was not built with.
+// Writes the names of what this machine lacks for an instruction set into `out`, as far as `size`
+// bytes hold them: empty where it lacks nothing. -1 for a set that this library was not built with.
 SHARPI_API int sharpi_missing_features(const char* name, char* out, size_t size) {
   const Isa* isa = named_isa(name);
   if (!isa) return -1;
@@ -73,7 +76,8 @@ SHARPI_API void* sharpi_pool_create(int num_threads) {
 }
 SHARPI_API void sharpi_pool_destroy(void* pool) { delete static_cast<Pool*>(pool); }
 
-SHARPI_API void* sharpi_program_create(const char* isa_name, int max_tokens, int max_outputs, int max_positions) {
+SHARPI_API void* sharpi_program_create(const char* isa_name, int max_tokens, int max_outputs,
+                                       int max_positions) {
   const Isa* isa = find_isa(isa_name);
   return isa ? new (std::nothrow) Program(*isa, max_tokens, max_outputs, max_positions) : nullptr;
 }

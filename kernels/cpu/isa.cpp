@@ -24,8 +24,10 @@ const VectorOps* best_avx512_vector_ops() {
 std::span<const Isa> all_isas() {
   static const Isa all[] = {
 #if defined(__x86_64__)
-      {"avx512_vbmi", avx512_vbmi_features(), &kAvx512VbmiMatmul, best_avx512_vector_ops(), &kAvx512VnniInt8Loop},
-      {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(), &kAvx512VnniInt8Loop},
+      {"avx512_vbmi", avx512_vbmi_features(), &kAvx512VbmiMatmul, best_avx512_vector_ops(),
+       &kAvx512VnniInt8Loop},
+      {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(),
+       &kAvx512VnniInt8Loop},
       {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
 #elif defined(__aarch64__)
       {"neon", {}, neon_matmul(), &kPortableVectorOps, &kPortableInt8Loop},

@@ -41,20 +41,16 @@ template <class T>
 T next(std::istream& words) {
   int64_t word = 0;
   words >> word;
-  if constexpr (std::is_pointer_v<T>)
-    return reinterpret_cast<T>(word);
-  else
-    return T(word);
+  if constexpr (std::is_pointer_v<T>) return reinterpret_cast<T>(word);
+  else return T(word);
 }
 
 template <class Result, class... Args>
 Call call(Result (*function)(Args...)) {
   return [function](std::istream& words) -> int64_t {
     const std::tuple<Args...> args{next<Args>(words)...};  // braces: from left to right
-    if constexpr (std::is_void_v<Result>)
-      return std::apply(function, args), 0;
-    else
-      return (int64_t)std::apply(function, args);
+    if constexpr (std::is_void_v<Result>) return std::apply(function, args), 0;
+    else return (int64_t)std::apply(function, args);
   };
 }
 
@@ -62,10 +58,10 @@ int has_dot_product() { return getauxval(AT_HWCAP) >> 20 & 1; }
 
 #define CALL(name) {#name, call(name)}
 const std::map<std::string, Call> kCalls = {
-    CALL(has_dot_product),        CALL(sharpi_instruction_set), CALL(sharpi_matmul),
-    CALL(sharpi_dequantise),      CALL(sharpi_quantise),        CALL(sharpi_pool_create),
-    CALL(sharpi_pool_destroy),    CALL(sharpi_program_create),  CALL(sharpi_program_destroy),
-    CALL(sharpi_program_add),     CALL(sharpi_program_seal),    CALL(sharpi_program_run),
+    CALL(has_dot_product),     CALL(sharpi_instruction_set), CALL(sharpi_matmul),
+    CALL(sharpi_dequantise),   CALL(sharpi_quantise),        CALL(sharpi_pool_create),
+    CALL(sharpi_pool_destroy), CALL(sharpi_program_create),  CALL(sharpi_program_destroy),
+    CALL(sharpi_program_add),  CALL(sharpi_program_seal),    CALL(sharpi_program_run),
 };
 
 bool map_memory(char** words) {

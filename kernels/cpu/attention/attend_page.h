@@ -1,4 +1,5 @@
-// Up to eight queries against one page of keys and values: scores, softmax, sums. Compiled with different target flags.
+// Up to eight queries against one page of keys and values: scores, softmax, sums. Compiled with
+// different target flags.
 #pragma once
 #include <type_traits>
 
@@ -21,7 +22,8 @@ constexpr int kQueriesAtOnce = 8, kPanelsAtOnce = 2;
 #elif defined(__F16C__) || defined(__aarch64__)
 constexpr int kQueriesAtOnce = 4, kPanelsAtOnce = 1;
 #else
-constexpr int kQueriesAtOnce = 8, kPanelsAtOnce = 1;  // they would not stay, but making floats of fp16 costs more
+constexpr int kQueriesAtOnce = 8,
+              kPanelsAtOnce = 1;  // they would not stay, but making floats of fp16 costs more
 #endif
 
 // Calls body(from, count), the count a constant, until all of N queries had their turn.
@@ -36,24 +38,26 @@ template <int N, class Body>
 inline bool takes_all(const KvLayer&) { return true; }
 
 // [dim][count]
-inline void prepare_floats(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
+inline void prepare_floats(const float* const* queries, int count, float scale, int dim,
+                           uint8_t* out) {
   float* x = (float*)out;
   for (int n = 0; n < count; n++)
     for (int d = 0; d < dim; d++) x[d * count + n] = queries[n][d] * scale;
 }
 
-// Scores of N of kAll queries from `from` with the keys of some panels: each sum runs over the dimensions in order.
-// Meanwhile what follows `line` is fetched.
+// Scores of N of kAll queries from `from` with the keys of some panels: each sum runs over the
+// dimensions in order. Meanwhile what follows `line` is fetched.
 template <int kAll, int N>
-[[gnu::always_inline]] inline void panel_scores(const PageAttention& a, int from, int panel, const uint16_t* line,
-                                                float scores[][kPage]) {
+[[gnu::always_inline]] inline void panel_scores(const PageAttention& a, int from, int panel,
+                                                const uint16_t* line, float scores[][kPage]) {
   const float* queries = (const float*)a.queries + from;
   const uint16_t* keys = halves(a.keys) + (size_t)panel * a.key_dim * kPanel;
   F32x16 s[N][kPanelsAtOnce] = {};
   for (int d = 0; d < a.key_dim; d++, line += kPanelsAtOnce * kPanel) {
     __builtin_prefetch(line, 0, 2);
     F32x16 k[kPanelsAtOnce];
-    for (int i = 0; i < kPanelsAtOnce; i++) k[i] = load_half(keys + ((size_t)i * a.key_dim + d) * kPanel);
+    for (int i = 0; i < kPanelsAtOnce; i++)
+      k[i] = load_half(keys + ((size_t)i * a.key_dim + d) * kPanel);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
       const F32x16 q = broadcast(queries[d * kAll + n]);
@@ -64,8 +68,8 @@ template <int kAll, int N>
     for (int i = 0; i < kPanelsAtOnce; i++) store(scores[from + n] + (panel + i) * kPanel, s[n][i]);
 }
 
-// Scores of N queries with the page's keys. The values are fetched meanwhile: later they are read in columns, which no
-// processor predicts.
+// Scores of N queries with the page's keys. The values are fetched meanwhile: later they are read
+// in columns, which no processor predicts.
 template <int N>
 void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   constexpr int kStep = kPanelsAtOnce * kPanel;
@@ -76,17 +80,19 @@ void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
     });
 }
 
-// Where column `d` of the values finds lines of the next page's keys to fetch, one a position; or its own page's.
+// Where column `d` of the values finds lines of the next page's keys to fetch, one a position; or
+// its own page's.
 inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
   const int done = d / kLanes * kPage * kLineHalves;
   return a.next && done < kPage * a.key_dim ? halves(a.next) + done : halves(a.values);
 }
 
-// sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns, over the positions in order.
+// sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns, over the
+// positions in order.
 template <int N>
-[[gnu::always_inline]] inline void column_values(const PageAttention& a, int from, int d, Visible range,
-                                                 const float probabilities[][kPage], const float* rescale,
-                                                 const uint16_t* ahead) {
+[[gnu::always_inline]] inline void column_values(const PageAttention& a, int from, int d,
+                                                 Visible range, const float probabilities[][kPage],
+                                                 const float* rescale, const uint16_t* ahead) {
   F32x16 s[N];
   for (int n = 0; n < N; n++) s[n] = load(a.sums[from + n] + d) * rescale[from + n];
   for (int p = range.begin; p < range.end; p++) {
@@ -98,14 +104,16 @@ template <int N>
   for (int n = 0; n < N; n++) store(a.sums[from + n] + d, s[n]);
 }
 template <int N>
-void page_values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
+void page_values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                 const float* rescale) {
   for (int d = 0; d < a.value_dim; d += kLanes)
     over_queries<N>([&](int from, auto count) {
       column_values<count>(a, from, d, range, probabilities, rescale, lines_ahead(a, d));
     });
 }
 
-// As page_values, where the values are the first of each key's: a panel's are turned, sixteen columns at a time.
+// As page_values, where the values are the first of each key's: a panel's are turned, sixteen
+// columns at a time.
 template <int N>
 void page_values_in_keys(const PageAttention& a, Visible range, const float probabilities[][kPage],
                          const float* rescale) {
@@ -135,7 +143,8 @@ struct FullAttention {
     page_scores<N>(a, range, scores);
   }
   template <int N>
-  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
+  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                     const float* rescale) {
     (a.values ? page_values<N> : page_values_in_keys<N>)(a, range, probabilities, rescale);
   }
 };
@@ -153,8 +162,9 @@ void attend(const PageAttention& a) {
 
 template <class How>
 void attend_as(const PageAttention& a) {
-  constexpr void (*sizes[])(const PageAttention&) = {attend<How, 1>, attend<How, 2>, attend<How, 3>, attend<How, 4>,
-                                                     attend<How, 5>, attend<How, 6>, attend<How, 7>, attend<How, 8>};
+  constexpr void (*sizes[])(const PageAttention&) = {attend<How, 1>, attend<How, 2>, attend<How, 3>,
+                                                     attend<How, 4>, attend<How, 5>, attend<How, 6>,
+                                                     attend<How, 7>, attend<How, 8>};
   sizes[a.num_queries - 1](a);
 }
 

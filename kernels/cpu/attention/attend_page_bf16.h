@@ -1,7 +1,8 @@
-// As attend_page.h, for a page of bfloat16 in pairs: an instruction multiplies and adds two at once (AVX-512 BF16).
+// As attend_page.h, for a page of bfloat16 in pairs: an instruction multiplies and adds two at once
+// (AVX-512 BF16).
 //
-// Keys, values, queries and probabilities are rounded to eight bits, sums are float32; what rounding activations to int8
-// costs is several times as much.
+// Keys, values, queries and probabilities are rounded to eight bits, sums are float32; what
+// rounding activations to int8 costs is several times as much.
 #pragma once
 #include "attend_page.h"
 #include "kv_bf16.h"
@@ -21,8 +22,8 @@ inline __m512 dot(__m512 sum, __m512i pairs, Pair all) {
   return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(int(all)));
 }
 
-// Scores of N queries with the page's keys, two panels at a time. Meanwhile what follows at a distance is fetched: keys,
-// then values.
+// Scores of N queries with the page's keys, two panels at a time. Meanwhile what follows at a
+// distance is fetched: keys, then values.
 template <int N>
 void paired_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   const int count = a.key_dim / 2;
@@ -48,13 +49,14 @@ void paired_scores(const PageAttention& a, Visible range, float scores[][kPage])
 // Probabilities of two neighbours each.
 inline void pair_positions(const float probabilities[kPage], Pair out[kPage / 2]) {
   for (int i = 0; i < kPage; i += 32) {
-    const __m512 low = _mm512_load_ps(probabilities + i), high = _mm512_load_ps(probabilities + i + 16);
+    const __m512 low = _mm512_load_ps(probabilities + i),
+                 high = _mm512_load_ps(probabilities + i + 16);
     _mm512_store_si512(out + i / 2, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
 }
 
-// Which of the two positions from `at` on are visible, as a mask of their halves. An old value may be infinite, which no
-// probability of zero makes harmless.
+// Which of the two positions from `at` on are visible, as a mask of their halves. An old value may
+// be infinite, which no probability of zero makes harmless.
 inline __m512i visible_halves(Visible range, int at) {
   const unsigned low = at >= range.begin ? 0xffff : 0, high = at + 1 < range.end ? 0xffff0000 : 0;
   return _mm512_set1_epi32(int(low | high));
@@ -67,7 +69,8 @@ inline const uint8_t* fetched_from(const PageAttention& a, const uint8_t* column
   return a.next ? a.next + (ahead - end) : column;
 }
 
-// sums = sums * rescale + probabilities . values for kVectors * 16 columns from `d`, two positions at a time.
+// sums = sums * rescale + probabilities . values for kVectors * 16 columns from `d`, two positions
+// at a time.
 template <int N, int kVectors>
 void paired_columns(const PageAttention& a, Visible range, const Pair probabilities[][kPage / 2],
                     const float* rescale, int d) {
@@ -97,7 +100,8 @@ struct PairedAttention {
     paired_scores<N>(a, range, scores);
   }
   template <int N>
-  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
+  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                     const float* rescale) {
     alignas(64) Pair paired[N][kPage / 2];
     for (int n = 0; n < N; n++) pair_positions(probabilities[n], paired[n]);
     int d = 0;

@@ -1,4 +1,5 @@
-// As attend_page.h, for a page of q8_0: what is visible of it becomes f16, which any way of attending takes.
+// As attend_page.h, for a page of q8_0: what is visible of it becomes f16, which any way of
+// attending takes.
 #pragma once
 #include "attend_page.h"
 #include "kv_q8.h"
@@ -8,7 +9,8 @@ namespace {
 
 void attend_unpacked(const PageAttention& a) {
   const Visible range = visible(a);
-  const size_t key_halves = size_t(kPage) * a.key_dim, value_halves = a.values ? size_t(kPage) * a.value_dim : 0;
+  const size_t key_halves = size_t(kPage) * a.key_dim,
+               value_halves = a.values ? size_t(kPage) * a.value_dim : 0;
   uint16_t *keys = page_scratch(key_halves + value_halves), *values = keys + key_halves;
   unpack_keys_q8(a.keys, a.key_dim, range.begin / kPanel, (range.end + kPanel - 1) / kPanel, keys);
   if (a.values) unpack_values_q8(a.values, a.value_dim, range.begin, range.end, values);

@@ -1,4 +1,5 @@
-// Scores of rounded queries with a page's q8_0 keys (AVX-512 VNNI): four products of bytes a lane and instruction.
+// Scores of rounded queries with a page's q8_0 keys (AVX-512 VNNI): four products of bytes a lane
+// and instruction.
 #pragma once
 #include <immintrin.h>
 
@@ -7,8 +8,9 @@
 
 namespace {
 
-// Queries in blocks of 32 as the keys are: [dim / 4][count] of four numbers a word, then scales [dim / 32][count], then
-// what the 128 in each key's byte adds to a product, taken away [dim / 32][count].
+// Queries in blocks of 32 as the keys are: [dim / 4][count] of four numbers a word, then scales
+// [dim / 32][count], then what the 128 in each key's byte adds to a product, taken away [dim /
+// 32][count].
 struct RoundedQueries {
   uint32_t* quads;
   float* scales;
@@ -36,12 +38,16 @@ void prepare_rounded(const float* const* queries, int count, float scale, int di
     }
 }
 
-inline __m512 scales_at(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+inline __m512 scales_at(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+}
 
-// Scores of N queries with the panel of keys at `first`. What lies as far behind `ahead` is fetched meanwhile.
+// Scores of N queries with the panel of keys at `first`. What lies as far behind `ahead` is fetched
+// meanwhile.
 template <int N>
-[[gnu::always_inline]] inline void panel_products(const uint8_t* panel, const RoundedQueries& q, int key_dim,
-                                                  const uint8_t* ahead, int first, float scores[][kPage]) {
+[[gnu::always_inline]] inline void panel_products(const uint8_t* panel, const RoundedQueries& q,
+                                                  int key_dim, const uint8_t* ahead, int first,
+                                                  float scores[][kPage]) {
   constexpr int kQuads = kKvBlock / kQuad;
   fetch_lines(ahead + kPanel * key_dim, key_dim);  // scales
   __m512 s[N];
@@ -55,11 +61,13 @@ template <int N>
       __builtin_prefetch(ahead + i * kLine, 0, 2);
 #pragma GCC unroll 8
       for (int n = 0; n < N; n++)
-        products[n] = _mm512_dpbusd_epi32(products[n], keys, _mm512_set1_epi32(int(q.quads[i * N + n])));
+        products[n] =
+            _mm512_dpbusd_epi32(products[n], keys, _mm512_set1_epi32(int(q.quads[i * N + n])));
     }
     const __m512 scale = scales_at(panel_scales(panel, key_dim) + b * kPanel);
     for (int n = 0; n < N; n++)
-      s[n] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[n]), scale * _mm512_set1_ps(q.scales[b * N + n]), s[n]);
+      s[n] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[n]),
+                             scale * _mm512_set1_ps(q.scales[b * N + n]), s[n]);
   }
   for (int n = 0; n < N; n++) _mm512_store_ps(scores[n] + first, s[n]);
 }

@@ -1,4 +1,5 @@
-// Sums of a page's q8_0 values, weighed by 15-bit numbers (AVX-512 VNNI): two products of words a lane and instruction.
+// Sums of a page's q8_0 values, weighed by 15-bit numbers (AVX-512 VNNI): two products of words a
+// lane and instruction.
 #pragma once
 #include <immintrin.h>
 
@@ -13,10 +14,13 @@ struct ColumnScales {
   float largest;
 
   ColumnScales(const uint8_t* column, Visible range) {
-    const __m512i low = visible_bits(column, range, 0), high = visible_bits(column, range, kPage / 2);
+    const __m512i low = visible_bits(column, range, 0),
+                  high = visible_bits(column, range, kPage / 2);
     const __m512i both = _mm512_max_epu16(low, high);
-    __m256i quarter = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
-    __m128i eighth = _mm_max_epu16(_mm256_castsi256_si128(quarter), _mm256_extracti128_si256(quarter, 1));
+    __m256i quarter =
+        _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
+    __m128i eighth =
+        _mm_max_epu16(_mm256_castsi256_si128(quarter), _mm256_extracti128_si256(quarter, 1));
     eighth = _mm_minpos_epu16(_mm_xor_si128(eighth, _mm_set1_epi16(-1)));
     largest = half_to_float(uint16_t(~_mm_cvtsi128_si32(eighth)));
     const __m512 inverse = _mm512_set1_ps(largest > 0 ? 1.f / largest : 0.f);
@@ -28,10 +32,14 @@ struct ColumnScales {
   }
 
  private:
-  // 32 scales as they are stored: in their order even as whole numbers, a NaN above all. Those of hidden positions are 0.
+  // 32 scales as they are stored: in their order even as whole numbers, a NaN above all. Those of
+  // hidden positions are 0.
   static __m512i visible_bits(const uint8_t* column, Visible range, int from) {
-    const auto below = [&](int end) { return end <= from ? 0u : end >= from + 32 ? ~0u : (1u << (end - from)) - 1; };
-    return _mm512_maskz_loadu_epi16(below(range.end) & ~below(range.begin), column_scales(column) + from);
+    const auto below = [&](int end) {
+      return end <= from ? 0u : end >= from + 32 ? ~0u : (1u << (end - from)) - 1;
+    };
+    return _mm512_maskz_loadu_epi16(below(range.end) & ~below(range.begin),
+                                    column_scales(column) + from);
   }
 };
 
@@ -46,7 +54,8 @@ struct PageShares {
   explicit PageShares(const float probabilities[][kPage]) {
     for (int n = 0; n < N; n++) {
       __m512 peak = _mm512_load_ps(probabilities[n]);
-      for (int i = kLanes; i < kPage; i += kLanes) peak = _mm512_max_ps(peak, _mm512_load_ps(probabilities[n] + i));
+      for (int i = kLanes; i < kPage; i += kLanes)
+        peak = _mm512_max_ps(peak, _mm512_load_ps(probabilities[n] + i));
       const float largest = _mm512_reduce_max_ps(peak);
       const __m512 inverse = _mm512_set1_ps(largest > kNothing ? kWhole / largest : 0.f);
       for (int i = 0; i < kPage; i += kLanes)
@@ -68,8 +77,9 @@ struct PageShares {
 
 // sums = sums * rescale + unit * pairs . values, for a column's 32.
 template <int N>
-void column_products(const uint8_t* column, Visible range, const uint32_t pairs[][kPage / 2], const float* unit,
-                     const float* rescale, const uint8_t* ahead, float* const* sums) {
+void column_products(const uint8_t* column, Visible range, const uint32_t pairs[][kPage / 2],
+                     const float* unit, const float* rescale, const uint8_t* ahead,
+                     float* const* sums) {
   __m512i products[N][2];
   for (int n = 0; n < N; n++) products[n][0] = products[n][1] = _mm512_setzero_si512();
   fetch_lines(ahead + kColumnCodes, kColumnBytes - kColumnCodes);
@@ -92,7 +102,8 @@ void column_products(const uint8_t* column, Visible range, const uint32_t pairs[
     for (int i = 0; i < 2; i++) {
       float* sum = sums[n] + i * kLanes;
       const __m512 before = _mm512_loadu_ps(sum) * _mm512_set1_ps(rescale[n]);
-      _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[n][i]), _mm512_set1_ps(unit[n]), before));
+      _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[n][i]),
+                                            _mm512_set1_ps(unit[n]), before));
     }
 }
 

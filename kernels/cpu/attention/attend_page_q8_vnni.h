@@ -1,7 +1,8 @@
-// As attend_page.h, for a page of q8_0 with AVX-512 VNNI: products of whole numbers, straight on the blocks.
+// As attend_page.h, for a page of q8_0 with AVX-512 VNNI: products of whole numbers, straight on
+// the blocks.
 //
-// Queries are rounded to int8. What a value is multiplied with, its probability and its block's scale, is rounded to 15
-// bits of the largest of a page.
+// Queries are rounded to int8. What a value is multiplied with, its probability and its block's
+// scale, is rounded to 15 bits of the largest of a page.
 #pragma once
 #include "attend_page_q8_keys.h"
 #include "attend_page_q8_values.h"
@@ -27,9 +28,11 @@ struct WholeNumberAttention {
   }
 
   template <int N>
-  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage], const float* rescale) {
+  static void values(const PageAttention& a, Visible range, const float probabilities[][kPage],
+                     const float* rescale) {
     const PageShares<N> shares(probabilities);
-    const bool alike = is_alike(a);  // else a query's rounding is that of its own positions, whoever is met with it
+    const bool alike = is_alike(
+        a);  // else a query's rounding is that of its own positions, whoever is met with it
     for (int d = 0; d < a.value_dim; d += kKvBlock) {
       const size_t at = size_t(d / kKvBlock) * kColumnBytes;
       alignas(64) uint32_t pairs[N][kPage / 2];
@@ -40,7 +43,8 @@ struct WholeNumberAttention {
         shares.pair_with(scales, n, pairs[n]);
         unit[n] = shares.unit[n] * scales.largest, sums[n] = a.sums[n] + d;
       }
-      column_products<N>(a.values + at, range, pairs, unit, rescale, (a.next ? a.next : a.keys) + at, sums);
+      column_products<N>(a.values + at, range, pairs, unit, rescale,
+                         (a.next ? a.next : a.keys) + at, sums);
     }
   }
 };

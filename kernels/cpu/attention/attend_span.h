@@ -1,7 +1,7 @@
 // Queries of one sequence and KV head against a span of positions, page by page.
 //
-// A span starts from an empty state and is merged in order, so a decode step that shares spans among threads and a
-// prefill that walks them alone give the same bits.
+// A span starts from an empty state and is merged in order, so a decode step that shares spans
+// among threads and a prefill that walks them alone give the same bits.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -51,7 +51,8 @@ class SpanAttention {
   // The first page of a span that a token sees; null where it sees none.
   const uint8_t* first_page(const Step& step, int token, int head, int span) const {
     const int begin = std::max(span * kSpan, first_visible(step, token));
-    return begin > step.positions[token] ? nullptr : page_of(p_.cache, step.page_at(token, begin), head).keys;
+    return begin > step.positions[token] ? nullptr
+                                         : page_of(p_.cache, step.page_at(token, begin), head).keys;
   }
 
   // The queries' partial results of a span. `after`: the page that is met after it, or null.
@@ -63,8 +64,10 @@ class SpanAttention {
       sums[i] = Partial(q.partials[i]).sums;
       memset(sums[i], 0, sizeof(float) * p_.cache.value_stride);
     }
-    const int lowest = first_visible(step, q.tokens[0]), highest = step.positions[q.tokens[q.count - 1]];
-    const int begin = std::max(span * kSpan, lowest / kPage * kPage), end = std::min((span + 1) * kSpan, highest + 1);
+    const int lowest = first_visible(step, q.tokens[0]),
+              highest = step.positions[q.tokens[q.count - 1]];
+    const int begin = std::max(span * kSpan, lowest / kPage * kPage),
+              end = std::min((span + 1) * kSpan, highest + 1);
     const uint8_t* prepared = prepare(q);
     for (int at = begin; at < end; at += kPage) {
       int first[kQueries], last[kQueries];
@@ -74,8 +77,8 @@ class SpanAttention {
       }
       const PageView page = view(step, q, at, head);
       const uint8_t* next = at + kPage < end ? view(step, q, at + kPage, head).keys : after;
-      kv_.attend_page({prepared, first, last, q.count, page.keys, page.values, p_.cache.key_dim, p_.cache.value_stride,
-                       p_.soft_cap, states, sums, next});
+      kv_.attend_page({prepared, first, last, q.count, page.keys, page.values, p_.cache.key_dim,
+                       p_.cache.value_stride, p_.soft_cap, states, sums, next});
     }
     for (int i = 0; i < q.count; i++) *Partial(q.partials[i]).state = states[i];
   }
@@ -91,7 +94,8 @@ class SpanAttention {
     const Partial total(partial);
     float* out = p_.out + (size_t(token) * p_.num_heads + head) * p_.cache.value_dim;
     const float sink = p_.sinks ? std::exp(p_.sinks[head] - total.state->peak) : 0.f;
-    vectors_.add_scaled(nullptr, total.sums, 1.f / (total.state->total + sink), out, p_.cache.value_dim);
+    vectors_.add_scaled(nullptr, total.sums, 1.f / (total.state->total + sink), out,
+                        p_.cache.value_dim);
   }
 
  private:

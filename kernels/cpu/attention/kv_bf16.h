@@ -24,7 +24,8 @@ struct RoundedPairs {
   RoundedPairs(const float* x, int count, float scale = 1.f) {
     const auto part = [&](int from) {
       const int left = std::clamp(count - from, 0, kLanes);
-      return _mm512_mul_ps(_mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x + from), _mm512_set1_ps(scale));
+      return _mm512_mul_ps(_mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), x + from),
+                           _mm512_set1_ps(scale));
     };
     _mm512_store_si512(pairs, (__m512i)_mm512_cvtne2ps_pbh(part(kLanes), part(0)));
   }
@@ -34,7 +35,8 @@ void store_key_pairs(const float* key, int dim, int at, uint8_t* keys) {
   Pair* column = (Pair*)keys + size_t(at / kBoth) * (dim / 2) * kBoth + at % kBoth;
   for (int d = 0; d < dim; d += kBoth) {
     const RoundedPairs rounded(key + d, dim - d);
-    for (int i = 0; i < std::min(kBoth, dim - d) / 2; i++) column[(d / 2 + i) * kBoth] = rounded.pairs[i];
+    for (int i = 0; i < std::min(kBoth, dim - d) / 2; i++)
+      column[(d / 2 + i) * kBoth] = rounded.pairs[i];
   }
 }
 
@@ -53,7 +55,8 @@ void prepare_pairs(const float* const* queries, int count, float scale, int dim,
   for (int n = 0; n < count; n++)
     for (int d = 0; d < dim; d += kBoth) {
       const RoundedPairs rounded(queries[n] + d, dim - d, scale);
-      for (int i = 0; i < std::min(kBoth, dim - d) / 2; i++) ((Pair*)out)[(d / 2 + i) * count + n] = rounded.pairs[i];
+      for (int i = 0; i < std::min(kBoth, dim - d) / 2; i++)
+        ((Pair*)out)[(d / 2 + i) * count + n] = rounded.pairs[i];
     }
 }
 

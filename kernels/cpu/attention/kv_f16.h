@@ -1,4 +1,5 @@
-// Keys and values of a page as f16 (kv_pages.h). Internal linkage: compiled with different target flags.
+// Keys and values of a page as f16 (kv_pages.h). Internal linkage: compiled with different target
+// flags.
 #pragma once
 #include "kv_pages.h"
 #include "vector/simd.h"

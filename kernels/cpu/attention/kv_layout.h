@@ -9,7 +9,8 @@ namespace sharpi {
 inline const KvOps& kv_ops(const KvLayer& cache, int precision, const VectorOps& vectors) {
   const bool is_q8 = KvType(cache.type) == KvType::Q8_0;
   const KvOps& rounded = vectors.kv[int(is_q8 ? KvLayout::Q8Rounded : KvLayout::Bf16Pairs)];
-  if (Rounding(precision) == Rounding::Int8 && rounded.takes && rounded.takes(cache)) return rounded;
+  if (Rounding(precision) == Rounding::Int8 && rounded.takes && rounded.takes(cache))
+    return rounded;
   return vectors.kv[int(is_q8 ? KvLayout::Q8 : KvLayout::F16)];
 }
 

@@ -1,24 +1,27 @@
-// One layer's part of the KV cache: pages of 64 positions, in each of them the keys and values of every KV head.
+// One layer's part of the KV cache: pages of 64 positions, in each of them the keys and values of
+// every KV head.
 //
 // f16: keys [64 / 16][key_dim][16], then values [64][value_stride].
-// Or as bfloat16 in pairs, in the order in which they are read: keys [64 / 32][key_dim / 2][32][2] of two dimensions,
-// then values in columns of 32 (the last may have 16), each [64 / 2][32][2] of two positions.
-// q8_0, blocks of 32 numbers with an f16 scale: keys in panels of 16 positions, each [key_dim / 4][16][4] bytes (a number
-// and 128) and scales [key_dim / 32][16]; then values in columns of 32, each [64 / 32][16][32][2] bytes, the last one
-// for positions 16 apart, and scales [64].
+// Or as bfloat16 in pairs, in the order in which they are read: keys [64 / 32][key_dim / 2][32][2]
+// of two dimensions, then values in columns of 32 (the last may have 16), each [64 / 2][32][2] of
+// two positions. q8_0, blocks of 32 numbers with an f16 scale: keys in panels of 16 positions, each
+// [key_dim / 4][16][4] bytes (a number and 128) and scales [key_dim / 32][16]; then values in
+// columns of 32, each [64 / 32][16][32][2] bytes, the last one for positions 16 apart, and scales
+// [64].
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace sharpi {
 
-constexpr int kPage = 64;    // positions of a KV page, and of one step of the online softmax
-constexpr int kPanel = 16;   // positions that lie side by side in the keys
+constexpr int kPage = 64;     // positions of a KV page, and of one step of the online softmax
+constexpr int kPanel = 16;    // positions that lie side by side in the keys
 constexpr int kKvBlock = 32;  // numbers of q8_0 with one scale
 
 enum class KvType : int32_t { F16 = 0, Q8_0 = 1 };
 
-// How pages are laid out and met. Rounded: with what is multiplied rounded to what the machine multiplies fastest.
+// How pages are laid out and met. Rounded: with what is multiplied rounded to what the machine
+// multiplies fastest.
 enum class KvLayout { F16, Bf16Pairs, Q8, Q8Rounded };
 constexpr int kNumKvLayouts = 4;
 
@@ -35,7 +38,8 @@ inline size_t kv_bytes(KvType type, int dim) {
   return type == KvType::F16 ? size_t(2) * kPage * dim : size_t(kPage) * (dim + dim / kKvBlock * 2);
 }
 inline size_t kv_head_bytes(const KvLayer& c) {
-  return kv_bytes(KvType(c.type), c.key_dim) + (c.values_in_keys ? 0 : kv_bytes(KvType(c.type), c.value_stride));
+  return kv_bytes(KvType(c.type), c.key_dim) +
+         (c.values_in_keys ? 0 : kv_bytes(KvType(c.type), c.value_stride));
 }
 
 struct PageView {

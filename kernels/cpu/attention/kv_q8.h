@@ -1,4 +1,5 @@
-// Keys and values of a page as q8_0 (kv_pages.h). Internal linkage: compiled with different target flags.
+// Keys and values of a page as q8_0 (kv_pages.h). Internal linkage: compiled with different target
+// flags.
 #pragma once
 #include "kv_pages.h"
 #include "quant/quantise.h"
@@ -7,15 +8,19 @@
 namespace {
 using namespace sharpi;
 
-constexpr int kQuad = 4;  // numbers of a key that lie side by side
+constexpr int kQuad = 4;        // numbers of a key that lie side by side
 constexpr int kPairApart = 16;  // positions between two values that lie side by side
 constexpr int kColumnCodes = kPage * kKvBlock, kColumnBytes = kColumnCodes + 2 * kPage;
 
-inline size_t panel_bytes_q8(int key_dim) { return size_t(kPanel) * (key_dim + key_dim / kKvBlock * 2); }
+inline size_t panel_bytes_q8(int key_dim) {
+  return size_t(kPanel) * (key_dim + key_dim / kKvBlock * 2);
+}
 inline const uint16_t* panel_scales(const uint8_t* panel, int key_dim) {
   return (const uint16_t*)(panel + size_t(kPanel) * key_dim);
 }
-inline const uint16_t* column_scales(const uint8_t* column) { return (const uint16_t*)(column + kColumnCodes); }
+inline const uint16_t* column_scales(const uint8_t* column) {
+  return (const uint16_t*)(column + kColumnCodes);
+}
 
 // Where a position's first value of a column is; the next one is two bytes further.
 inline int value_at(int position) {
@@ -32,7 +37,8 @@ void store_key_q8(const float* key, int dim, int at, uint8_t* keys) {
     float scale;
     quantise_part(key + d, q, scale);
     for (int8_t& code : q) code ^= int8_t(0x80);
-    for (int j = 0; j < kKvBlock; j += kQuad) memcpy(panel + (d + j) * kPanel + i * kQuad, q + j, kQuad);
+    for (int j = 0; j < kKvBlock; j += kQuad)
+      memcpy(panel + (d + j) * kPanel + i * kQuad, q + j, kQuad);
     scales[d / kKvBlock * kPanel + i] = float_to_half(scale);
   }
 }
@@ -89,7 +95,8 @@ inline void unpack_values_q8(const uint8_t* values, int dim, int begin, int end,
     for (int p = begin; p < end; p++) {
       const uint8_t* pairs = column + value_at(p) / 2 * 2;
       for (int j = 0; j < kKvBlock; j += kLanes)
-        store_half(out + size_t(p) * dim + d + j, values_of_pairs(pairs + 2 * j, value_at(p) % 2) * scales[p]);
+        store_half(out + size_t(p) * dim + d + j,
+                   values_of_pairs(pairs + 2 * j, value_at(p) % 2) * scales[p]);
     }
   }
 }

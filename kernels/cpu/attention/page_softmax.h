@@ -1,4 +1,5 @@
-// What the queries of a page see of it, and how their scores become probabilities. Compiled with different target flags.
+// What the queries of a page see of it, and how their scores become probabilities. Compiled with
+// different target flags.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -35,17 +36,19 @@ inline float page_peak(const PageAttention& a, int n, float* scores) {
   for (int i = 0; i < kPage; i += kLanes) {
     F32x16 s = load(scores + i);
     if (a.soft_cap > 0) s = cap * tanh(s / cap);
-    if (i < a.first[n] || i + kLanes - 1 > a.last[n]) s = keep_lanes(s, a.first[n] - i, a.last[n] - i, kHidden);
+    if (i < a.first[n] || i + kLanes - 1 > a.last[n])
+      s = keep_lanes(s, a.first[n] - i, a.last[n] - i, kHidden);
     store(scores + i, s);
     peaks = max(peaks, s);
   }
   return maximum(peaks);
 }
 
-// Scores become probabilities relative to the new peak; returns what the earlier sums are multiplied with.
+// Scores become probabilities relative to the new peak; returns what the earlier sums are
+// multiplied with.
 inline float page_probabilities(SoftmaxState& state, float page_peak, float* scores) {
   const float peak = state.peak > page_peak ? state.peak : page_peak;  // a NaN shows
-  if (peak == kHidden) {  // nothing visible so far
+  if (peak == kHidden) {                                               // nothing visible so far
     memset(scores, 0, kPage * sizeof(float));
     return 1.f;
   }

@@ -17,21 +17,24 @@ struct TokenBlock {
 template <class F>
 void each_run(const Step& step, F visit) {
   for (int begin = 0, end = 0; begin < step.num_tokens; begin = end) {
-    for (end = begin + 1; end < step.num_tokens && step.sequences[end] == step.sequences[begin];) end++;
+    for (end = begin + 1; end < step.num_tokens && step.sequences[end] == step.sequences[begin];)
+      end++;
     visit(begin, end);
   }
 }
 
 inline int count_blocks(const Step& step) {
   int count = 0;
-  each_run(step, [&](int begin, int end) { count += (end - begin + kTokenBlock - 1) / kTokenBlock; });
+  each_run(step,
+           [&](int begin, int end) { count += (end - begin + kTokenBlock - 1) / kTokenBlock; });
   return count;
 }
 
 inline TokenBlock find_block(const Step& step, int index) {
   TokenBlock found{};
   each_run(step, [&](int begin, int end) {
-    const int count = (end - begin + kTokenBlock - 1) / kTokenBlock, at = begin + index * kTokenBlock;
+    const int count = (end - begin + kTokenBlock - 1) / kTokenBlock,
+              at = begin + index * kTokenBlock;
     if (index >= 0 && index < count) found = {at, std::min(at + kTokenBlock, end)};
     index -= count;
   });

@@ -1,7 +1,8 @@
 // A few tokens meet the weights in the registers that unpacking leaves: what decode is made of.
 //
-// The sums are those of a tile (tile.h), in the same order, so the bits are the same; what falls away
-// is writing a tile and reading it back. What is read next is fetched meanwhile, line by line between the products.
+// The sums are those of a tile (tile.h), in the same order, so the bits are the same; what falls
+// away is writing a tile and reading it back. What is read next is fetched meanwhile, line by line
+// between the products.
 #pragma once
 #include "runtime/fetch.h"
 #include "token_block.h"
@@ -24,7 +25,8 @@ struct DirectHalf {
   Fetch fetch;
   Floats scales[kMaxGroups], offsets[kMaxGroups];
 
-  DirectHalf(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch) : tokens(tokens), sums(sums), fetch(fetch) {}
+  DirectHalf(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch)
+      : tokens(tokens), sums(sums), fetch(fetch) {}
 
   void scale(int group, Floats x) { scales[group] = x; }
   void offset(int group, Floats x) { offsets[group] = x; }
@@ -45,7 +47,8 @@ struct DirectHalf {
           if (n == 0) fetch.share(k / 2, 4, even);
           add_products(odd, w[k + 1], tokens[n].q + 32 * part + 4 * k + 4);
         }
-        add_group<kKind>(sum, sums[n], _mm512_add_epi32(even, odd), j, group, scales[group], offsets[group], tokens[n]);
+        add_group<kKind>(sum, sums[n], _mm512_add_epi32(even, odd), j, group, scales[group],
+                         offsets[group], tokens[n]);
       }
       add_part<kKind>(sums[n], sum, part, tokens[n]);
     }
@@ -55,7 +58,8 @@ struct DirectHalf {
 
 constexpr int kFetchBehind = 2304;  // bytes; 320 to 4608 were as good, 9216 was not
 
-// out[n][32] = 32 rows . token n: 16 rows after the other 16, so that they are in L1 together. `next`: what is fetched.
+// out[n][32] = 32 rows . token n: 16 rows after the other 16, so that they are in L1 together.
+// `next`: what is fetched.
 template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {

@@ -28,8 +28,8 @@ struct Grid {
   }
 };
 
-// The values of four columns with two bits each, from byte i of every dword: bits in place, as 0 to 3 or 4 times that,
-// number them.
+// The values of four columns with two bits each, from byte i of every dword: bits in place, as 0 to
+// 3 or 4 times that, number them.
 [[gnu::always_inline]] inline Ints values_of_two_bits(Ints x, int i, __m128i values) {
   const Ints byte = _mm512_shuffle_epi8(x, repeat_byte(i));
   const Ints in_nibbles =  // bits 0 and 1, or 2 and 3
@@ -37,7 +37,8 @@ struct Grid {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), in_nibbles);
 }
 [[gnu::always_inline]] inline Ints values_of_iq2(Ints codes, int i) {
-  return values_of_two_bits(codes, i, _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0));
+  return values_of_two_bits(codes, i,
+                            _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0));
 }
 
 // The values of four columns with four bits each, from the low or the high half of every dword.

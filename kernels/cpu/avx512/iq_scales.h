@@ -9,7 +9,8 @@
 namespace sharpi::avx512 {
 namespace {
 
-// d * (scale + 1/2) * factor, of scales in the lowest bits of every dword; other bits do not matter.
+// d * (scale + 1/2) * factor, of scales in the lowest bits of every dword; other bits do not
+// matter.
 template <int kBits>
 [[gnu::always_inline]] inline Floats with_half(Floats d, Ints scales, float factor) {
   static_assert(kBits <= 4);
@@ -24,7 +25,8 @@ template <int kBits>
 template <class Out>
 [[gnu::always_inline]] inline void put_nibble_scales(Floats d, const Ints nibbles[2], Out& out) {
 #pragma GCC unroll 16
-  for (int g = 0; g < 16; g++) out.scale(g, with_half<4>(d, _mm512_srli_epi32(nibbles[g / 8], g % 8 * 4), 0.25f));
+  for (int g = 0; g < 16; g++)
+    out.scale(g, with_half<4>(d, _mm512_srli_epi32(nibbles[g / 8], g % 8 * 4), 0.25f));
 }
 
 // IQ1_S, IQ1_M: w - 9 is 8 * point - 1, or + 1 where it is moved up: eight times the value.
@@ -38,8 +40,10 @@ constexpr int kIq1Bias = 9;
 // IQ1_M: four times 16 bits, four scales of three bits and four bits of d.
 template <class Out>
 [[gnu::always_inline]] inline void put_scales_of_iq1_m(const Ints x[2], Out& out) {
-  const Ints low = merge_bits(_mm512_srli_epi32(x[0], 12), dwords(0xf), _mm512_srli_epi32(x[0], 24), dwords(0xf0));
-  const Ints high = merge_bits(_mm512_srli_epi32(x[1], 4), dwords(0xf00), _mm512_srli_epi32(x[1], 16), dwords(0xf000));
+  const Ints low = merge_bits(_mm512_srli_epi32(x[0], 12), dwords(0xf), _mm512_srli_epi32(x[0], 24),
+                              dwords(0xf0));
+  const Ints high = merge_bits(_mm512_srli_epi32(x[1], 4), dwords(0xf00),
+                               _mm512_srli_epi32(x[1], 16), dwords(0xf000));
   const Floats d = low_half(bit_or(low, high));
 #pragma GCC unroll 16
   for (int g = 0; g < 16; g++)

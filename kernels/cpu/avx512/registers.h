@@ -31,7 +31,9 @@ inline Ints merge_bits(Ints a, Ints mask, Ints b, Ints other_mask) {
   return _mm512_ternarylogic_epi32(a, mask, bit_and(b, other_mask), 0xea);
 }
 // Bits of `a` where the mask has ones, of `b` elsewhere.
-inline Ints choose_bits(Ints mask, Ints a, Ints b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xca); }
+inline Ints choose_bits(Ints mask, Ints a, Ints b) {
+  return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
 // The low, the high four bits of every byte.
 inline Ints low_nibbles(Ints x) { return bit_and(x, bytes(15)); }
 inline Ints high_nibbles(Ints x) { return bit_and(_mm512_srli_epi16(x, 4), bytes(15)); }
@@ -46,8 +48,9 @@ inline Ints byte_of(Ints x, int i) { return bit_and(_mm512_srli_epi32(x, 8 * i),
 inline Ints top_byte(Ints x, int i) {
   if (i == 0) return _mm512_slli_epi32(x, 24);
   if (i == 3) return bit_and(x, dwords(int(0xff000000)));
-  const __m128i lane = _mm_add_epi8(_mm_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 4, -1, -1, -1, 8, -1, -1, -1, 12),
-                                    _mm_set1_epi32(i << 24));
+  const __m128i lane =
+      _mm_add_epi8(_mm_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 4, -1, -1, -1, 8, -1, -1, -1, 12),
+                   _mm_set1_epi32(i << 24));
   return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(lane));
 }
 

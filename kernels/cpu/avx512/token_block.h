@@ -56,8 +56,8 @@ struct alignas(64) TokenBlock {
 // The one order in which a token's floats are added: for each part, its groups' products in order
 // become `part`, the offsets are added to `sum`, then the part is.
 template <TileKind kKind>
-inline void add_group(Floats& part, Floats& sum, Ints product, int j, int group, const Floats& scale,
-                      const Floats& offset, const TokenBlock<kKind>& token) {
+inline void add_group(Floats& part, Floats& sum, Ints product, int j, int group,
+                      const Floats& scale, const Floats& offset, const TokenBlock<kKind>& token) {
   const Floats x = to_float(product);
   part = j ? _mm512_fmadd_ps(x, scale, part) : _mm512_mul_ps(x, scale);
   if (kKind.has_offsets) sum = _mm512_fmadd_ps(_mm512_set1_ps(token.sum[group]), offset, sum);

@@ -5,8 +5,9 @@
 namespace sharpi::avx512 {
 namespace {
 
-// Rows of blocks, `stride` bytes apart. Functions here take the first 16: as four bases, three steps
-// and a displacement their addresses are operands of the loads, and need no registers of their own.
+// Rows of blocks, `stride` bytes apart. Functions here take the first 16: as four bases, three
+// steps and a displacement their addresses are operands of the loads, and need no registers of
+// their own.
 struct Rows {
   const uint8_t* first;
   size_t stride;

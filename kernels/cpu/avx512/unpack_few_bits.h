@@ -1,4 +1,5 @@
-// Few bits a weight and one scale a block, 16 rows at a time: Q1_0, Q2_0, and TQ1_0 with five digits of base 3 a byte.
+// Few bits a weight and one scale a block, 16 rows at a time: Q1_0, Q2_0, and TQ1_0 with five
+// digits of base 3 a byte.
 #pragma once
 #include <cstddef>
 
@@ -10,7 +11,8 @@
 namespace sharpi::avx512 {
 namespace {
 
-// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block has kParts.
+// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block
+// has kParts.
 template <class Type>
 struct UnpackBitsInOrder {
   using Block = typename Type::Block;
@@ -42,7 +44,8 @@ struct Q1_0 {
   static void values(const Ints x[4], int part, Ints w[8]) {
     for (int k = 0; k < 8; k++) {
       const Ints spread = _mm512_shuffle_epi8(x[part], repeat_byte(k / 2));
-      w[k] = _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(spread, dwords(k % 2 ? int(0x80402010) : 0x08040201)), bytes(2));
+      w[k] = _mm512_maskz_mov_epi8(
+          _mm512_test_epi8_mask(spread, dwords(k % 2 ? int(0x80402010) : 0x08040201)), bytes(2));
     }
   }
 };
@@ -58,8 +61,10 @@ struct Q2_0 {
 
 // The highest digit of bytes read as fractions of base 3, and what is left for the next.
 inline Ints first_digit(Ints x) {
-  const Ints above_third = _mm512_subs_epu8(x, bytes(85)), above_two = _mm512_subs_epu8(x, bytes(170));
-  return _mm512_add_epi8(_mm512_min_epu8(above_third, bytes(1)), _mm512_min_epu8(above_two, bytes(1)));
+  const Ints above_third = _mm512_subs_epu8(x, bytes(85)),
+             above_two = _mm512_subs_epu8(x, bytes(170));
+  return _mm512_add_epi8(_mm512_min_epu8(above_third, bytes(1)),
+                         _mm512_min_epu8(above_two, bytes(1)));
 }
 inline Ints later_digits(Ints x) { return _mm512_add_epi8(x, _mm512_add_epi8(x, x)); }
 

@@ -2,9 +2,9 @@
 //
 // Points of grids that no registers hold are looked up row by row and written turned (iq_points.h).
 #pragma once
-#include "quant/iq_points.h"
 #include "grid_lookup.h"
 #include "iq_scales.h"
+#include "quant/iq_points.h"
 
 namespace sharpi::avx512 {
 namespace {

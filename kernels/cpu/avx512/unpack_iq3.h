@@ -47,8 +47,7 @@ struct UnpackIQ3_S {
     transpose64(blocks + offsetof(BlockIQ3_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ3_S, qh), qh);
     transpose32(blocks + offsetof(BlockIQ3_S, signs), signs);
-    for (int g = 0; g < 8; g++)
-      out.scale(g, with_half<4>(d, _mm512_srli_epi32(scales, 4 * g), 2));
+    for (int g = 0; g < 8; g++) out.scale(g, with_half<4>(d, _mm512_srli_epi32(scales, 4 * g), 2));
 #pragma GCC unroll 1
     for (int part = 0; part < 8; part++) {
       const Ints ninth =

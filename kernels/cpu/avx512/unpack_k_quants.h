@@ -11,8 +11,8 @@
 namespace sharpi::avx512 {
 namespace {
 
-// Products of a float of every row with the bytes below 128 of its dword, each rounded once. Two operations a byte: it
-// becomes the last bits of 2^23, which the multiply-add takes off again.
+// Products of a float of every row with the bytes below 128 of its dword, each rounded once. Two
+// operations a byte: it becomes the last bits of 2^23, which the multiply-add takes off again.
 class ByteProducts {
  public:
   ByteProducts() = default;
@@ -29,7 +29,8 @@ class ByteProducts {
   [[gnu::always_inline]] Floats with(Ints dwords_of_bytes, int i) const {
     const int at = i < 3 ? i : 1;  // bits 24 and up have no place in a float's
     const Ints shifted = i < 3 ? dwords_of_bytes : _mm512_srli_epi32(dwords_of_bytes, 16);
-    const Ints sum = _mm512_ternarylogic_epi32(shifted, dwords(255 << 8 * at), dwords(0x4b000000), 0xea);
+    const Ints sum =
+        _mm512_ternarylogic_epi32(shifted, dwords(255 << 8 * at), dwords(0x4b000000), 0xea);
     return _mm512_fmadd_ps(_mm512_castsi512_ps(sum), x_[at], less_[at]);
   }
 
@@ -43,11 +44,11 @@ class ByteProducts {
   return _mm512_mul_ps(small, to_float(top_byte(bytes[g / 4], g % 4)));
 }
 
-// Scales are made right before their group is multiplied: in arrays they would be written and read again, and a store
-// of 64 bytes takes two cycles.
+// Scales are made right before their group is multiplied: in arrays they would be written and read
+// again, and a store of 64 bytes takes two cycles.
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. The weights of odd groups come
-// out `odd_factor` times as large as they are.
+// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. The weights of
+// odd groups come out `odd_factor` times as large as they are.
 class SixBitScales {
  public:
   [[gnu::always_inline]] SixBitScales(Rows blocks, float odd_factor) {
@@ -79,7 +80,8 @@ struct UnpackQ4_K {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const SixBitScales scales(blocks, 16);  // high nibbles stay where they are: no shift, the same bits
+    const SixBitScales scales(blocks,
+                              16);  // high nibbles stay where they are: no shift, the same bits
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high
       Ints x[8], low[8], high[8];
@@ -134,9 +136,11 @@ struct UnpackQ6_K {
     };
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {  // of the columns
-      Ints top[8], even[8], odd[8];  // two bits of each of four groups of columns; of groups 0 and 2, of 1 and 3
+      Ints top[8], even[8],
+          odd[8];  // two bits of each of four groups of columns; of groups 0 and 2, of 1 and 3
       transpose32(blocks + (offsetof(BlockQ6_K, qh) + 32 * half), top);
-      for (int k = 0; k < 8; k++) even[k] = bit_and(top[k], bytes(0x33)), odd[k] = bit_and(top[k], bytes(0xcc));
+      for (int k = 0; k < 8; k++)
+        even[k] = bit_and(top[k], bytes(0x33)), odd[k] = bit_and(top[k], bytes(0xcc));
       Ints low[2][8], high[2][8];
 #pragma GCC unroll 2
       for (int side = 0; side < 2; side++) {  // low nibbles here, high nibbles 64 columns later

@@ -9,14 +9,15 @@ struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
-  // Two bits of a byte stay where they are, the same bits for less: weights come out 4^i times as large, and scales
-  // smaller by as much.
+  // Two bits of a byte stay where they are, the same bits for less: weights come out 4^i times as
+  // large, and scales smaller by as much.
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints scales[4];  // low nibbles; mins in high ones
     transpose16(blocks + offsetof(BlockQ2_K, scales), scales);
     const Ints both = gather4(blocks + offsetof(BlockQ2_K, d));
-    const Floats d = low_half(both), minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), high_half(both));
+    const Floats d = low_half(both),
+                 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), high_half(both));
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
       Ints x[8], w[8];
@@ -37,7 +38,8 @@ struct UnpackQ2_K {
 
  private:
   // x * factor * the four bits from `bit` on
-  [[gnu::always_inline]] static Floats nibble_products(Floats x, Ints nibbles, int bit, float factor) {
+  [[gnu::always_inline]] static Floats nibble_products(Floats x, Ints nibbles, int bit,
+                                                       float factor) {
     Floats products;
     for (int i = 0; i < 16; i++) products[i] = float(i) * factor;
     return _mm512_mul_ps(x, _mm512_permutexvar_ps(_mm512_srli_epi32(nibbles, bit), products));

@@ -9,8 +9,8 @@ namespace {
 // Whether bit i of every byte is set.
 inline __mmask64 has_bit(Ints x, int i) { return _mm512_test_epi8_mask(x, bytes(1 << i)); }
 
-// Numbers of 64 points: their low bytes, and which of them have the bits from the eighth on; high bytes where they are
-// needed, whose bits above do not matter.
+// Numbers of 64 points: their low bytes, and which of them have the bits from the eighth on; high
+// bytes where they are needed, whose bits above do not matter.
 struct Numbers {
   Ints low, high;
   __mmask64 bits[4];
@@ -19,10 +19,11 @@ struct Numbers {
       : low(low), high(zero()), bits{_mm512_movepi8_mask(low), ninth, tenth, eleventh} {}
 };
 
-// table[numbers] for two registers at once, as loading a table takes as long as looking up in it; one half of the table
-// after the other, so that few results wait.
+// table[numbers] for two registers at once, as loading a table takes as long as looking up in it;
+// one half of the table after the other, so that few results wait.
 template <int kPoints>
-[[gnu::always_inline]] inline void find(const uint8_t* table, const Numbers numbers[2], Ints found[2]) {
+[[gnu::always_inline]] inline void find(const uint8_t* table, const Numbers numbers[2],
+                                        Ints found[2]) {
   constexpr int kHalf = kPoints / 2;
   if constexpr (kPoints == 128) {
     Ints a = load(table), b = load(table + kHalf);
@@ -33,7 +34,8 @@ template <int kPoints>
     Ints other[2];
     find<kHalf>(table, numbers, found);
     find<kHalf>(table + kHalf, numbers, other);
-    for (int i = 0; i < 2; i++) found[i] = _mm512_mask_mov_epi8(found[i], numbers[i].bits[kBit], other[i]);
+    for (int i = 0; i < 2; i++)
+      found[i] = _mm512_mask_mov_epi8(found[i], numbers[i].bits[kBit], other[i]);
   }
 }
 
@@ -43,7 +45,8 @@ struct alignas(64) ByteGrid {
   uint8_t first[kPoints], last[kPoints];
 
   constexpr explicit ByteGrid(const uint16_t (&codes)[kPoints]) : first(), last() {
-    for (int i = 0; i < kPoints; i++) first[i] = uint8_t(codes[i]), last[i] = uint8_t(codes[i] >> 8);
+    for (int i = 0; i < kPoints; i++)
+      first[i] = uint8_t(codes[i]), last[i] = uint8_t(codes[i] >> 8);
   }
   [[gnu::always_inline]] void find_first(const Numbers numbers[2], Ints found[2]) const {
     find<kPoints>(first, numbers, found);
@@ -53,12 +56,13 @@ struct alignas(64) ByteGrid {
   }
 };
 
-// A grid of 2048 codes in order, of which 16 that follow each other have two last columns at most: those before a change
-// and those behind it.
+// A grid of 2048 codes in order, of which 16 that follow each other have two last columns at most:
+// those before a change and those behind it.
 struct alignas(64) GridInRuns {
   uint8_t first[2048], before[128], behind[128], change[128];
 
-  constexpr explicit GridInRuns(const uint16_t (&codes)[2048]) : first(), before(), behind(), change() {
+  constexpr explicit GridInRuns(const uint16_t (&codes)[2048])
+      : first(), before(), behind(), change() {
     for (int i = 0; i < 2048; i++) first[i] = uint8_t(codes[i]);
     for (int run = 0; run < 128; run++) set_run(run, codes + 16 * run);
   }
@@ -82,18 +86,21 @@ struct alignas(64) GridInRuns {
     before[run] = uint8_t(codes[0] >> 8), behind[run] = uint8_t(codes[15] >> 8);
     while (change[run] < 16 && codes[change[run]] >> 8 == before[run]) change[run]++;
     for (int i = change[run]; i < 16; i++)
-      if (codes[i] >> 8 != behind[run]) throw "this grid has shorter runs";  // no constant then: it does not compile
+      if (codes[i] >> 8 != behind[run])
+        throw "this grid has shorter runs";  // no constant then: it does not compile
   }
 };
 
-// Codes of 64 points in each of two registers: for more, large tables' results would not stay in registers.
+// Codes of 64 points in each of two registers: for more, large tables' results would not stay in
+// registers.
 struct Codes {
   Ints first[2], last[2];
 };
 
 // Calls put(pair, codes) for numbers_of(2 * pair) and the next, of `count` in all.
 template <class Grid, class NumbersOf, class Put>
-[[gnu::always_inline]] inline void look_up_pairs(const Grid& grid, int count, NumbersOf numbers_of, Put put) {
+[[gnu::always_inline]] inline void look_up_pairs(const Grid& grid, int count, NumbersOf numbers_of,
+                                                 Put put) {
 #pragma GCC unroll 1
   for (int pair = 0; pair < count / 2; pair++) {
     const Numbers numbers[2] = {numbers_of(2 * pair), numbers_of(2 * pair + 1)};

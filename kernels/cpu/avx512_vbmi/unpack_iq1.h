@@ -8,7 +8,8 @@
 namespace sharpi::avx512_vbmi {
 namespace {
 
-// kIq1Bias + eight times the value: by a number of two bits, and whether it is moved down in the third.
+// kIq1Bias + eight times the value: by a number of two bits, and whether it is moved down in the
+// third.
 struct alignas(64) MovedValues {
   uint8_t values[64];
 
@@ -30,10 +31,11 @@ constexpr MovedValues kMovedValues;
   return numbers;
 }
 
-// Weights of 32 columns from codes of four points, two bits a column. minus(k): where its bit 2 of a byte is set, columns
-// from 4k on are moved down.
+// Weights of 32 columns from codes of four points, two bits a column. minus(k): where its bit 2 of
+// a byte is set, columns from 4k on are moved down.
 template <class Minus, class Out>
-[[gnu::always_inline]] inline void put_points(Ints first, Ints last, Minus minus, int part, Out& out) {
+[[gnu::always_inline]] inline void put_points(Ints first, Ints last, Minus minus, int part,
+                                              Out& out) {
   const Ints values = load(kMovedValues.values);
   Ints w[8];
 #pragma GCC unroll 8
@@ -54,7 +56,9 @@ struct UnpackIQ1_S {
     Ints qs[8], qh[4];
     transpose32(blocks + offsetof(BlockIQ1_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ1_S, qh), qh);
-    const auto numbers = [&](int part) { return numbers_of_iq1(qs[part], bits_from(half_of(qh, part), 0, 3)); };
+    const auto numbers = [&](int part) {
+      return numbers_of_iq1(qs[part], bits_from(half_of(qh, part), 0, 3));
+    };
     look_up_parts(kIQ1Bytes, numbers, [&](int part, Ints first, Ints last) {
       const Ints own = half_of(qh, part), minus = bits_from(own, 15 - 2, 0);
       out.scale(part, eighth_scale(d, _mm512_srli_epi32(own, 12)));
@@ -74,10 +78,13 @@ struct UnpackIQ1_M {
     transpose32(blocks + (sizeof(BlockIQ1_M) - 32), end);
     put_scales_of_iq1_m(end + 6, out);
     const Ints* qh = end + 2;
-    const auto numbers = [&](int part) { return numbers_of_iq1(qs[part], bits_from(half_of(qh, part), 0, 4)); };
+    const auto numbers = [&](int part) {
+      return numbers_of_iq1(qs[part], bits_from(half_of(qh, part), 0, 4));
+    };
     look_up_parts(kIQ1Bytes, numbers, [&](int part, Ints first, Ints last) {
       const Ints own = half_of(qh, part);
-      put_points(first, last, [&](int k) { return bits_from(own, k / 2 * 4 + 3 - 2, 0); }, part, out);
+      put_points(
+          first, last, [&](int k) { return bits_from(own, k / 2 * 4 + 3 - 2, 0); }, part, out);
     });
   }
 };

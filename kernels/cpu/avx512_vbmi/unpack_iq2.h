@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kIQ2Bias = 43;
 
-// kIQ2Bias + or - a magnitude by its two bits, with the sign of byte b of four in bit 5 - b; other bits do not matter.
+// kIQ2Bias + or - a magnitude by its two bits, with the sign of byte b of four in bit 5 - b; other
+// bits do not matter.
 struct alignas(64) ValuesOfIQ2 {
   uint8_t values[4][64];
 
@@ -18,29 +19,32 @@ struct alignas(64) ValuesOfIQ2 {
     constexpr int kMagnitudes[4] = {8, 25, 43};
     for (int b = 0; b < 4; b++)
       for (int i = 0; i < 64; i++)
-        values[b][i] = uint8_t(i >> (5 - b) & 1 ? kIQ2Bias - kMagnitudes[i & 3] : kIQ2Bias + kMagnitudes[i & 3]);
+        values[b][i] = uint8_t(i >> (5 - b) & 1 ? kIQ2Bias - kMagnitudes[i & 3]
+                                                : kIQ2Bias + kMagnitudes[i & 3]);
   }
 };
 constexpr ValuesOfIQ2 kIQ2Values;
 
-// Four signs of each of a dword's bytes, from bit `first` on: byte i of the result has sign i of byte b in bit 5 - b. As
-// rows of a matrix, the bytes of two dwords make the bits of both, and each keeps its own.
+// Four signs of each of a dword's bytes, from bit `first` on: byte i of the result has sign i of
+// byte b in bit 5 - b. As rows of a matrix, the bytes of two dwords make the bits of both, and each
+// keeps its own.
 [[gnu::always_inline]] inline Ints signs_by_column(Ints signs, int first) {
   const Ints of_both = _mm512_gf2p8affine_epi64_epi8(dwords(int(0x08040201u << first)), signs, 0);
   return _mm512_rorv_epi32(of_both, _mm512_set1_epi64(int64_t(30) << 32 | 2));
 }
 
-// Weights of 32 columns from codes of four points, two bits a column. Byte place[p] of every dword is point p's, of its
-// signs too.
+// Weights of 32 columns from codes of four points, two bits a column. Byte place[p] of every dword
+// is point p's, of its signs too.
 template <class Out>
-[[gnu::always_inline]] inline void put_points(Ints first, Ints last, Ints signs, const int (&place)[4], int part,
-                                              Out& out) {
+[[gnu::always_inline]] inline void put_points(Ints first, Ints last, Ints signs,
+                                              const int (&place)[4], int part, Out& out) {
   const Ints minus[2] = {signs_by_column(signs, 0), signs_by_column(signs, 4)};
   Ints w[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
     const Ints code = bits_from(k % 2 ? last : first, 8 * place[k / 2], 2);
-    w[k] = look_up(load(kIQ2Values.values[place[k / 2]]), choose_bits(bytes(3), code, minus[k % 2]));
+    w[k] =
+        look_up(load(kIQ2Values.values[place[k / 2]]), choose_bits(bytes(3), code, minus[k % 2]));
   }
   out.weights(part, w);
 }
@@ -76,8 +80,12 @@ struct UnpackIQ2_XS {
     transpose64(blocks + offsetof(BlockIQ2_XS, qs), qs);
     // Bytes of a part: points 0, 2, 1, 3; low ones, and high ones with the signs.
     const Ints even = dwords(0x00ff00ff);
-    const auto low = [&](int part) { return choose_bits(even, qs[2 * part], _mm512_slli_epi32(qs[2 * part + 1], 8)); };
-    const auto high = [&](int part) { return choose_bits(even, _mm512_srli_epi32(qs[2 * part], 8), qs[2 * part + 1]); };
+    const auto low = [&](int part) {
+      return choose_bits(even, qs[2 * part], _mm512_slli_epi32(qs[2 * part + 1], 8));
+    };
+    const auto high = [&](int part) {
+      return choose_bits(even, _mm512_srli_epi32(qs[2 * part], 8), qs[2 * part + 1]);
+    };
     const auto numbers = [&](int part) { return Numbers(low(part), has_bit(high(part), 0)); };
     look_up_parts(kIQ2XSBytes, numbers, [&](int part, Ints first, Ints last) {
       put_points(first, last, even_signs<1>(high(part)), {0, 2, 1, 3}, part, out);

@@ -13,20 +13,24 @@ struct alignas(64) SignedValues {
   uint8_t values[64];
 
   constexpr SignedValues(const uint8_t (&magnitudes)[8], int bias) : values() {
-    for (int i = 0; i < 64; i++) values[i] = uint8_t(i & 8 ? bias - magnitudes[i % 8] : bias + magnitudes[i % 8]);
+    for (int i = 0; i < 64; i++)
+      values[i] = uint8_t(i & 8 ? bias - magnitudes[i % 8] : bias + magnitudes[i % 8]);
   }
 };
 
-// Weights of 32 columns from codes of eight points, four bits a column; bit c of every dword of signs is column c's.
+// Weights of 32 columns from codes of eight points, four bits a column; bit c of every dword of
+// signs is column c's.
 template <class Out>
-[[gnu::always_inline]] inline void put_points(const Codes& codes, const SignedValues& values, Ints signs, int part,
-                                              Out& out) {
+[[gnu::always_inline]] inline void put_points(const Codes& codes, const SignedValues& values,
+                                              Ints signs, int part, Out& out) {
   Ints w[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
-    const Ints first = bits_from(codes.first[k / 4], k % 4 * 8, 4), last = bits_from(codes.last[k / 4], k % 4 * 8 - 8, 4);
+    const Ints first = bits_from(codes.first[k / 4], k % 4 * 8, 4),
+               last = bits_from(codes.last[k / 4], k % 4 * 8 - 8, 4);
     const Ints codes_of_row = _mm512_mask_mov_epi8(first, 0xcccccccccccccccc, last);
-    w[k] = look_up(load(values.values), choose_bits(bytes(7), codes_of_row, bits_from(signs, 4 * k - 3, 1)));
+    w[k] = look_up(load(values.values),
+                   choose_bits(bytes(7), codes_of_row, bits_from(signs, 4 * k - 3, 1)));
   }
   out.weights(part, w);
 }
@@ -70,8 +74,9 @@ struct UnpackIQ3_S {
       const Ints ninth = bits_from(_mm512_srlv_epi32(qh[half / 8], dwords(half % 8 * 4)), 0, 1);
       return Numbers(qs[half], has_bit(ninth, 0));
     };
-    look_up_pairs(kIQ3SBytes, 16, numbers,
-                  [&](int part, const Codes& codes) { put_points(codes, kValues, signs[part], part, out); });
+    look_up_pairs(kIQ3SBytes, 16, numbers, [&](int part, const Codes& codes) {
+      put_points(codes, kValues, signs[part], part, out);
+    });
   }
 };
 

@@ -5,7 +5,8 @@
 
 namespace {
 
-// Not a std::vector: of its code, compiled for one instruction set, the linker might keep that copy for every machine.
+// Not a std::vector: of its code, compiled for one instruction set, the linker might keep that copy
+// for every machine.
 struct FloatRows {
   float* data = nullptr;
   size_t size = 0;

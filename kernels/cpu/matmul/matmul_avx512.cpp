@@ -23,7 +23,8 @@ namespace isa = avx512;
 
 namespace sharpi {
 
-constinit const MatmulKernels kAvx512VnniMatmul{"avx512_vnni", product, avx512::quantise, dequantise};
+constinit const MatmulKernels kAvx512VnniMatmul{"avx512_vnni", product, avx512::quantise,
+                                                dequantise};
 
 }  // namespace sharpi
 #endif

@@ -1,4 +1,5 @@
-// Matrix products with AVX-512 VNNI, VBMI and GFNI (Ice Lake, Zen 4 and later): the types that look values up.
+// Matrix products with AVX-512 VNNI, VBMI and GFNI (Ice Lake, Zen 4 and later): the types that look
+// values up.
 #include "matmul.h"
 
 #if defined(__AVX512VBMI__) && defined(__GFNI__)
@@ -16,20 +17,26 @@ struct Entry {
   ProductFn rounded;
 };
 constexpr Entry kEntries[] = {
-    {QuantType::IQ2_XXS, tile_product<UnpackIQ2_XXS>}, {QuantType::IQ2_XS, tile_product<UnpackIQ2_XS>},
-    {QuantType::IQ2_S, tile_product<UnpackIQ2_S>},     {QuantType::IQ3_XXS, tile_product<UnpackIQ3_XXS>},
-    {QuantType::IQ3_S, tile_product<UnpackIQ3_S>},     {QuantType::IQ1_S, tile_product<UnpackIQ1_S>},
+    {QuantType::IQ2_XXS, tile_product<UnpackIQ2_XXS>},
+    {QuantType::IQ2_XS, tile_product<UnpackIQ2_XS>},
+    {QuantType::IQ2_S, tile_product<UnpackIQ2_S>},
+    {QuantType::IQ3_XXS, tile_product<UnpackIQ3_XXS>},
+    {QuantType::IQ3_S, tile_product<UnpackIQ3_S>},
+    {QuantType::IQ1_S, tile_product<UnpackIQ1_S>},
     {QuantType::IQ1_M, tile_product<UnpackIQ1_M>},
 };
 
-// Other types, the exact products and what is left have nothing to gain: they are those of plain AVX-512.
+// Other types, the exact products and what is left have nothing to gain: they are those of plain
+// AVX-512.
 ProductFn product(QuantType type, Precision precision) {
   if (precision == Precision::Int8)
     for (const Entry& entry : kEntries)
       if (entry.type == type) return entry.rounded;
   return kAvx512VnniMatmul.product(type, precision);
 }
-void quantise(const float* values, int n, Activation* out) { kAvx512VnniMatmul.quantise(values, n, out); }
+void quantise(const float* values, int n, Activation* out) {
+  kAvx512VnniMatmul.quantise(values, n, out);
+}
 void dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {
   kAvx512VnniMatmul.dequantise(type, row, num_columns, out);
 }

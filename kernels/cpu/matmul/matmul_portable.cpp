@@ -3,6 +3,7 @@
 
 namespace sharpi {
 
-constinit const MatmulKernels kPortableMatmul{"portable", plain_product, quantise_row, plain_dequantise};
+constinit const MatmulKernels kPortableMatmul{"portable", plain_product, quantise_row,
+                                              plain_dequantise};
 
 }  // namespace sharpi

@@ -1,9 +1,11 @@
-// Which kernel serves which type, for the x86 instruction sets: they have unpackers of the same names.
+// Which kernel serves which type, for the x86 instruction sets: they have unpackers of the same
+// names.
 //
-// Included by matmul_<instruction set>.cpp behind the headers of its kernels and `namespace isa = <instruction set>;`.
+// Included by matmul_<instruction set>.cpp behind the headers of its kernels and `namespace isa =
+// <instruction set>;`.
 #pragma once
-#include "quant/block_types.h"
 #include "matmul.h"
+#include "quant/block_types.h"
 
 namespace sharpi {
 namespace {

@@ -50,12 +50,9 @@ void tile_product(const Product& p) {
 
 ProductFn plain_product(QuantType type, Precision precision) {
   switch (type) {
-    case QuantType::F32:
-      return tile_product<QuantType::F32, false>;
-    case QuantType::F16:
-      return tile_product<QuantType::F16, false>;
-    case QuantType::BF16:
-      return tile_product<QuantType::BF16, false>;
+    case QuantType::F32: return tile_product<QuantType::F32, false>;
+    case QuantType::F16: return tile_product<QuantType::F16, false>;
+    case QuantType::BF16: return tile_product<QuantType::BF16, false>;
     default:
       return product_of(type, [&](auto constant) -> ProductFn {
         return precision == Precision::Exact ? tile_product<constant(), false>

@@ -13,15 +13,18 @@ inline size_t row_bytes(QuantType type, int columns) {
   return size_t(columns) / block_values(type) * block_bytes(type);
 }
 
-// How the caller wants activations: the ABI's precision. Int16 rounds twice, the second time what the first left, so a token
-// is two rows of int8 whose products are added: small models need it, and have the speed to spare.
+// How the caller wants activations: the ABI's precision. Int16 rounds twice, the second time what
+// the first left, so a token is two rows of int8 whose products are added: small models need it,
+// and have the speed to spare.
 enum class Rounding : int32_t { Int8 = 0, None = 1, Int16 = 2 };
 
 inline Precision kernel_precision(Rounding rounding) {
   return rounding == Rounding::None ? Precision::Exact : Precision::Int8;
 }
 inline int levels(Rounding rounding) { return rounding == Rounding::Int16 ? 2 : 1; }
-inline bool takes_floats(QuantType type, Rounding rounding) { return takes_floats(type, kernel_precision(rounding)); }
+inline bool takes_floats(QuantType type, Rounding rounding) {
+  return takes_floats(type, kernel_precision(rounding));
+}
 
 inline int activation_blocks(int columns) { return (columns + 255) / 256; }
 inline size_t activation_bytes(size_t rows, int columns, Rounding rounding) {
@@ -29,12 +32,13 @@ inline size_t activation_bytes(size_t rows, int columns, Rounding rounding) {
 }
 // The blocks of a token's first level; the second follows.
 inline Activation* activation_row(uint8_t* base, int row, int columns, Rounding rounding) {
-  return reinterpret_cast<Activation*>(base) + size_t(row) * levels(rounding) * activation_blocks(columns);
+  return reinterpret_cast<Activation*>(base) +
+         size_t(row) * levels(rounding) * activation_blocks(columns);
 }
 
 // Up to 256 values into block `block` of a token's row of `columns`, both levels.
-inline void round_block(const Isa& isa, const float* x, int count, Activation* row, int block, int columns,
-                        Rounding rounding) {
+inline void round_block(const Isa& isa, const float* x, int count, Activation* row, int block,
+                        int columns, Rounding rounding) {
   Activation& first = row[block];
   isa.matmul->quantise(x, count, &first);
   if (levels(rounding) == 1) return;
@@ -42,14 +46,16 @@ inline void round_block(const Isa& isa, const float* x, int count, Activation* r
   for (int i = 0; i < count; i++) rest[i] = x[i] - float(first.q[i]) * first.scale[i / 32];
   isa.matmul->quantise(rest, count, row + activation_blocks(columns) + block);
 }
-inline void round_row(const Isa& isa, const float* x, int columns, Activation* row, Rounding rounding) {
+inline void round_row(const Isa& isa, const float* x, int columns, Activation* row,
+                      Rounding rounding) {
   for (int b = 0; 256 * b < columns; b++)
     round_block(isa, x + 256 * b, std::min(256, columns - 256 * b), row, b, columns, rounding);
 }
 
-// Appends what a kernel takes for one token: its floats, or the blocks of each level. Returns the new end.
-inline const void** add_token(const void** at, const float* x, Activation* row, int columns, QuantType type,
-                              Rounding rounding) {
+// Appends what a kernel takes for one token: its floats, or the blocks of each level. Returns the
+// new end.
+inline const void** add_token(const void** at, const float* x, Activation* row, int columns,
+                              QuantType type, Rounding rounding) {
   if (takes_floats(type, rounding)) {
     *at++ = x;
     return at;
@@ -59,8 +65,8 @@ inline const void** add_token(const void** at, const float* x, Activation* row, 
 }
 
 // Runs a tile over tokens gathered with add_token and leaves one row of 32 a token in `out`.
-inline void run_tile(const Isa& isa, Product& product, QuantType type, Rounding rounding, const void* const* tokens,
-                     int num_tokens, float* out) {
+inline void run_tile(const Isa& isa, Product& product, QuantType type, Rounding rounding,
+                     const void* const* tokens, int num_tokens, float* out) {
   const int rows_each = takes_floats(type, rounding) ? 1 : levels(rounding);
   product.tokens = tokens;
   product.num_tokens = num_tokens * rows_each;
@@ -68,7 +74,8 @@ inline void run_tile(const Isa& isa, Product& product, QuantType type, Rounding 
   isa.matmul->product(type, kernel_precision(rounding))(product);
   if (rows_each == 1) return;
   for (int t = 0; t < num_tokens; t++)
-    for (int r = 0; r < kTileRows; r++) out[t * kTileRows + r] = out[2 * t * kTileRows + r] + out[(2 * t + 1) * kTileRows + r];
+    for (int r = 0; r < kTileRows; r++)
+      out[t * kTileRows + r] = out[2 * t * kTileRows + r] + out[(2 * t + 1) * kTileRows + r];
 }
 
 // The tile of a matrix that starts at row `first`; tokens and out are left to the caller.
@@ -84,11 +91,13 @@ inline Product tile_product(const uint8_t* data, QuantType type, int rows, int c
 // x (T, columns) -> activations (T, blocks)
 class Quantise : public Stage {
  public:
-  Quantise(const float* x, int columns, Rows rows, Rounding rounding, const Isa& isa, uint8_t* const* out)
+  Quantise(const float* x, int columns, Rows rows, Rounding rounding, const Isa& isa,
+           uint8_t* const* out)
       : x_(x), columns_(columns), rows_(rows), rounding_(rounding), isa_(isa), out_(out) {}
   int num_tasks(const Step& step) const override { return count_rows(rows_, step); }
   void run(const Step&, int row, int, Worker&) const override {
-    round_row(isa_, x_ + size_t(row) * columns_, columns_, activation_row(*out_, row, columns_, rounding_), rounding_);
+    round_row(isa_, x_ + size_t(row) * columns_, columns_,
+              activation_row(*out_, row, columns_, rounding_), rounding_);
   }
 
  private:

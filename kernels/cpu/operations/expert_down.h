@@ -7,14 +7,18 @@
 namespace sharpi {
 namespace {
 
-// out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden; sums go from batch to batch.
+// out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden; sums go from batch
+// to batch.
 class Down : public Stage {
  public:
-  Down(const ExpertShape& shape, int batch) : s_(shape), batch_(batch), tiles_(count_tiles(shape.p.down.rows)) {}
+  Down(const ExpertShape& shape, int batch)
+      : s_(shape), batch_(batch), tiles_(count_tiles(shape.p.down.rows)) {}
   int num_tasks(const Step& step) const override {
     return s_.may_have(batch_, step) ? (tiles_ + together(step) - 1) / together(step) : 0;
   }
-  int num_ready_tasks(const Step& step) const override { return batch_ < *s_.view().num_batches ? num_tasks(step) : 0; }
+  int num_ready_tasks(const Step& step) const override {
+    return batch_ < *s_.view().num_batches ? num_tasks(step) : 0;
+  }
 
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const Grouping g = s_.view();
@@ -28,7 +32,8 @@ class Down : public Stage {
         Product product = tile(g.jobs[j].expert, first + i);
         if (i + 1 < num_tiles) product.next = tile(g.jobs[j].expert, first + i + 1).rows;
         else if (j + 1 < batch.end) product.next = tile(g.jobs[j + 1].expert, first).rows;
-        else if (next >= 0) product.next = tile(g.jobs[batch.first].expert, next * together(step)).rows;
+        else if (next >= 0)
+          product.next = tile(g.jobs[batch.first].expert, next * together(step)).rows;
         add_job(g, g.jobs[j], (first + i) * kTileRows, product, sums(i), worker);
       }
     for (int i = 0; i < num_tiles; i++) end(*g.num_batches, first + i, num_tokens, sums(i));
@@ -38,7 +43,8 @@ class Down : public Stage {
   int together(const Step& step) const { return tiles_together(s_.count_rows(step), tiles_); }
   Product tile(int expert, int tile) const {
     const StackedMatrix& stacked = s_.p.down;
-    return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows, stacked.columns, tile * kTileRows);
+    return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,
+                        stacked.columns, tile * kTileRows);
   }
   // The sums of a tile between two batches, (T, 32).
   float* kept(int tile, int num_tokens) const {
@@ -53,19 +59,24 @@ class Down : public Stage {
     if (batch_ + 1 == num_batches) write(tile * kTileRows, num_tokens, sums);
     else memcpy(kept(tile, num_tokens), sums, sizeof(float) * kTileRows * num_tokens);
   }
-  void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums, Worker& worker) const {
+  void add_job(const Grouping& g, const Job& job, int first, Product& product, float* sums,
+               Worker& worker) const {
     const auto type = QuantType(s_.p.down.type);
     const void** at = worker.tokens;
     for (int slot = job.first; slot < job.first + job.count; slot++)
-      at = add_token(at, s_.hidden_row(slot), activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()),
+      at = add_token(at, s_.hidden_row(slot),
+                     activation_row(*s_.hidden_rounded, slot, s_.width(), s_.rounding()),
                      s_.width(), type, s_.rounding());
     run_tile(s_.isa, product, type, s_.rounding(), worker.tokens, job.count, worker.tiles[0]);
-    const float* bias = s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
+    const float* bias =
+        s_.p.down.bias ? s_.p.down.bias + size_t(job.expert) * s_.p.down.rows + first : nullptr;
     const float scale = s_.p.down.scale(job.expert);
     for (int i = 0; i < job.count; i++) {
-      float *y = sums + g.tokens[job.first + i] * kTileRows, *value = worker.tiles[0] + i * kTileRows;
+      float *y = sums + g.tokens[job.first + i] * kTileRows,
+            *value = worker.tiles[0] + i * kTileRows;
       const float weight = s_.p.weighs_input ? 1.f : g.weights[job.first + i];
-      for (int r = 0; r < product.num_rows; r++) y[r] += weight * (scale * value[r] + (bias ? bias[r] : 0.f));
+      for (int r = 0; r < product.num_rows; r++)
+        y[r] += weight * (scale * value[r] + (bias ? bias[r] : 0.f));
     }
   }
   void write(int first, int num_tokens, const float* sums) const {

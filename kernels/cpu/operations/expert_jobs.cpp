@@ -9,22 +9,27 @@ constexpr int kHeaderInts = 16;  // two counts, and what keeps the jobs on a lin
 
 }  // namespace
 
-ExpertShape::ExpertShape(Program& program, const ExpertsParams& params) : p(params), isa(program.isa) {
+ExpertShape::ExpertShape(Program& program, const ExpertsParams& params)
+    : p(params), isa(program.isa) {
   const int max_rows = program.max_rows(Rows(p.rows));
   slots = max_rows * p.k;
   max_jobs = std::min(p.num_experts, slots);
   batch_staging = p.feed ? p.feed->max_staging() : max_jobs;
   max_batches = (max_jobs + batch_staging - 1) / batch_staging;
-  input = program.request(Scratch::Activations, activation_bytes(max_rows, p.up.columns, rounding()));
+  input =
+      program.request(Scratch::Activations, activation_bytes(max_rows, p.up.columns, rounding()));
   hidden = program.request(Scratch::Hidden, size_t(slots) * width() * sizeof(float));
-  hidden_rounded = program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
+  hidden_rounded =
+      program.request(Scratch::HiddenActivations, activation_bytes(slots, width(), rounding()));
   grouping = program.request(Scratch::Jobs, grouping_bytes());
-  sums = max_batches > 1 ? program.request(Scratch::Sums, size_t(max_rows) * p.down.rows * sizeof(float)) : nullptr;
+  sums = max_batches > 1
+             ? program.request(Scratch::Sums, size_t(max_rows) * p.down.rows * sizeof(float))
+             : nullptr;
 }
 
 size_t ExpertShape::grouping_bytes() const {
-  return kHeaderInts * sizeof(int32_t) + (sizeof(Job) + 4) * max_jobs + sizeof(JobBatch) * max_batches + 8 * size_t(slots) +
-         4 * size_t(max_jobs) * blocks();
+  return kHeaderInts * sizeof(int32_t) + (sizeof(Job) + 4) * max_jobs +
+         sizeof(JobBatch) * max_batches + 8 * size_t(slots) + 4 * size_t(max_jobs) * blocks();
 }
 
 Grouping ExpertShape::view() const {
@@ -49,7 +54,8 @@ void Group::run(const Step& step, int, int, Worker&) const {
   Grouping g = s_.view();
   make_jobs(step, g);
   make_batches(g);
-  for (int i = 0; i < *g.num_jobs * s_.blocks(); i++) g.tiles_done[i].store(0, std::memory_order_relaxed);
+  for (int i = 0; i < *g.num_jobs * s_.blocks(); i++)
+    g.tiles_done[i].store(0, std::memory_order_relaxed);
 }
 
 void Group::make_jobs(const Step& step, Grouping& g) const {

@@ -1,11 +1,12 @@
-// A step's routes sorted by expert: which tokens each expert works on, and which experts work together.
+// A step's routes sorted by expert: which tokens each expert works on, and which experts work
+// together.
 #pragma once
 #include <atomic>
 #include <vector>
 
+#include "matmul/tiles.h"
 #include "ops.h"
 #include "runtime/program.h"
-#include "matmul/tiles.h"
 
 namespace sharpi {
 
@@ -46,22 +47,26 @@ struct ExpertShape {
   int count_rows(const Step& step) const { return sharpi::count_rows(Rows(p.rows), step); }
   int jobs_of(const Step& step) const { return std::min(p.num_experts, count_rows(step) * p.k); }
   // Whether a step can have a batch of this index.
-  bool may_have(int batch, const Step& step) const { return jobs_of(step) > int64_t(batch) * batch_staging; }
+  bool may_have(int batch, const Step& step) const {
+    return jobs_of(step) > int64_t(batch) * batch_staging;
+  }
   Rounding rounding() const { return Rounding(p.precision); }
   bool floats_in() const {
     return (!has_gate() || takes_floats(QuantType(p.gate.type), rounding())) &&
            takes_floats(QuantType(p.up.type), rounding());
   }
   bool floats_down() const { return takes_floats(QuantType(p.down.type), rounding()); }
-  float* hidden_row(int slot) const { return reinterpret_cast<float*>(*hidden) + size_t(slot) * width(); }
+  float* hidden_row(int slot) const {
+    return reinterpret_cast<float*>(*hidden) + size_t(slot) * width();
+  }
   Grouping view() const;
 
  private:
   size_t grouping_bytes() const;
 };
 
-// Few tokens are a matter of memory, which is slower where it is read in short pieces: a task then takes up to four
-// adjacent tiles of a matrix, as long as there are tasks for everybody.
+// Few tokens are a matter of memory, which is slower where it is read in short pieces: a task then
+// takes up to four adjacent tiles of a matrix, as long as there are tasks for everybody.
 constexpr int kFewestTasks = 32;
 inline int tiles_together(int num_tokens, int num_tiles) {
   int together = num_tokens <= kFewTokens ? kTilesTogether : 1;
@@ -69,7 +74,8 @@ inline int tiles_together(int num_tokens, int num_tiles) {
   return together;
 }
 
-// Sorts the step's routes by expert: one job an expert in use, its tokens in order; and the jobs into batches.
+// Sorts the step's routes by expert: one job an expert in use, its tokens in order; and the jobs
+// into batches.
 class Group : public Stage {
  public:
   explicit Group(const ExpertShape& shape) : s_(shape) {}

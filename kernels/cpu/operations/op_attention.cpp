@@ -3,21 +3,23 @@
 #include <vector>
 
 #include "attention/attend_span.h"
+#include "attention/token_blocks.h"
 #include "ops.h"
 #include "runtime/program.h"
-#include "attention/token_blocks.h"
 
 namespace sharpi {
 namespace {
 
 constexpr int kSplitTokens = 4;    // up to so many tokens, spans are shared among threads
 constexpr int kSplitDecodes = 16;  // and up to so many, each of a sequence of its own, ...
-constexpr int kSplitSpans = 64;    // ... that together have no more partial results than so many spans each
-constexpr int kSharedSpans = 4;    // from so many on, merging them is shared as well
+constexpr int kSplitSpans =
+    64;  // ... that together have no more partial results than so many spans each
+constexpr int kSharedSpans = 4;  // from so many on, merging them is shared as well
 
 // Partial results of a head that there is room for: one for each token and span.
 size_t partials_a_head(size_t max_spans) {
-  return std::max(kSplitTokens * max_spans, kSplitDecodes * std::min<size_t>(max_spans, kSplitSpans));
+  return std::max(kSplitTokens * max_spans,
+                  kSplitDecodes * std::min<size_t>(max_spans, kSplitSpans));
 }
 
 class Attention : public Stage {
@@ -29,7 +31,8 @@ class Attention : public Stage {
         group_(params.num_heads / params.cache.heads),
         max_spans_((program.max_positions + kSpan - 1) / kSpan) {}
 
-  // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all spans.
+  // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all
+  // spans.
   int num_tasks(const Step& step) const override {
     if (splits(step)) return step.num_tokens * p_.cache.heads * max_spans(step);
     return count_blocks(step) * p_.cache.heads;
@@ -56,7 +59,8 @@ class Attention : public Stage {
       for (int i = 0; i < q.count; i++) span_.write(q.tokens[i], q.heads[i], q.partials[i]);
   }
 
-  // Whether spans are shared among threads; what is not split reads pages once for several tokens of a sequence.
+  // Whether spans are shared among threads; what is not split reads pages once for several tokens
+  // of a sequence.
   bool splits(const Step& step) const {
     if (step.num_tokens <= kSplitTokens) return true;
     if (step.num_tokens > kSplitDecodes) return false;
@@ -72,7 +76,9 @@ class Attention : public Stage {
   }
 
   // Parts of a token's heads that are merged by different threads, where there is enough to merge.
-  int merged_apart(const Step& step) const { return max_spans(step) >= kSharedSpans ? p_.cache.heads : 1; }
+  int merged_apart(const Step& step) const {
+    return max_spans(step) >= kSharedSpans ? p_.cache.heads : 1;
+  }
 
   // Merges the spans of one of these parts of a token, in order.
   void finish(const Step& step, int token, int part) const {
@@ -122,7 +128,8 @@ class Attention : public Stage {
       for (int g = 0; g < group_; g += kQueries) {
         Queries& q = groups.emplace_back();
         for (int token = t; token < std::min(t + together, block.end); token++)
-          for (int h = g; h < std::min(group_, g + kQueries); h++) q.add(token, head * group_ + h, nullptr);
+          for (int h = g; h < std::min(group_, g + kQueries); h++)
+            q.add(token, head * group_ + h, nullptr);
       }
   }
 

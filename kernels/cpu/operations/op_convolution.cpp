@@ -1,9 +1,10 @@
-// Causal convolution of every channel alone: one task a sequence and run of channels, its tokens in order.
+// Causal convolution of every channel alone: one task a sequence and run of channels, its tokens in
+// order.
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/program.h"
 #include "recurrent.h"
+#include "runtime/program.h"
 
 namespace sharpi {
 namespace {
@@ -19,7 +20,8 @@ class Convolution : public Stage {
 
   void run(const Step& step, int task, int, Worker&) const override {
     const Run run = find_run(step, task / parts_, p_.state_offset);
-    const int channel = task % parts_ * kChannels, count = std::min(kChannels, p_.channels - channel);
+    const int channel = task % parts_ * kChannels,
+              count = std::min(kChannels, p_.channels - channel);
     const int past = p_.kernel - 1;
     float before[kMaxKernel * kChannels];  // the state, which is overwritten at the end
     for (int j = 0; j < past; j++) {
@@ -27,19 +29,22 @@ class Convolution : public Stage {
       if (step.positions[run.begin] == 0) memset(before + j * kChannels, 0, sizeof(float) * count);
       else memcpy(before + j * kChannels, from, sizeof(float) * count);
     }
-    const auto input = [&](int t) -> const float* {  // t counts from the run's begin; below 0 is the state
-      return t < 0 ? before + (past + t) * kChannels : p_.x + size_t(run.begin + t) * p_.channels + channel;
+    const auto input =
+        [&](int t) -> const float* {  // t counts from the run's begin; below 0 is the state
+      return t < 0 ? before + (past + t) * kChannels
+                   : p_.x + size_t(run.begin + t) * p_.channels + channel;
     };
     const int length = run.end - run.begin;
     for (int t = 0; t < length; t++) {
       const float* rows[kMaxKernel];
       for (int j = 0; j < p_.kernel; j++) rows[j] = input(t - past + j);
       isa_.vectors->convolve({rows, p_.weight + channel, p_.bias ? p_.bias + channel : nullptr,
-                              p_.out + size_t(run.begin + t) * p_.channels + channel, count, p_.kernel, p_.channels,
-                              p_.silu != 0});
+                              p_.out + size_t(run.begin + t) * p_.channels + channel, count,
+                              p_.kernel, p_.channels, p_.silu != 0});
     }
     for (int j = 0; j < past; j++)
-      memcpy(run.state + size_t(j) * p_.channels + channel, input(length - past + j), sizeof(float) * count);
+      memcpy(run.state + size_t(j) * p_.channels + channel, input(length - past + j),
+             sizeof(float) * count);
   }
 
  private:
@@ -50,6 +55,8 @@ class Convolution : public Stage {
 
 }  // namespace
 
-void add_convolution(Program& program, const ConvolutionParams& p) { program.add<Convolution>(p, program.isa); }
+void add_convolution(Program& program, const ConvolutionParams& p) {
+  program.add<Convolution>(p, program.isa);
+}
 
 }  // namespace sharpi

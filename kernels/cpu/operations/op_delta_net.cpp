@@ -1,12 +1,12 @@
 // Gated delta net, value head by value head.
 //
-// Chunks of tokens turned into matrix products would not be quicker here: a token then still takes three products for each
-// value of the state, against four, and those within the chunk.
+// Chunks of tokens turned into matrix products would not be quicker here: a token then still takes
+// three products for each value of the state, against four, and those within the chunk.
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/program.h"
 #include "recurrent_heads.h"
+#include "runtime/program.h"
 
 namespace sharpi {
 namespace {
@@ -17,7 +17,9 @@ class DeltaNet : public RecurrentHeads {
  public:
   DeltaNet(const DeltaNetParams& params, const Isa& isa)
       : RecurrentHeads(params.value_heads, params.key_dim, params.value_dim, params.state_offset),
-        p_(params), isa_(isa), keys_(params.key_heads * params.key_dim) {}
+        p_(params),
+        isa_(isa),
+        keys_(params.key_heads * params.key_dim) {}
 
  private:
   struct Token {
@@ -33,15 +35,17 @@ class DeltaNet : public RecurrentHeads {
         const size_t token = first + i;
         const float* value = p_.qkv + token * width() + 2 * keys_ + head * p_.value_dim;
         float* out = p_.out + (token * p_.value_heads + head) * p_.value_dim;
-        isa_.vectors->delta_step({state + column * p_.key_dim, tokens[i].query, tokens[i].key, value + column, out + column,
-                                  p_.key_dim, std::min(kStatePanel, p_.value_dim - column), tokens[i].decay,
+        isa_.vectors->delta_step({state + column * p_.key_dim, tokens[i].query, tokens[i].key,
+                                  value + column, out + column, p_.key_dim,
+                                  std::min(kStatePanel, p_.value_dim - column), tokens[i].decay,
                                   tokens[i].beta});
       }
   }
 
   void prepare(int token, int head, Token& out) const {
     const float* row = p_.qkv + size_t(token) * width() + key_head(head) * p_.key_dim;
-    isa_.vectors->unit_length(row, out.query, p_.key_dim, p_.epsilon, 1.f / std::sqrt(float(p_.key_dim)));
+    isa_.vectors->unit_length(row, out.query, p_.key_dim, p_.epsilon,
+                              1.f / std::sqrt(float(p_.key_dim)));
     isa_.vectors->unit_length(row + keys_, out.key, p_.key_dim, p_.epsilon, 1.f);
     const size_t gate = size_t(token) * p_.value_heads + head;
     out.decay = std::exp(p_.a[head] * softplus(p_.alpha[gate] + p_.dt_bias[head]));
@@ -59,6 +63,8 @@ class DeltaNet : public RecurrentHeads {
 
 }  // namespace
 
-void add_delta_net(Program& program, const DeltaNetParams& p) { program.add<DeltaNet>(p, program.isa); }
+void add_delta_net(Program& program, const DeltaNetParams& p) {
+  program.add<DeltaNet>(p, program.isa);
+}
 
 }  // namespace sharpi

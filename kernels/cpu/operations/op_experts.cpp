@@ -1,8 +1,9 @@
-// Feed-forward over experts: tokens grouped by expert, gate and up fused with the activation, down weighted and summed.
+// Feed-forward over experts: tokens grouped by expert, gate and up fused with the activation, down
+// weighted and summed.
 //
-// Every token's experts are summed in the order of their ids, whatever the batch, so the bits never depend on company, nor
-// on which experts were in memory. A thread owns 32 of the outputs in the last stage and walks all experts: no atomics, no
-// partial sums.
+// Every token's experts are summed in the order of their ids, whatever the batch, so the bits never
+// depend on company, nor on which experts were in memory. A thread owns 32 of the outputs in the
+// last stage and walks all experts: no atomics, no partial sums.
 #include "expert_down.h"
 #include "expert_up.h"
 
@@ -13,7 +14,9 @@ namespace {
 class Release : public Stage {
  public:
   Release(const ExpertShape& shape, int batch) : s_(shape), batch_(batch) {}
-  int num_tasks(const Step& step) const override { return batch_ == 0 || s_.may_have(batch_, step) ? 1 : 0; }
+  int num_tasks(const Step& step) const override {
+    return batch_ == 0 || s_.may_have(batch_, step) ? 1 : 0;
+  }
   void run(const Step&, int, int, Worker&) const override {
     const Grouping g = s_.view();
     const bool is_last = batch_ + 1 == std::max(1, *g.num_batches);
@@ -34,7 +37,8 @@ void add_experts(Program& program, const ExpertsParams& p) {
   const ExpertShape shape(program, p);
   program.add<Group>(shape);
   if (!shape.floats_in())
-    program.add<Quantise>(p.x, p.up.columns, Rows(p.rows), shape.rounding(), program.isa, shape.input);
+    program.add<Quantise>(p.x, p.up.columns, Rows(p.rows), shape.rounding(), program.isa,
+                          shape.input);
   for (int batch = 0; batch < shape.max_batches; batch++) {
     program.add<GateUp>(shape, batch, Part::There);
     if (p.feed) program.add<GateUp>(shape, batch, Part::InFlight);

@@ -19,7 +19,8 @@ class KvStore : public Stage {
       const PageView view = page_of(c, page, h);
       kv_.store_key(p_.keys + (size_t(token) * c.heads + h) * c.key_dim, c.key_dim, at, view.keys);
       if (c.values_in_keys) continue;
-      kv_.store_value(p_.values + (size_t(token) * c.heads + h) * c.value_dim, c.value_dim, at, view.values);
+      kv_.store_value(p_.values + (size_t(token) * c.heads + h) * c.value_dim, c.value_dim, at,
+                      view.values);
     }
   }
 
@@ -30,6 +31,8 @@ class KvStore : public Stage {
 
 }  // namespace
 
-void add_kv_store(Program& program, const KvStoreParams& p) { program.add<KvStore>(p, program.isa); }
+void add_kv_store(Program& program, const KvStoreParams& p) {
+  program.add<KvStore>(p, program.isa);
+}
 
 }  // namespace sharpi

@@ -1,7 +1,8 @@
-// Matrices times the rows of the step: activations are rounded once, then 32-row tiles are shared among the threads.
+// Matrices times the rows of the step: activations are rounded once, then 32-row tiles are shared
+// among the threads.
+#include "matmul/tiles.h"
 #include "ops.h"
 #include "runtime/program.h"
-#include "matmul/tiles.h"
 
 namespace sharpi {
 namespace {
@@ -12,7 +13,9 @@ class Linear : public Stage {
       : p_(params), isa_(isa), activations_(activations) {
     for (int m = 0; m < p_.num_matrices; m++) tiles_ += count_tiles(p_.matrices[m].rows);
   }
-  int num_tasks(const Step& step) const override { return count_rows(Rows(p_.rows), step) ? tiles_ : 0; }
+  int num_tasks(const Step& step) const override {
+    return count_rows(Rows(p_.rows), step) ? tiles_ : 0;
+  }
 
   Bytes reads_first(const Step&, int task) const override {
     const Tile tile = find(task);
@@ -28,8 +31,9 @@ class Linear : public Stage {
     const auto rounding = Rounding(p_.precision);
     const void** at = worker.tokens;
     for (int t = 0; t < num_rows; t++)
-      at = add_token(at, p_.x + size_t(t) * m.columns, activation_row(*activations_, t, m.columns, rounding), m.columns,
-                     type, rounding);
+      at = add_token(at, p_.x + size_t(t) * m.columns,
+                     activation_row(*activations_, t, m.columns, rounding), m.columns, type,
+                     rounding);
     Product product = tile_product(m.data, type, m.rows, m.columns, tile.first);
     product.next = next < 0 ? nullptr : address(find(next));
     run_tile(isa_, product, type, rounding, worker.tokens, num_rows, worker.tiles[0]);
@@ -47,7 +51,8 @@ class Linear : public Stage {
     return {m, task * kTileRows};
   }
   static const uint8_t* address(const Tile& tile) {
-    return tile.matrix->data + tile.first * row_bytes(QuantType(tile.matrix->type), tile.matrix->columns);
+    return tile.matrix->data +
+           tile.first * row_bytes(QuantType(tile.matrix->type), tile.matrix->columns);
   }
   static void finish(const Matrix& m, int first, int rows, int num_tokens, const float* values) {
     for (int t = 0; t < num_tokens; t++, values += kTileRows) {
@@ -77,9 +82,10 @@ void add_linear(Program& program, const LinearParams& p) {
   const Rows rows = Rows(p.rows);
   const int columns = p.matrices[0].columns;
   const auto rounding = Rounding(p.precision);
-  uint8_t* const* activations =
-      program.request(Scratch::Activations, activation_bytes(program.max_rows(rows), columns, rounding));
-  if (needs_rounding(p)) program.add<Quantise>(p.x, columns, rows, rounding, program.isa, activations);
+  uint8_t* const* activations = program.request(
+      Scratch::Activations, activation_bytes(program.max_rows(rows), columns, rounding));
+  if (needs_rounding(p))
+    program.add<Quantise>(p.x, columns, rows, rounding, program.isa, activations);
   program.add<Linear>(p, program.isa, activations);
 }
 

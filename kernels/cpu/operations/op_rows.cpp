@@ -52,7 +52,8 @@ struct LayerNorm : RowStage<LayerNormParams> {
     const double mean = sum / p_.width;
     for (int i = 0; i < p_.width; i++) squares += (x[i] - mean) * (x[i] - mean);
     const float scale = 1.f / std::sqrt(float(squares / p_.width) + p_.epsilon);
-    for (int i = 0; i < p_.width; i++) out[i] = (x[i] - float(mean)) * scale * p_.weight[i] + p_.bias[i];
+    for (int i = 0; i < p_.width; i++)
+      out[i] = (x[i] - float(mean)) * scale * p_.weight[i] + p_.bias[i];
   }
 };
 
@@ -61,7 +62,8 @@ struct ScaleByPosition : RowStage<ScaleByPositionParams> {
   void run(const Step& step, int row, int, Worker&) const override {
     const size_t at = size_t(row) * p_.width;
     const float passed = float((step.positions[row] + 1) / p_.interval);
-    isa_.vectors->add_scaled(nullptr, p_.x + at, 1.f + p_.rate * std::log1p(passed), p_.out + at, p_.width);
+    isa_.vectors->add_scaled(nullptr, p_.x + at, 1.f + p_.rate * std::log1p(passed), p_.out + at,
+                             p_.width);
   }
 };
 
@@ -80,7 +82,8 @@ struct RopeAngles : RowStage<RopeAnglesParams> {
 struct Rope : RowStage<RopeParams> {
   using RowStage::RowStage;
   void run(const Step&, int row, int, Worker&) const override {
-    const float *cosines = p_.cosines + size_t(row) * p_.half, *sines = p_.sines + size_t(row) * p_.half;
+    const float *cosines = p_.cosines + size_t(row) * p_.half,
+                *sines = p_.sines + size_t(row) * p_.half;
     float* head = p_.x + size_t(row) * p_.heads * p_.head_dim;
     for (int h = 0; h < p_.heads; h++, head += p_.head_dim)
       isa_.vectors->rope(head, cosines, sines, p_.half, p_.interleaved);
@@ -91,7 +94,8 @@ struct AddScaled : RowStage<AddScaledParams> {
   using RowStage::RowStage;
   void run(const Step&, int row, int, Worker&) const override {
     const size_t at = size_t(row) * p_.width;
-    isa_.vectors->add_scaled(p_.a ? p_.a + at : nullptr, p_.b + at, p_.scale, p_.out + at, p_.width);
+    isa_.vectors->add_scaled(p_.a ? p_.a + at : nullptr, p_.b + at, p_.scale, p_.out + at,
+                             p_.width);
   }
 };
 
@@ -119,7 +123,8 @@ struct Split : RowStage<SplitParams> {
     const float* from = p_.x + size_t(row) * p_.groups * width;
     for (int g = 0; g < p_.groups; g++)
       for (int i = 0; i < p_.num_parts; from += p_.widths[i++])
-        memcpy(p_.outs[i] + (size_t(row) * p_.groups + g) * p_.widths[i], from, sizeof(float) * p_.widths[i]);
+        memcpy(p_.outs[i] + (size_t(row) * p_.groups + g) * p_.widths[i], from,
+               sizeof(float) * p_.widths[i]);
   }
 };
 
@@ -160,8 +165,12 @@ struct SoftCap : RowStage<SoftCapParams> {
 
 }  // namespace
 
-void add_embed(Program& program, const EmbedParams& p) { program.add<Embed>(p, program.isa, Rows::Tokens); }
-void add_rms_norm(Program& program, const RmsNormParams& p) { program.add<RmsNorm>(p, program.isa, Rows(p.rows)); }
+void add_embed(Program& program, const EmbedParams& p) {
+  program.add<Embed>(p, program.isa, Rows::Tokens);
+}
+void add_rms_norm(Program& program, const RmsNormParams& p) {
+  program.add<RmsNorm>(p, program.isa, Rows(p.rows));
+}
 void add_layer_norm(Program& program, const LayerNormParams& p) {
   program.add<LayerNorm>(p, program.isa, Rows(p.rows));
 }
@@ -171,16 +180,32 @@ void add_scale_by_position(Program& program, const ScaleByPositionParams& p) {
 void add_rope_angles(Program& program, const RopeAnglesParams& p) {
   program.add<RopeAngles>(p, program.isa, Rows::Tokens);
 }
-void add_rope(Program& program, const RopeParams& p) { program.add<Rope>(p, program.isa, Rows::Tokens); }
+void add_rope(Program& program, const RopeParams& p) {
+  program.add<Rope>(p, program.isa, Rows::Tokens);
+}
 void add_add_scaled(Program& program, const AddScaledParams& p) {
   program.add<AddScaled>(p, program.isa, Rows(p.rows));
 }
-void add_gather(Program& program, const GatherParams& p) { program.add<Gather>(p, program.isa, Rows::Outputs); }
-void add_gated(Program& program, const GatedParams& p) { program.add<Gated>(p, program.isa, Rows(p.rows)); }
-void add_split(Program& program, const SplitParams& p) { program.add<Split>(p, program.isa, Rows(p.rows)); }
-void add_join(Program& program, const JoinParams& p) { program.add<Join>(p, program.isa, Rows(p.rows)); }
-void add_part(Program& program, const PartParams& p) { program.add<Part>(p, program.isa, Rows(p.rows)); }
-void add_sigmoid(Program& program, const SigmoidParams& p) { program.add<Sigmoid>(p, program.isa, Rows(p.rows)); }
-void add_soft_cap(Program& program, const SoftCapParams& p) { program.add<SoftCap>(p, program.isa, Rows(p.rows)); }
+void add_gather(Program& program, const GatherParams& p) {
+  program.add<Gather>(p, program.isa, Rows::Outputs);
+}
+void add_gated(Program& program, const GatedParams& p) {
+  program.add<Gated>(p, program.isa, Rows(p.rows));
+}
+void add_split(Program& program, const SplitParams& p) {
+  program.add<Split>(p, program.isa, Rows(p.rows));
+}
+void add_join(Program& program, const JoinParams& p) {
+  program.add<Join>(p, program.isa, Rows(p.rows));
+}
+void add_part(Program& program, const PartParams& p) {
+  program.add<Part>(p, program.isa, Rows(p.rows));
+}
+void add_sigmoid(Program& program, const SigmoidParams& p) {
+  program.add<Sigmoid>(p, program.isa, Rows(p.rows));
+}
+void add_soft_cap(Program& program, const SoftCapParams& p) {
+  program.add<SoftCap>(p, program.isa, Rows(p.rows));
+}
 
 }  // namespace sharpi

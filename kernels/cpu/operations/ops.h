@@ -1,23 +1,45 @@
 // The operations a program is made of: their parameters, as the caller records them.
 //
-// `precision` is 0 for int8 activations, 1 for float32, 2 for int8 twice (tiles.h). These structs are the ABI: sharpi/ops/cpu/abi.py mirrors them field by field, and sizes are compared at load.
-// Shapes are row-major; T is the number of rows of the step (tokens or outputs). All buffers belong to the caller and
-// live as long as the program. Pointers marked optional may be null.
+// `precision` is 0 for int8 activations, 1 for float32, 2 for int8 twice (tiles.h). These structs
+// are the ABI: sharpi/ops/cpu/abi.py mirrors them field by field, and sizes are compared at load.
+// Shapes are row-major; T is the number of rows of the step (tokens or outputs). All buffers belong
+// to the caller and live as long as the program. Pointers marked optional may be null.
 #pragma once
 #include <cstdint>
 
 #include "attention/kv_pages.h"
+#include "matmul/tiles.h"
 #include "recurrent.h"
 #include "runtime/stage.h"
-#include "matmul/tiles.h"
 
 namespace sharpi {
 
 enum class OpKind : int32_t {
-  Embed = 0, RmsNorm = 1, Linear = 2, RopeAngles = 3, Rope = 4, KvStore = 5, Attention = 6, Route = 7, Experts = 8,
-  AddScaled = 9, Gather = 10, Sigmoid = 11, SoftCap = 12, Acquire = 13, PredictRoutes = 14, LayerNorm = 15, HeadLinear = 16,
-  ScaleByPosition = 17, Join = 18, Part = 19,
-  Convolution = 32, DeltaNet = 33, Mamba2 = 34, Gated = 35, Split = 36,
+  Embed = 0,
+  RmsNorm = 1,
+  Linear = 2,
+  RopeAngles = 3,
+  Rope = 4,
+  KvStore = 5,
+  Attention = 6,
+  Route = 7,
+  Experts = 8,
+  AddScaled = 9,
+  Gather = 10,
+  Sigmoid = 11,
+  SoftCap = 12,
+  Acquire = 13,
+  PredictRoutes = 14,
+  LayerNorm = 15,
+  HeadLinear = 16,
+  ScaleByPosition = 17,
+  Join = 18,
+  Part = 19,
+  Convolution = 32,
+  DeltaNet = 33,
+  Mamba2 = 34,
+  Gated = 35,
+  Split = 36,
 };
 
 // out (T, columns) = scale * table[id]
@@ -28,7 +50,8 @@ struct EmbedParams {
   float* out;
 };
 
-// out = x / rms(x) * weight, over each of `groups` runs of `width` per row, with the same weight; may be in place.
+// out = x / rms(x) * weight, over each of `groups` runs of `width` per row, with the same weight;
+// may be in place.
 struct RmsNormParams {
   const float* x;
   const float* weight;  // (width), or (groups, width) when weight_per_group
@@ -91,8 +114,8 @@ struct KvStoreParams {
   int32_t precision, reserved;  // precision: as attention's
 };
 
-// out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own, at most `window` back,
-// or those of the token's own chunk of `window` positions.
+// out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own,
+// at most `window` back, or those of the token's own chunk of `window` positions.
 struct AttentionParams {
   const float* queries;  // (T, num_heads, key_dim)
   float* out;
@@ -101,7 +124,8 @@ struct AttentionParams {
   int32_t window;  // 0: all
   float scale, soft_cap;
   int32_t is_chunked, precision;  // precision: int8 lets attention round as well
-  const float* sinks;  // optional (num_heads): logits that take their share of the softmax and give nothing
+  const float*
+      sinks;  // optional (num_heads): logits that take their share of the softmax and give nothing
 };
 
 enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2, SparseMixer = 3 };
@@ -120,7 +144,8 @@ struct RouteParams {
 
 class ExpertFeed;
 
-// Begins to bring the experts of a layer's routes into memory, and prefetches what a predictor expects of the next.
+// Begins to bring the experts of a layer's routes into memory, and prefetches what a predictor
+// expects of the next.
 struct AcquireParams {
   ExpertFeed* feed;
   const int32_t* ids;  // (T, k)
@@ -144,14 +169,16 @@ struct StackedMatrix {
   int32_t type, rows, columns;
   int32_t first_row;  // of the matrix at an address: gate and up may lie in one
 
-  const uint8_t* matrix(int expert) const { return data[expert] + first_row * row_bytes(QuantType(type), columns); }
+  const uint8_t* matrix(int expert) const {
+    return data[expert] + first_row * row_bytes(QuantType(type), columns);
+  }
   float scale(int expert) const { return scales ? scales[expert] : 1.f; }
 };
 
-// out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) * up_e x), experts in the
-// order of their ids. Without ids every token uses expert 0: a dense or shared feed-forward. Without a gate it is
-// down_e(act(up_e x)). With a feed the experts were acquired before, and are waited for and
-// released here.
+// out (T, hidden) = residual + sum over the chosen e of scale * weight * down_e(act(gate_e x) *
+// up_e x), experts in the order of their ids. Without ids every token uses expert 0: a dense or
+// shared feed-forward. Without a gate it is down_e(act(up_e x)). With a feed the experts were
+// acquired before, and are waited for and released here.
 struct ExpertsParams {
   const float* x;         // (T, hidden)
   const int32_t* ids;     // optional (T, k)
@@ -206,7 +233,8 @@ struct GatedParams {
   int32_t width, activation, rows, reserved;
 };
 
-// Cuts each row, `groups` runs of widths[0] + widths[1] + ... values, into outputs of groups * widths[i].
+// Cuts each row, `groups` runs of widths[0] + widths[1] + ... values, into outputs of groups *
+// widths[i].
 constexpr int kMaxParts = 4;
 struct SplitParams {
   const float* x;
@@ -232,7 +260,8 @@ struct ScaleByPositionParams {
   int32_t reserved;
 };
 
-// The parts of a row side by side, run by run: the opposite of a split (T, groups * (widths[0] + widths[1])).
+// The parts of a row side by side, run by run: the opposite of a split (T, groups * (widths[0] +
+// widths[1])).
 struct JoinParams {
   const float* first;   // (T, groups * widths[0])
   const float* second;  // (T, groups * widths[1])

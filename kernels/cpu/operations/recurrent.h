@@ -1,7 +1,9 @@
-// The operations of recurrent layers: their parameters, part of the ABI (ops.h), and where a sequence's state is.
+// The operations of recurrent layers: their parameters, part of the ABI (ops.h), and where a
+// sequence's state is.
 //
-// A state is float32 and lies in the sequence's own memory, `state_offset` floats from its start. Tokens of a sequence follow
-// each other within a step; one at position 0 starts from a state of zeros, whatever the memory holds.
+// A state is float32 and lies in the sequence's own memory, `state_offset` floats from its start.
+// Tokens of a sequence follow each other within a step; one at position 0 starts from a state of
+// zeros, whatever the memory holds.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,8 +12,8 @@
 
 namespace sharpi {
 
-// out (T, channels) = act(bias + sum over j of weight[j] * x[t - (kernel - 1) + j]); state (kernel - 1, channels), oldest
-// first.
+// out (T, channels) = act(bias + sum over j of weight[j] * x[t - (kernel - 1) + j]); state (kernel
+// - 1, channels), oldest first.
 struct ConvolutionParams {
   const float* x;       // (T, channels)
   const float* weight;  // (kernel, channels)
@@ -21,9 +23,9 @@ struct ConvolutionParams {
   int32_t channels, kernel, silu, reserved;
 };
 
-// out (T, value_heads, value_dim): the gated delta rule, heads each alone; state (value_heads) in panels of kStatePanel
-// values, (key_dim)[panel] each, values rounded up to 16. Queries and keys are brought to unit length, queries then
-// divided by sqrt(key_dim).
+// out (T, value_heads, value_dim): the gated delta rule, heads each alone; state (value_heads) in
+// panels of kStatePanel values, (key_dim)[panel] each, values rounded up to 16. Queries and keys
+// are brought to unit length, queries then divided by sqrt(key_dim).
 struct DeltaNetParams {
   const float* qkv;      // (T, 2 * key_heads * key_dim + value_heads * value_dim)
   const float* beta;     // (T, value_heads) before the sigmoid
@@ -37,8 +39,8 @@ struct DeltaNetParams {
   float epsilon;
 };
 
-// out (T, heads, head_dim) = C . state + d * x, state = e^(a dt) * state + B outer dt * x, dt = softplus(dt + dt_bias); state
-// (heads) in panels as above, (state_size)[panel] each.
+// out (T, heads, head_dim) = C . state + d * x, state = e^(a dt) * state + B outer dt * x, dt =
+// softplus(dt + dt_bias); state (heads) in panels as above, (state_size)[panel] each.
 struct Mamba2Params {
   const float* xbc;  // (T, heads * head_dim + 2 * groups * state_size)
   const float* dt;   // (T, heads)
@@ -66,7 +68,8 @@ inline Run find_run(const Step& step, int index, int64_t state_offset) {
   int begin = 0, end = 0;
   for (int i = 0; i <= index; i++) {
     begin = end;
-    for (end = begin + 1; end < step.num_tokens && step.sequences[end] == step.sequences[begin];) end++;
+    for (end = begin + 1; end < step.num_tokens && step.sequences[end] == step.sequences[begin];)
+      end++;
   }
   return {begin, end, step.states[step.sequences[begin]] + state_offset};
 }

@@ -1,5 +1,5 @@
-// What the recurrent operations with a matrix state share: one task a sequence and head, its tokens in order, a few at a
-// time, so that prefill and decode give the same bits.
+// What the recurrent operations with a matrix state share: one task a sequence and head, its tokens
+// in order, a few at a time, so that prefill and decode give the same bits.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -17,13 +17,16 @@ class RecurrentHeads : public Stage {
     const Run run = find_run(step, task / heads_, offset_);
     float* state = run.state + head * floats_;
     if (step.positions[run.begin] == 0) memset(state, 0, sizeof(float) * floats_);
-    for (int t = run.begin; t < run.end; t += kBlock) walk(t, std::min(kBlock, run.end - t), head, state);
+    for (int t = run.begin; t < run.end; t += kBlock)
+      walk(t, std::min(kBlock, run.end - t), head, state);
   }
 
  protected:
-  static constexpr int kBlock = 8;  // tokens that meet a panel of the state while it is in the cache
+  static constexpr int kBlock =
+      8;  // tokens that meet a panel of the state while it is in the cache
 
-  // A head's state is (keys, values rounded up to vectors), `offset` floats into a sequence's memory.
+  // A head's state is (keys, values rounded up to vectors), `offset` floats into a sequence's
+  // memory.
   RecurrentHeads(int heads, int keys, int values, int64_t offset)
       : heads_(heads), floats_(size_t(keys) * round_to_vectors(values)), offset_(offset) {}
   // Up to kBlock tokens of one head from `first` on.

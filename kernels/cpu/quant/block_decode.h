@@ -27,44 +27,25 @@ inline bool decode_some(const uint8_t* blocks, int count, RowBlock& out) {
 inline bool decode_row_block(QuantType type, const uint8_t* blocks, int count, RowBlock& out) {
   if (count < 256) out = {};
   switch (type) {
-    case QuantType::Q2_K:
-      return decode_one<BlockQ2_K>(blocks, out);
-    case QuantType::Q3_K:
-      return decode_one<BlockQ3_K>(blocks, out);
-    case QuantType::Q4_K:
-      return decode_one<BlockQ4_K>(blocks, out);
-    case QuantType::Q5_K:
-      return decode_one<BlockQ5_K>(blocks, out);
-    case QuantType::Q6_K:
-      return decode_one<BlockQ6_K>(blocks, out);
-    case QuantType::IQ4_XS:
-      return decode_one<BlockIQ4_XS>(blocks, out);
-    case QuantType::IQ2_XXS:
-      return decode_one<BlockIQ2_XXS>(blocks, out);
-    case QuantType::IQ2_XS:
-      return decode_one<BlockIQ2_XS>(blocks, out);
-    case QuantType::IQ2_S:
-      return decode_one<BlockIQ2_S>(blocks, out);
-    case QuantType::IQ3_XXS:
-      return decode_one<BlockIQ3_XXS>(blocks, out);
-    case QuantType::IQ3_S:
-      return decode_one<BlockIQ3_S>(blocks, out);
-    case QuantType::IQ1_S:
-      return decode_one<BlockIQ1_S>(blocks, out);
-    case QuantType::IQ1_M:
-      return decode_one<BlockIQ1_M>(blocks, out);
-    case QuantType::TQ1_0:
-      return decode_one<BlockTQ1_0>(blocks, out);
-    case QuantType::TQ2_0:
-      return decode_one<BlockTQ2_0>(blocks, out);
-    case QuantType::NVFP4:
-      return decode_some<BlockNVFP4, 64>(blocks, count, out);
-    case QuantType::Q1_0:
-      return decode_some<BlockQ1_0, 128>(blocks, count, out);
-    case QuantType::Q2_0:
-      return decode_some<BlockQ2_0, 64>(blocks, count, out);
-    default:
-      return decode_blocks_of_32(type, blocks, count / 32, out);
+    case QuantType::Q2_K: return decode_one<BlockQ2_K>(blocks, out);
+    case QuantType::Q3_K: return decode_one<BlockQ3_K>(blocks, out);
+    case QuantType::Q4_K: return decode_one<BlockQ4_K>(blocks, out);
+    case QuantType::Q5_K: return decode_one<BlockQ5_K>(blocks, out);
+    case QuantType::Q6_K: return decode_one<BlockQ6_K>(blocks, out);
+    case QuantType::IQ4_XS: return decode_one<BlockIQ4_XS>(blocks, out);
+    case QuantType::IQ2_XXS: return decode_one<BlockIQ2_XXS>(blocks, out);
+    case QuantType::IQ2_XS: return decode_one<BlockIQ2_XS>(blocks, out);
+    case QuantType::IQ2_S: return decode_one<BlockIQ2_S>(blocks, out);
+    case QuantType::IQ3_XXS: return decode_one<BlockIQ3_XXS>(blocks, out);
+    case QuantType::IQ3_S: return decode_one<BlockIQ3_S>(blocks, out);
+    case QuantType::IQ1_S: return decode_one<BlockIQ1_S>(blocks, out);
+    case QuantType::IQ1_M: return decode_one<BlockIQ1_M>(blocks, out);
+    case QuantType::TQ1_0: return decode_one<BlockTQ1_0>(blocks, out);
+    case QuantType::TQ2_0: return decode_one<BlockTQ2_0>(blocks, out);
+    case QuantType::NVFP4: return decode_some<BlockNVFP4, 64>(blocks, count, out);
+    case QuantType::Q1_0: return decode_some<BlockQ1_0, 128>(blocks, count, out);
+    case QuantType::Q2_0: return decode_some<BlockQ2_0, 64>(blocks, count, out);
+    default: return decode_blocks_of_32(type, blocks, count / 32, out);
   }
 }
 

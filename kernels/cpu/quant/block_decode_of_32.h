@@ -76,8 +76,7 @@ inline bool decode_blocks_of_32(QuantType type, const uint8_t* blocks, int n, Ro
         return kE2m1Twice[nibble(b.qs, half, l)];
       });
       return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 

@@ -32,9 +32,7 @@ inline uint16_t short_at(const uint8_t* p) {
 struct PointsOfIQ2_XXS {
   using Point = uint64_t;
   static Point of(unsigned number) { return kIQ2XXSPoints[number]; }
-  static unsigned number(const uint8_t* block, unsigned i) {
-    return block[2 + i / 4 * 8 + i % 4];
-  }
+  static unsigned number(const uint8_t* block, unsigned i) { return block[2 + i / 4 * 8 + i % 4]; }
 };
 struct PointsOfIQ2_XS {
   using Point = uint64_t;
@@ -53,9 +51,7 @@ struct PointsOfIQ2_S {
 struct PointsOfIQ3_XXS {
   using Point = uint32_t;
   static Point of(unsigned number) { return kIQ3XXSPoints[number]; }
-  static unsigned number(const uint8_t* block, unsigned i) {
-    return block[2 + i];
-  }
+  static unsigned number(const uint8_t* block, unsigned i) { return block[2 + i]; }
 };
 struct PointsOfIQ3_S {
   using Point = uint32_t;

@@ -100,6 +100,7 @@ SHARPI_API double sharpi_int8_operations_per_second(const char* isa_name, int nu
   int64_t rounds = 1 << 12;
   for (;; rounds *= 2) {
     const double taken = time_together(num_threads, [&](int) { isa->int8_loop->run(rounds); });
-    if (taken >= seconds) return double(num_threads) * double(rounds) * isa->int8_loop->operations / taken;
+    if (taken >= seconds)
+      return double(num_threads) * double(rounds) * isa->int8_loop->operations / taken;
   }
 }

@@ -6,7 +6,8 @@ namespace sharpi {
 namespace {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports takes literals only; it also asks whether the operating system saves the registers.
+// __builtin_cpu_supports takes literals only; it also asks whether the operating system saves the
+// registers.
 #define HAS(name) {name, [] { return bool(__builtin_cpu_supports(name)); }}
 #define AVX2 HAS("avx2"), HAS("fma"), HAS("f16c"), HAS("bmi2")
 #define AVX512_VNNI \
@@ -28,7 +29,8 @@ CpuFeatures avx512_vbmi_features() { return kAvx512Vbmi; }
 CpuFeatures avx512_bf16_features() { return kAvx512Bf16; }
 
 bool all_present(CpuFeatures features) {
-  return std::all_of(features.begin(), features.end(), [](const CpuFeature& each) { return each.present(); });
+  return std::all_of(features.begin(), features.end(),
+                     [](const CpuFeature& each) { return each.present(); });
 }
 
 std::string missing(CpuFeatures features) {

@@ -1,4 +1,5 @@
-// The instructions that this machine's processor and operating system offer, by the compiler's names.
+// The instructions that this machine's processor and operating system offer, by the compiler's
+// names.
 #pragma once
 #include <span>
 #include <string>
@@ -11,8 +12,8 @@ struct CpuFeature {
   bool (*present)();
 };
 
-// What the kernels of an instruction set are compiled with: CMakeLists.txt passes the same extensions. All are empty
-// where the library is not built for x86-64.
+// What the kernels of an instruction set are compiled with: CMakeLists.txt passes the same
+// extensions. All are empty where the library is not built for x86-64.
 using CpuFeatures = std::span<const CpuFeature>;
 CpuFeatures avx2_features();
 CpuFeatures avx512_vnni_features();

@@ -1,11 +1,12 @@
-// Loops of int8 products that no memory holds up: what the kernels of an instruction set are held against.
+// Loops of int8 products that no memory holds up: what the kernels of an instruction set are held
+// against.
 #pragma once
 #include <cstdint>
 
 namespace sharpi {
 
 struct Int8Loop {
-  double operations;            // of one round; a product and its sum are two
+  double operations;  // of one round; a product and its sum are two
   void (*run)(int64_t rounds);
 };
 

@@ -42,7 +42,8 @@ void Pool::serve(int thread) {
   }
 }
 
-void Pool::run(const Stages& stages, const Step& step, int num_threads, std::vector<Worker>& workers) {
+void Pool::run(const Stages& stages, const Step& step, int num_threads,
+               std::vector<Worker>& workers) {
   prefer_short_slices();
   stages_ = &stages, step_ = &step, workers_ = &workers;
   active_ = num_threads < size() ? num_threads : size();
@@ -102,7 +103,8 @@ void Pool::barrier(size_t next, int thread) {
 
 void Pool::deal(int num_tasks) {
   for (int i = 0; i < active_; i++)
-    shares_[i].range.store(pack(first_task(num_tasks, i), first_task(num_tasks, i + 1)), std::memory_order_relaxed);
+    shares_[i].range.store(pack(first_task(num_tasks, i), first_task(num_tasks, i + 1)),
+                           std::memory_order_relaxed);
 }
 
 bool Pool::take(int thread, int* task, int* next) {

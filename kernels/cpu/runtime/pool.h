@@ -1,7 +1,7 @@
 // The thread pool: persistent threads that walk a program's stages together.
 //
-// Tasks of a stage are dealt in contiguous shares, so that each thread reads linearly; a thread that is done steals
-// from the end of another's share.
+// Tasks of a stage are dealt in contiguous shares, so that each thread reads linearly; a thread
+// that is done steals from the end of another's share.
 #pragma once
 #include <atomic>
 #include <thread>
@@ -21,8 +21,9 @@ class Pool {
   int size() const { return int(shares_.size()); }
 
  private:
-  // One thread's part. `range` is begin << 32 | end: the owner takes from the front, thieves from the back. `round` counts
-  // the runs the thread is called to, so that threads a run does not need sleep on. `patience` is the thread's own.
+  // One thread's part. `range` is begin << 32 | end: the owner takes from the front, thieves from
+  // the back. `round` counts the runs the thread is called to, so that threads a run does not need
+  // sleep on. `patience` is the thread's own.
   struct alignas(64) Share {
     std::atomic<uint64_t> range{0};
     std::atomic<uint32_t> round{0};
@@ -37,7 +38,9 @@ class Pool {
   void run_share(const Stage& stage, int thread);
   void barrier(size_t next, int thread);
   Bytes reads_soon(size_t stage, int thread) const;
-  int first_task(int num_tasks, int thread) const { return int(int64_t(num_tasks) * thread / active_); }
+  int first_task(int num_tasks, int thread) const {
+    return int(int64_t(num_tasks) * thread / active_);
+  }
   void deal(int num_tasks);
   bool take(int thread, int* task, int* next);
   bool steal(int victim, int* task);

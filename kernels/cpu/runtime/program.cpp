@@ -65,9 +65,12 @@ std::vector<Worker>& Program::workers(int count) {
   const size_t rows = 2 * size_t(std::max({max_tokens, max_outputs, kTilesTogether * kFewTokens}));
   const size_t tile_bytes = round_up(sizeof(float) * kTileRows * rows, kLine);
   while (int(workers_.size()) < count) {
-    memory_.push_back(std::make_unique<Memory>(tile_bytes * kMaxTileBuffers + rows * sizeof(void*)));
+    memory_.push_back(
+        std::make_unique<Memory>(tile_bytes * kMaxTileBuffers + rows * sizeof(void*)));
     uint8_t* own = memory_.back()->data();
-    Worker worker{int(workers_.size()), {}, reinterpret_cast<const void**>(own + tile_bytes * kMaxTileBuffers)};
+    Worker worker{int(workers_.size()),
+                  {},
+                  reinterpret_cast<const void**>(own + tile_bytes * kMaxTileBuffers)};
     for (int i = 0; i < kMaxTileBuffers; i++)
       worker.tiles[i] = reinterpret_cast<float*>(own + i * tile_bytes);
     workers_.push_back(worker);

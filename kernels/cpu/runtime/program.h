@@ -11,7 +11,8 @@
 
 namespace sharpi {
 
-// Zeroed memory on its own pages, aligned to 64 bytes and more; huge pages where the system gives them.
+// Zeroed memory on its own pages, aligned to 64 bytes and more; huge pages where the system gives
+// them.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -35,10 +36,12 @@ class Program {
   void add(Args&&... args) {
     stages_.push_back(std::make_unique<S>(std::forward<Args>(args)...));
   }
-  // Asks for scratch; the address is known once the program is sealed, so stages keep the returned reference.
+  // Asks for scratch; the address is known once the program is sealed, so stages keep the returned
+  // reference.
   uint8_t* const* request(Scratch kind, size_t bytes);
   void seal();
-  // The same in the memory of another program, which has to be at least as large and to live on; they never run at once.
+  // The same in the memory of another program, which has to be at least as large and to live on;
+  // they never run at once.
   bool seal_within(Program& other);
   void run(Pool& pool, const Step& step, int num_threads);
   size_t scratch_bytes() const;

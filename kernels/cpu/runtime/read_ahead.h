@@ -9,7 +9,9 @@ using namespace sharpi;
 
 // More tokens than this are served better by a tile, which is unpacked once for all of them.
 constexpr int kDirectTokens = 3;
-inline bool meets_directly(const Product& p) { return p.num_tokens <= kDirectTokens && p.num_rows == kTileRows; }
+inline bool meets_directly(const Product& p) {
+  return p.num_tokens <= kDirectTokens && p.num_rows == kTileRows;
+}
 
 inline int count_calls(int num_tokens, int at_once) { return (num_tokens + at_once - 1) / at_once; }
 
@@ -44,14 +46,16 @@ inline ReadAhead read_ahead(const uint8_t* at, size_t bytes, int steps) {
   return {at, at + bytes, int((bytes / 64 + steps) / steps)};
 }
 
-// Has the addresses of the rows after these looked up, by one line of each page: a fetch that would have to wait for that
-// is dropped, and memory in small pages is then read a fifth slower than it can be.
+// Has the addresses of the rows after these looked up, by one line of each page: a fetch that would
+// have to wait for that is dropped, and memory in small pages is then read a fifth slower than it
+// can be.
 inline void find_pages(const uint8_t* rows, size_t bytes) {
   constexpr size_t kSmallestPage = 4096;
   for (size_t at = 0; at < bytes; at += kSmallestPage) __builtin_prefetch(rows + at, 0, 2);
 }
 
-// Fetches rows that no earlier call of this thread announced as its next, and looks for those it announces.
+// Fetches rows that no earlier call of this thread announced as its next, and looks for those it
+// announces.
 inline void begin_reading(const Product& p) {
   static thread_local const uint8_t* announced = nullptr;
   const size_t bytes = p.num_rows * p.row_bytes;

@@ -33,7 +33,8 @@ void prefer_short_slices() {
   if (is_done) return;
   is_done = true;
   Attributes now;
-  if (syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) || now.policy != 0) return;  // somebody chose another policy
+  if (syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) || now.policy != 0)
+    return;  // somebody chose another policy
   now.size = sizeof now, now.flags = 0, now.runtime = kSlice, now.deadline = now.period = 0;
   syscall(SYS_sched_setattr, 0, &now, 0);
 }

@@ -5,9 +5,10 @@
 namespace sharpi {
 namespace {
 
-// Threads that wait for each other some microseconds should not sleep at all: on a quiet machine that is a tenth of the
-// speed of a large model, and most of a small one's. But beside a busy neighbour one that spins keeps the core from the one
-// it waits for. So a sleep that turns out short makes the next spins longer, one that does not makes them few.
+// Threads that wait for each other some microseconds should not sleep at all: on a quiet machine
+// that is a tenth of the speed of a large model, and most of a small one's. But beside a busy
+// neighbour one that spins keeps the core from the one it waits for. So a sleep that turns out
+// short makes the next spins longer, one that does not makes them few.
 constexpr int kFewestSpins = 100;
 constexpr auto kShortSleep = std::chrono::microseconds(300);
 constexpr auto kBetweenMoves = std::chrono::microseconds(200);
@@ -20,8 +21,8 @@ inline void relax() {
 #endif
 }
 
-// What a thread fetches while it waits, a few lines at a time: faster ones would be dropped. Nothing is touched, so the
-// memory may be gone.
+// What a thread fetches while it waits, a few lines at a time: faster ones would be dropped.
+// Nothing is touched, so the memory may be gone.
 class Fetch {
  public:
   explicit Fetch(Bytes bytes) : line_(bytes.at), end_(bytes.at + std::min(bytes.count, kMost)) {}
@@ -42,7 +43,8 @@ void Waiting::begin(int thread) {
   if (is_crowded(thread)) find_core(thread);
 }
 
-void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience, Bytes soon) {
+void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience,
+                   Bytes soon) {
   Fetch fetch(soon);
   for (int i = 0; i < patience.spins; i++) {
     if (value.load(std::memory_order_acquire) != old) return;
@@ -56,7 +58,8 @@ void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patie
   patience.spins = was_short ? std::min(patience.most_spins, 2 * patience.spins) : kFewestSpins;
 }
 
-// Whether the thread may spin on. A core of its own, newly found, is worth spinning long: a sleep may end where another is.
+// Whether the thread may spin on. A core of its own, newly found, is worth spinning long: a sleep
+// may end where another is.
 bool Waiting::let_others_run(int thread, Patience& patience) {
   if (!is_crowded(thread)) {
     give_way();  // to one that waits for this core and was not seen yet
@@ -71,7 +74,8 @@ bool Waiting::let_others_run(int thread, Patience& patience) {
 bool Waiting::is_crowded(int thread) const {
   const int own = current_core();
   for (int i = 0; i < int(places_.size()); i++)
-    if (i != thread && places_[i].core.load(std::memory_order_relaxed) == own) return own != kNoCore;
+    if (i != thread && places_[i].core.load(std::memory_order_relaxed) == own)
+      return own != kNoCore;
   return false;
 }
 

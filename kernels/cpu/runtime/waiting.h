@@ -1,4 +1,5 @@
-// How the pool's threads wait for each other: they spin, make sure that the others can get on, and sleep at last.
+// How the pool's threads wait for each other: they spin, make sure that the others can get on, and
+// sleep at last.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -23,7 +24,8 @@ class Waiting {
   void see(int thread) { places_[thread].core.store(current_core(), std::memory_order_relaxed); }
   void forget(int thread) { places_[thread].core.store(kNoCore, std::memory_order_relaxed); }
   // Returns once `value` is no longer `old`; `soon` is fetched meanwhile.
-  void wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience, Bytes soon = {});
+  void wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience,
+            Bytes soon = {});
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -20,7 +20,8 @@ template <class Fold>
   Own x = v.part[0];
   const OwnInts lane = own_lanes(0);
 #pragma GCC unroll 4
-  for (int half = kOwnLanes / 2; half > 0; half /= 2) x = combine(x, __builtin_shuffle(x, lane ^ half));
+  for (int half = kOwnLanes / 2; half > 0; half /= 2)
+    x = combine(x, __builtin_shuffle(x, lane ^ half));
   return x[0];
 }
 inline float sum(F32x16 v) {
@@ -30,8 +31,8 @@ inline float maximum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a > b ? a : b; });
 }
 
-// e^x, relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is 0. A NaN stays one, as it is compared
-// last.
+// e^x, relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is 0. A NaN stays
+// one, as it is compared last.
 inline F32x16 exp(F32x16 x) {
   const F32x16 y = min(broadcast(127.f), max(broadcast(-126.f), x * 1.44269504f));
   const F32x16 magic = broadcast(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -77,9 +78,12 @@ inline F32x16 load_half(const uint16_t* p) {
 #if defined(__AVX512F__)
   return {(Own)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))};
 #elif defined(__F16C__)
-  return each_part([=](int i) { return (Own)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + i * kOwnLanes))); });
+  return each_part([=](int i) {
+    return (Own)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + i * kOwnLanes)));
+  });
 #elif defined(__aarch64__)
-  return each_part([=](int i) { return (Own)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * kOwnLanes))); });
+  return each_part(
+      [=](int i) { return (Own)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * kOwnLanes))); });
 #else
   float x[kLanes];
   for (int i = 0; i < kLanes; i++) x[i] = half_to_float(p[i]);

@@ -7,7 +7,15 @@
 
 namespace sharpi {
 
-enum class Activate : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu2 = 3, Sigmoid = 4, Identity = 5, ClampedSwiglu = 6 };
+enum class Activate : int32_t {
+  Silu = 0,
+  GeluTanh = 1,
+  Gelu = 2,
+  Relu2 = 3,
+  Sigmoid = 4,
+  Identity = 5,
+  ClampedSwiglu = 6
+};
 
 constexpr int kQueries = 8;  // queries that share one read of a page
 
@@ -19,9 +27,9 @@ struct SoftmaxState {
 
 // kQueries or fewer queries against one page of one KV head (kv_pages.h).
 struct PageAttention {
-  const uint8_t* queries;       // as `prepare_queries` left them
-  const int32_t* first;         // per query: first visible position within the page, may be negative
-  const int32_t* last;          // per query: last visible position within the page, may exceed it
+  const uint8_t* queries;  // as `prepare_queries` left them
+  const int32_t* first;    // per query: first visible position within the page, may be negative
+  const int32_t* last;     // per query: last visible position within the page, may exceed it
   int num_queries;
   const uint8_t* keys;
   const uint8_t* values;   // null: what each key begins with
@@ -32,7 +40,8 @@ struct PageAttention {
   const uint8_t* next;     // keys of the page that follows, worth prefetching; or null
 };
 
-// One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the oldest row first.
+// One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the
+// oldest row first.
 struct ConvolutionStep {
   const float* const* rows;  // (kernel) inputs, each (channels)
   const float* weight;       // (kernel, channels), `stride` floats from row to row
@@ -42,7 +51,8 @@ struct ConvolutionStep {
   bool silu;
 };
 
-// A head's state lies in panels of so many of its values, (keys)[panel] each; the last may have a vector of 16 only.
+// A head's state lies in panels of so many of its values, (keys)[panel] each; the last may have a
+// vector of 16 only.
 constexpr int kStatePanel = 32;
 
 // One token of one panel of a gated delta net's head:
@@ -72,8 +82,10 @@ struct KvOps {
   bool (*takes)(const KvLayer&);  // whether its heads can be met like this
   void (*store_key)(const float* key, int dim, int at, uint8_t* keys);
   void (*store_value)(const float* value, int dim, int at, uint8_t* values);
-  // Queries, each (dim), times `scale`, for all pages that they meet together; `out`: kQueryBytes * dim * count at most.
-  void (*prepare_queries)(const float* const* queries, int count, float scale, int dim, uint8_t* out);
+  // Queries, each (dim), times `scale`, for all pages that they meet together; `out`: kQueryBytes *
+  // dim * count at most.
+  void (*prepare_queries)(const float* const* queries, int count, float scale, int dim,
+                          uint8_t* out);
   void (*attend_page)(const PageAttention&);
 };
 constexpr int kQueryBytes = 4;
@@ -90,7 +102,8 @@ struct VectorOps {
   void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
   KvOps kv[kNumKvLayouts];  // `takes` is null for what the instruction set has no way for
   // Adds one query's partial result (over later positions) to what was gathered before.
-  void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n);
+  void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums,
+                int n);
   void (*convolve)(const ConvolutionStep&);
   void (*delta_step)(const DeltaStep&);
   void (*scan_step)(const ScanStep&);
@@ -98,9 +111,11 @@ struct VectorOps {
   void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
 };
 
-// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there on x86-64 alone.
+// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there
+// on x86-64 alone.
 extern const VectorOps kPortableVectorOps;
 extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
-extern const KvOps kAvx512Bf16Pairs;  // KvLayout::Bf16Pairs, for processors that have AVX512_BF16 too
+extern const KvOps
+    kAvx512Bf16Pairs;  // KvLayout::Bf16Pairs, for processors that have AVX512_BF16 too
 
 }  // namespace sharpi

@@ -100,13 +100,16 @@ void rope(float* head, const float* cosines, const float* sines, int half, bool 
   });
 }
 
-void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums, int n) {
+void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums,
+           int n) {
   if (part.total == 0) return;
   const float peak = std::fmax(into.peak, part.peak);
   const float old_scale = into.total == 0 ? 0.f : std::exp(into.peak - peak);
   const float new_scale = std::exp(part.peak - peak);
   over_lanes(n, [&](int i, int count) {
-    store_part(sums + i, load_part(sums + i, count) * old_scale + load_part(part_sums + i, count) * new_scale, count);
+    store_part(sums + i,
+               load_part(sums + i, count) * old_scale + load_part(part_sums + i, count) * new_scale,
+               count);
   });
   into = {peak, into.total * old_scale + part.total * new_scale};
 }
@@ -118,7 +121,8 @@ void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const floa
 namespace {
 
 constexpr VectorOps make_vector_ops(const char* name) {
-  constexpr KvOps f16{takes_all, store_key_f16, store_value_f16, prepare_floats, attend_as<FullAttention>};
+  constexpr KvOps f16{takes_all, store_key_f16, store_value_f16, prepare_floats,
+                      attend_as<FullAttention>};
   constexpr KvOps q8{takes_all, store_key_q8, store_value_q8, prepare_floats, attend_unpacked};
   return {name,  rms_norm, gated,      add_scaled, rope,       {f16, {}, q8, {}},
           merge, convolve, delta_step, scan_step,  unit_length};

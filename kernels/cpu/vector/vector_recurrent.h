@@ -1,6 +1,8 @@
-// The part of vector_ops_impl.h that serves recurrent layers: one token of one head, or of a run of channels.
+// The part of vector_ops_impl.h that serves recurrent layers: one token of one head, or of a run of
+// channels.
 //
-// Vectors lie along the values of a head, so that no sum crosses lanes: a value's result is the same whatever its neighbours.
+// Vectors lie along the values of a head, so that no sum crosses lanes: a value's result is the
+// same whatever its neighbours.
 #pragma once
 #include "simd.h"
 #include "vector_ops.h"
@@ -14,7 +16,8 @@ void convolve(const ConvolutionStep& c) {
   int i = 0;
   for (; i + kOwnLanes <= c.channels; i += kOwnLanes) {
     Own sum = c.bias ? load_own(c.bias + i) : Own{};
-    for (int j = 0; j < c.kernel; j++) sum += load_own(c.weight + (size_t)j * c.stride + i) * load_own(c.rows[j] + i);
+    for (int j = 0; j < c.kernel; j++)
+      sum += load_own(c.weight + (size_t)j * c.stride + i) * load_own(c.rows[j] + i);
     store_own(c.out + i, sum);
   }
   for (; i < c.channels; i++) {
@@ -64,8 +67,8 @@ inline void over_keys(int keys, Each each) {
   for (; k < keys; k++) each(k, 0);
 }
 
-// The panel is N vectors wide. Everything is taken out of `s` first: the compiler cannot know that a store into the state
-// leaves it alone.
+// The panel is N vectors wide. Everything is taken out of `s` first: the compiler cannot know that
+// a store into the state leaves it alone.
 template <int N>
 void delta_panel(const DeltaStep& s) {
   constexpr int kWidth = N * kOwnLanes;
@@ -76,7 +79,8 @@ void delta_panel(const DeltaStep& s) {
   KeySum<N> sum;
   over_keys(s.keys, [&](int k, int c) {
 #pragma GCC unroll 8
-    for (int n = 0; n < N; n++) sum.chain[c][n] += key[k] * load_own(state + k * kWidth + n * kOwnLanes);
+    for (int n = 0; n < N; n++)
+      sum.chain[c][n] += key[k] * load_own(state + k * kWidth + n * kOwnLanes);
   });
   sum.total(recalled);
   load_values<N>(s.value, s.values, correction);
@@ -135,7 +139,8 @@ void unit_length(const float* x, float* out, int n, float epsilon, float factor)
     squares += v * v;
   });
   const float scale = factor / std::sqrt(sum(squares) + epsilon);
-  over_lanes(n, [&](int i, int count) { store_part(out + i, load_part(x + i, count) * scale, count); });
+  over_lanes(
+      n, [&](int i, int count) { store_part(out + i, load_part(x + i, count) * scale, count); });
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
-// Sixteen floats as so many of the machine's own vectors. The compiler's vector types of 64 bytes would be shorter to
-// write, but where registers are smaller it keeps those in memory and takes comparisons apart value by value.
+// Sixteen floats as so many of the machine's own vectors. The compiler's vector types of 64 bytes
+// would be shorter to write, but where registers are smaller it keeps those in memory and takes
+// comparisons apart value by value.
 //
-// Everything here has internal linkage, since the same header is compiled with different target flags.
+// Everything here has internal linkage, since the same header is compiled with different target
+// flags.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -128,7 +130,8 @@ template <int kStep>
   for (int i = 0; i < kLanes; i++)
     if (!(i & kStep)) exchange<kStep>(rows[i], rows[i + kStep]);
 }
-// Sixteen rows become sixteen columns: four rounds that swap halves, quarters, pairs and neighbours.
+// Sixteen rows become sixteen columns: four rounds that swap halves, quarters, pairs and
+// neighbours.
 inline void transpose(F32x16 rows[kLanes]) {
   exchange_all<8>(rows);
   exchange_all<4>(rows);

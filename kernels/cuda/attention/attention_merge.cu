@@ -1,9 +1,9 @@
 // Joins what attention.cu left for each span, in order, as floats and/or as rounded rows.
 //
 // A block takes `set` heads of a token: as many as fill whole blocks of 32 columns.
-#include "quant/activations.cuh"
 #include "attention_spans.cuh"
 #include "common/block_sums.cuh"
+#include "quant/activations.cuh"
 
 namespace sharpi {
 

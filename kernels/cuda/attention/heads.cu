@@ -58,11 +58,9 @@ __device__ __forceinline__ HeadGroup group_of(const HeadGroup& a, const HeadGrou
 #define HEAD_GROUP(g)                                                                 \
   float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g, \
       int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g
-#define AS_HEAD_GROUP(g)                                                                       \
-  {                                                                                            \
-    x_##g, weight_##g, angles_##g, pages_##g, heads_##g, dim_##g, weight_stride_##g, half_##g, \
-        epsilon_##g                                                                            \
-  }
+#define AS_HEAD_GROUP(g)                                          \
+  {x_##g,   weight_##g,        angles_##g, pages_##g,  heads_##g, \
+   dim_##g, weight_stride_##g, half_##g,   epsilon_##g}
 KERNEL __launch_bounds__(128)
     heads(HEAD_GROUP(a), HEAD_GROUP(b), HEAD_GROUP(c), const int* page_tables, const int* sequences,
           const int* positions, int table_stride, int tokens, int interleaved, int is_q8_0,

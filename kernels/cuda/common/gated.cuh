@@ -35,20 +35,13 @@ __device__ __forceinline__ float gelu_tanh(float x) {
 
 __device__ __forceinline__ float activated(GateKind kind, float x) {
   switch (kind) {
-    case GateKind::Silu:
-      return swish(x, 1.f);
-    case GateKind::GeluTanh:
-      return gelu_tanh(x);
-    case GateKind::Gelu:
-      return __fmul_rn(__fmul_rn(0.5f, x), 1.f + erff(x * 0.70710678f));
-    case GateKind::Relu2:
-      return x < 0.f ? 0.f : __fmul_rn(x, x);
-    case GateKind::Sigmoid:
-      return sigmoid(x);
-    case GateKind::Identity:
-      return x;
-    case GateKind::ClampedSwiglu:
-      return swish(x > kSwigluLimit ? kSwigluLimit : x, 1.702f);
+    case GateKind::Silu: return swish(x, 1.f);
+    case GateKind::GeluTanh: return gelu_tanh(x);
+    case GateKind::Gelu: return __fmul_rn(__fmul_rn(0.5f, x), 1.f + erff(x * 0.70710678f));
+    case GateKind::Relu2: return x < 0.f ? 0.f : __fmul_rn(x, x);
+    case GateKind::Sigmoid: return sigmoid(x);
+    case GateKind::Identity: return x;
+    case GateKind::ClampedSwiglu: return swish(x > kSwigluLimit ? kSwigluLimit : x, 1.702f);
   }
   return x;
 }

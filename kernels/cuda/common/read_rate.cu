@@ -21,8 +21,7 @@ KERNEL __launch_bounds__(256) read_rate(const uint4* data, uint32_t* sums, int64
       words[i] = at < size_t(count) ? data[at] : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
-    for (int i = 0; i < kReadAtOnce; i++)
-      sum ^= words[i].x ^ words[i].y ^ words[i].z ^ words[i].w;
+    for (int i = 0; i < kReadAtOnce; i++) sum ^= words[i].x ^ words[i].y ^ words[i].z ^ words[i].w;
   }
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     sum ^= __shfl_xor_sync(kFullWarp, sum, offset);

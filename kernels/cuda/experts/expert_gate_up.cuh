@@ -1,8 +1,8 @@
 // The first half of a feed-forward: 32 rows of act(gate x + bias) * (up x + bias) for some items of
 // one expert, which a block then has together to round.
 #pragma once
-#include "expert_items.cuh"
 #include "common/gated.cuh"
+#include "expert_items.cuh"
 
 namespace sharpi {
 

@@ -21,7 +21,8 @@ struct ExpertMatrix {
   float factor;
 };
 
-__device__ __forceinline__ ExpertMatrix matrix_of(const StackedMatrix& stacked, int expert, int rows) {
+__device__ __forceinline__ ExpertMatrix matrix_of(const StackedMatrix& stacked, int expert,
+                                                  int rows) {
   const float* bias = stacked.bias ? stacked.bias + size_t(expert) * rows : nullptr;
   const float factor = stacked.factors ? stacked.factors[expert] : 1.f;
   return {(const uint8_t*)stacked.addresses[expert], bias, rows, factor};

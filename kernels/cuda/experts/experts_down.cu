@@ -9,8 +9,8 @@ constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
 // partials[rank][row of the tile]: each expert's product; 2^tile_bits rows.
 template <class Dot>
 __device__ __forceinline__ void down_products(const Activations& hidden, const int* ids,
-                                              const StackedMatrix& stacked, int used, int rows, int tile_bits,
-                                              int lane_bits, float* partials) {
+                                              const StackedMatrix& stacked, int used, int rows,
+                                              int tile_bits, int lane_bits, float* partials) {
   constexpr int kRows = Dot::kRowsAtOnce;
   static_assert(kRows == 1 || kRows == 2);
   const LaneGroup at = lane_group(lane_bits);

@@ -10,9 +10,9 @@ constexpr int kAtOnce = 8;
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, const int* offsets,
                                                         const int* list, const StackedMatrix& gate,
-                                                        const StackedMatrix& up, const float* weights,
-                                                        const Hidden& hidden, int used,
-                                                        int lane_bits, bool is_packed) {
+                                                        const StackedMatrix& up,
+                                                        const float* weights, const Hidden& hidden,
+                                                        int used, int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
   if (!gate.addresses[expert]) return;  // the host computes it
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),

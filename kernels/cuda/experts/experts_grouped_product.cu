@@ -10,7 +10,8 @@ constexpr int kAtOnce = 8;
 // x.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_product(const Activations& x, const int* offsets,
-                                                        const int* list, const StackedMatrix& stacked,
+                                                        const int* list,
+                                                        const StackedMatrix& stacked,
                                                         const float* weights, float* out, int share,
                                                         int rows, int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];

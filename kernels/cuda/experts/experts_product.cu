@@ -5,8 +5,8 @@ namespace sharpi {
 
 template <class Dot>
 __device__ __forceinline__ void experts_product(const Activations& x, const int* ids,
-                                                const StackedMatrix& stacked, const float* weights, float* out,
-                                                int used, int rows, int lane_bits) {
+                                                const StackedMatrix& stacked, const float* weights,
+                                                float* out, int used, int rows, int lane_bits) {
   const int item = int(blockIdx.y);
   const ExpertMatrix matrix = matrix_of(stacked, expert_of(ids, item), rows);
   if (!matrix.weights) return;  // the host computes it

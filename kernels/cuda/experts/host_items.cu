@@ -7,8 +7,8 @@
 // -1 for what the GPU has.
 KERNEL __launch_bounds__(256)
     host_items(const int* ids, const uint64_t* addresses, const float* x, const float* weights,
-               int* places, int* num_host_items, int* experts, float* rows, float* host_weights, int used,
-               int columns) {
+               int* places, int* num_host_items, int* experts, float* rows, float* host_weights,
+               int used, int columns) {
   using namespace sharpi;
   __shared__ int before;
   const int item = int(blockIdx.x);

@@ -43,7 +43,7 @@ KERNEL __launch_bounds__(256) to_f16(const float* x, __half* out, float* scales,
 // blocks).
 KERNEL __launch_bounds__(256)
     from_f16(const __half* y, const float* scales, const float* bias, const float* residual,
-              float* out, int width, float factor, float scale) {
+             float* out, int width, float factor, float scale) {
   const int i = blockIdx.y * blockDim.x + threadIdx.x;
   if (i >= width) return;
   const size_t at = size_t(blockIdx.x) * width + i;

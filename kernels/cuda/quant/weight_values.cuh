@@ -25,7 +25,7 @@ struct FloatValues : FloatDot<Type> {
   template <class Sink>
   static __device__ __forceinline__ void each(const FloatUnit& weights, int unit, int columns,
                                               const Sink& sink) {
-    const float(&v)[8] = weights.values;
+    const float (&v)[8] = weights.values;
     if (columns % 8 == 0) {
       sink.take(8 * unit, make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]));
       return;

@@ -1,6 +1,6 @@
 // (x - mean) / deviation * weight + bias of each row, as floats and/or as rounded rows.
-#include "quant/activations.cuh"
 #include "common/block_sums.cuh"
+#include "quant/activations.cuh"
 
 // x, out: (T, width); weight, bias: (width,). `out` or `rounded` may be null; width is a multiple
 // of 32 for the latter. Grid (T).

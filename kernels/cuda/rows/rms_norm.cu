@@ -2,8 +2,8 @@
 //
 // A block takes `set` groups of a token: as many as fill whole blocks of 32 columns, so that a
 // rounded block of 32 never lies in two blocks of threads.
-#include "quant/activations.cuh"
 #include "common/block_sums.cuh"
+#include "quant/activations.cuh"
 
 namespace sharpi {
 

@@ -73,10 +73,11 @@ __device__ __forceinline__ void copy_chunk(const Piece& piece, const Places& pla
 // loads: as slot_state.cuh has them. Up to three pieces, of 0 bytes where there are fewer. Blocks
 // of 256; any grid.
 KERNEL __launch_bounds__(256)
-    gather_experts(const int* loads, const uint64_t* host_addresses_a, uint8_t* slots_a, uint8_t* early_a,
-                   uint8_t* staging_a, int64_t stride_a, int64_t bytes_a, const uint64_t* host_addresses_b,
-                   uint8_t* slots_b, uint8_t* early_b, uint8_t* staging_b, int64_t stride_b,
-                   int64_t bytes_b, const uint64_t* host_addresses_c, uint8_t* slots_c, uint8_t* early_c,
+    gather_experts(const int* loads, const uint64_t* host_addresses_a, uint8_t* slots_a,
+                   uint8_t* early_a, uint8_t* staging_a, int64_t stride_a, int64_t bytes_a,
+                   const uint64_t* host_addresses_b, uint8_t* slots_b, uint8_t* early_b,
+                   uint8_t* staging_b, int64_t stride_b, int64_t bytes_b,
+                   const uint64_t* host_addresses_c, uint8_t* slots_c, uint8_t* early_c,
                    uint8_t* staging_c, int64_t stride_c, int64_t bytes_c, int experts,
                    int num_slots, int num_early) {
   using namespace sharpi;

@@ -1,5 +1,5 @@
-// The map of learned-keep, as sharpi/experts/reference/learned_map.py defines it: from the experts just used,
-// in this layer, its neighbours and the last layers, to a score for each expert.
+// The map of learned-keep, as sharpi/experts/reference/learned_map.py defines it: from the experts
+// just used, in this layer, its neighbours and the last layers, to a score for each expert.
 //
 // A thread has whole columns of it, an expert's each, so that nothing here needs a barrier.
 #pragma once

@@ -7,8 +7,7 @@ namespace sharpi {
 __device__ __forceinline__ int leaves_for_good(const Policy& p) {
   const int victim = p.victim();
   if (victim >= 0) return victim;
-  return first_of(
-      p.s, [&](int e) { return p.s.resident(e); }, [&](int e) { return p.s.uses[e]; });
+  return first_of(p.s, [&](int e) { return p.s.resident(e); }, [&](int e) { return p.s.uses[e]; });
 }
 
 // Residents of slots that go move to those that others left. `owners` (old slots,).

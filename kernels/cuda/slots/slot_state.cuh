@@ -33,9 +33,9 @@ struct SlotHeader {
   float weight;  // of a use, in `frequency`
   int num_early, num_visiting, num_predictions;
   int reserved[8];
-  int early[kMaxListed];     // the expert in each early slot
-  int visiting[kMaxListed];  // addresses that are elsewhere until the next use
-  int predictions[kMaxListed];   // of the next use
+  int early[kMaxListed];        // the expert in each early slot
+  int visiting[kMaxListed];     // addresses that are elsewhere until the next use
+  int predictions[kMaxListed];  // of the next use
 };
 
 constexpr int kHeaderWords = int(sizeof(SlotHeader) / sizeof(int)), kArrays = 6;

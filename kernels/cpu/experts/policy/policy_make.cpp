@@ -7,19 +7,15 @@ namespace sharpi {
 
 std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings) {
   switch (settings.kind) {
-    case PolicyKind::Slru:
-      return std::make_unique<Slru>(settings);
+    case PolicyKind::Slru: return std::make_unique<Slru>(settings);
     case PolicyKind::Learned:
     case PolicyKind::LearnedTokenEnd:
     case PolicyKind::LearnedRetain:
-    case PolicyKind::LearnedKeep:
-      return std::make_unique<Learned>(settings);
+    case PolicyKind::LearnedKeep: return std::make_unique<Learned>(settings);
     case PolicyKind::Lru:
     case PolicyKind::Lfru:
-    case PolicyKind::Lfu:
-      return std::make_unique<Ranked>(settings);
-    case PolicyKind::Static:
-      return std::make_unique<Static>(settings);
+    case PolicyKind::Lfu: return std::make_unique<Ranked>(settings);
+    case PolicyKind::Static: return std::make_unique<Static>(settings);
   }
   return nullptr;
 }

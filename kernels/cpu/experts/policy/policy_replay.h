@@ -7,8 +7,8 @@
 
 namespace sharpi {
 
-// The routes of all tokens, (tokens, layers, k), in steps: of `sizes` tokens, one where it was decoded
-// and more in a batch of a prompt. `starts`: whether a new text begins with a step.
+// The routes of all tokens, (tokens, layers, k), in steps: of `sizes` tokens, one where it was
+// decoded and more in a batch of a prompt. `starts`: whether a new text begins with a step.
 struct Trace {
   const int32_t* routes;
   const int64_t* sizes;

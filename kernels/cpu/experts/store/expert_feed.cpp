@@ -39,7 +39,8 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
   store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch);
   if (kind != StepKind::Token) {
     predicted_[layer].clear(), prefetched_[layer].clear();
-    if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer)) predict_all(next_[layer]);
+    if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer))
+      predict_all(next_[layer]);
     return;
   }
   judge(layer, routes, k);
@@ -50,7 +51,9 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
 }
 
 void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
-  const auto is_used = [&](int32_t e) { return std::find(experts, experts + count, e) != experts + count; };
+  const auto is_used = [&](int32_t e) {
+    return std::find(experts, experts + count, e) != experts + count;
+  };
   std::vector<int32_t>& predicted = predicted_[layer];
   if (predicted.empty()) return;
   counts_.predicted += int64_t(predicted.size()), counts_.used += count;

@@ -24,7 +24,8 @@ class ExpertFeed {
  public:
   // Without a predictor nothing is predicted. Predictions are at most `budget` experts of a layer.
   // Where the router is asked, it is so for all layers but the first.
-  ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget, bool asks_router);
+  ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
+             bool asks_router);
 
   // Starts to bring a layer's experts, routes (tokens, k), and those predicted for the layer after
   // it.
@@ -68,7 +69,7 @@ class ExpertFeed {
   std::vector<std::vector<int32_t>> predicted_;   // by layer, for its next use
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
   std::vector<int32_t> ids_;
-  float worth_ = 0.5f;  // the part of the latest prefetches that was used
+  float worth_ = 0.5f;                     // the part of the latest prefetches that was used
   int probe_every_ = 0, until_probe_ = 0;  // steps
   PredictionCounts counts_;
   bool predicts_ = true;

@@ -42,9 +42,9 @@ struct Buffer {
 struct Entry : Load {
   int32_t layer = 0, expert = 0;
   Buffer* buffer = nullptr;
-  bool is_acquired = false;   // between acquire and release
-  bool is_waiting = false;  // acquired, and no buffer free for it yet
-  bool is_early = false;    // read before anybody asked, and not used since
+  bool is_acquired = false;  // between acquire and release
+  bool is_waiting = false;   // acquired, and no buffer free for it yet
+  bool is_early = false;     // read before anybody asked, and not used since
 };
 
 // One layer's geometry and entries.
@@ -93,7 +93,8 @@ class StoreBuffers {
   size_t bytes() const { return memory_.bytes(); }
 
  private:
-  static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging);
+  static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers,
+                            int num_staging);
 
   SlotMemory memory_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
