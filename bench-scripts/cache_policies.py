@@ -8,9 +8,10 @@ deciding costs: microseconds a token on this machine, one thread.
 import argparse
 import json
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from sharpi.experts.simulation.simulate import SIMULATED, Simulation, simulate
 from sharpi.experts.trace.trace import Trace, read_trace

@@ -3,11 +3,10 @@
 The command line is the only author; nothing here is changed or filled in later.
 """
 
-from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
 
 Precision = Literal["auto", "int8", "int16", "f32"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -17,8 +16,7 @@ Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
+class SamplingParams(Struct, frozen=True):
     """How the next token is chosen; names and defaults are llama.cpp's.
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 switch a filter off, penalties
@@ -37,8 +35,7 @@ class SamplingParams:
     seed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertConfig:
+class ExpertConfig(Struct, frozen=True):
     """How slots for experts are used, and what is recorded of it; matters to MoE models only.
 
     `policy` and `predictor` None take the measured best; `load_budget` (expert loads a token) None
@@ -76,8 +73,7 @@ class ExpertConfig:
     trace_routes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
+class RunConfig(Struct, frozen=True):
     """How a model is to be loaded and run.
 
     `context_size` None takes the smaller of the model's own and 4,096. `num_threads` None takes
@@ -115,8 +111,7 @@ class RunConfig:
     experts: ExpertConfig = field(default_factory=ExpertConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
+class GenerationRequest(Struct, frozen=True):
     """One continuation: tokens at most (-1: until the end), where to stop, how to sample.
 
     `logit_bias`: (token id, what is added to its logit before everything else). `num_logprobs`:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
+
+from msgspec import Struct
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.errors import UsageError
@@ -30,8 +31,8 @@ def sharpi_options(texts: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def _names(config: type) -> set[str]:
-    return {field.name for field in fields(config)}
+def _names(config: type[Struct]) -> set[str]:
+    return set(config.__struct_fields__)
 
 
 def _value(name: str, text: str) -> Any:

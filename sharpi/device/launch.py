@@ -3,8 +3,7 @@
 from typing import Protocol, TypeAlias
 
 import numpy as np
-
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 Scalar: TypeAlias = np.int32 | np.int64 | np.float32
 
@@ -21,8 +20,7 @@ class Memory(Protocol):
         """Its size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Bytes of a memory: what an argument may touch, and no more."""
 
     memory: Memory
@@ -44,8 +42,7 @@ class Span:
 Argument: TypeAlias = Span | Scalar | None
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """An entry point of `<file>.cu` in `kernels/cuda`.
 
     `quant_type` ("q4_k") compiles that type's entry points alone; without, the file is compiled
@@ -57,8 +54,7 @@ class Kernel:
     quant_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A kernel with its grid and arguments.
 
     A span is passed as its address, None as a null pointer, scalars by value and of the size the

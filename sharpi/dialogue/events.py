@@ -2,33 +2,29 @@
 
 from typing import TypeAlias
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(Struct, frozen=True):
     """Some of what the model thinks before it answers."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Some of the answer itself."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallBegin:
+class CallBegin(Struct, frozen=True):
     """Call number `index` of the answer begins; its arguments follow as `CallArguments`."""
 
     index: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(Struct, frozen=True):
     """Some of the JSON text of a call's arguments; all of a call's together are one JSON object."""
 
     index: int

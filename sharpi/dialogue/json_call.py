@@ -3,7 +3,8 @@
 import json
 from collections.abc import Collection
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 from sharpi.dialogue.json_object import pass_value, read_string, read_value
@@ -12,8 +13,7 @@ _ARGUMENTS = ("arguments", "parameters")
 _BESIDE = ("type", "id")
 
 
-@dataclass(slots=True)
-class _Read:
+class _Read(Struct):
     """What of an object has been read: `held` are arguments that came before the name."""
 
     name: str | None = None

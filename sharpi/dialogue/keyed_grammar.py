@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import may_be_text, property_schema
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentSpec:
+class ArgumentSpec(Struct, frozen=True):
     """One argument: its schema stands for itself."""
 
     key: str

@@ -6,10 +6,11 @@ once with small conversations, and looked at for what has become of their words.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat
 
@@ -34,8 +35,7 @@ _TOOLS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class CallHabits:
+class CallHabits(Struct, frozen=True):
     """How calls are handed to a template that shows them.
 
     `as_text`: arguments as JSON text rather than an object. `empty_content`: the content of a
@@ -50,8 +50,7 @@ class CallHabits:
     one_each: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateHabits:
+class TemplateHabits(Struct, frozen=True):
     """What a template shows; `calls` None: no calls, and no results of tools either.
 
     `knows_developer`: it tells that role from the system's. `thinks_aside`: reasoning is `thinking`

@@ -1,14 +1,12 @@
 """Tools that a model may call, and whether it has to."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A function; `parameters` is the JSON schema of its arguments, an object."""
 
     name: str
@@ -16,8 +14,7 @@ class Tool:
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True):
     """`mode` "required" makes at least one call certain, of the tool `name` if it is given.
 
     Without `parallel` an answer has one call at most.

@@ -1,8 +1,9 @@
 """Loads a model: the one place that connects file, tokenizer, weights and engine."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.gpu import open_gpu

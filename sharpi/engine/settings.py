@@ -1,7 +1,8 @@
 """What was decided from the request, the model and the machine: pure, so that tests are tables."""
 
+from msgspec import Struct
+
 from sharpi.config import KvType, RunConfig
-from sharpi.dataclass import dataclass
 from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
@@ -19,8 +20,7 @@ MAX_PARALLEL = 64
 BYTES_WORTH_A_THREAD = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(Struct, frozen=True):
     """`rounding` is that of activations, `batch_size` the most tokens of one pass.
 
     `kv_type`: of keys and values in the KV cache. `num_parallel`: sequences of one step at most;

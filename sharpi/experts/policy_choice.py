@@ -1,7 +1,8 @@
 """Which policy and predictor a run uses: what the user asked, else what measured best."""
 
+from msgspec import Struct
+
 from sharpi.config import ExpertConfig
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
@@ -18,8 +19,7 @@ DEFAULT_PREDICTOR = "router"
 _PREFETCHING = (PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertShape:
+class ExpertShape(Struct, frozen=True):
     """A model's routed experts; `slots` by layer index, 0 in dense layers."""
 
     num_experts: int

@@ -3,7 +3,8 @@
 from enum import IntEnum
 from typing import NamedTuple
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.errors import UsageError
 
 
@@ -65,8 +66,7 @@ class Counts(NamedTuple):
     early_hits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySettings:
+class PolicySettings(Struct, frozen=True):
     """One model's slots and how they are to be used.
 
     `slots` and `pinned` have an entry per layer; of the ids in `pinned` at most half of the slots'

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import StatsFileError
 from sharpi.system.atomic_file import write_or_warn
 
@@ -16,8 +16,7 @@ VERSION = 1
 _MOST_USES = 1 << 53  # what JSON readers hold exactly
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExpertProfile:
+class ExpertProfile(Struct, frozen=True, eq=False):
     """Uses of each expert, (layers, experts); `model` is the file's name without its folder."""
 
     model: str

@@ -7,13 +7,13 @@ than RAM would push it out.
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.dataclass import dataclass
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import Tensor
 from sharpi.system.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
@@ -22,8 +22,7 @@ from sharpi.system.huge_pages import huge_memory
 READ_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """An aligned range of one file, and where it lands; `needed`: bytes that must be there."""
 
     part: int

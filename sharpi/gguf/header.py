@@ -6,7 +6,8 @@ count; key-value pairs; tensor infos; then, aligned, the tensors' bytes.
 
 from pathlib import Path
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.gguf.cursor import Cursor
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.metadata_values import LEAST_KEY_BYTES, MAX_KEYS, read_pairs
@@ -37,8 +38,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """Version, metadata, and where the tensors lie."""
 
     version: int

@@ -4,15 +4,15 @@ import contextlib
 import mmap
 import stat
 from collections.abc import Mapping
-from dataclasses import field, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.dataclass import dataclass
 from sharpi.gguf.cursor import MAX_HEAD_BYTES
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.header import Header, parse_header
@@ -21,8 +21,7 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.split_set import check_part, check_total, split_parts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(Struct, frozen=True, eq=False):
     """One tensor of a model.
 
     `shape`: slowest axis first, (rows, columns) or (experts, rows, columns). `data`: its quant
@@ -48,8 +47,7 @@ class Tensor:
         return int(self.data.nbytes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GgufFile:
+class GgufFile(Struct, frozen=True, eq=False):
     """A model's file, or all files of a split one; a context manager.
 
     `metadata`: of the first part. `num_bytes`: size of all parts on disk.
@@ -61,7 +59,7 @@ class GgufFile:
     tensors: Mapping[str, Tensor]
     parts: tuple[Path, ...]
     num_bytes: int
-    _tensors: dict[str, Tensor] = field(repr=False)
+    _tensors: dict[str, Tensor]
 
     def with_data(self, copies: Mapping[str, Tensor]) -> "GgufFile":
         """The same file with some tensors elsewhere in memory; the others are shared with this

@@ -1,9 +1,9 @@
 """FileSummary: what a GGUF file holds, as plain data for `sharpi inspect`; no printing."""
 
-from dataclasses import asdict
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, to_builtins
+
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import (
@@ -16,8 +16,7 @@ from sharpi.gguf.tensor_summary import (
 from sharpi.gguf.tokenizer_summary import TokenizerSummary, summarise_tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class FileSummary:
+class FileSummary(Struct, frozen=True):
     """A file's contents; None where it does not say, and a tuple where layers differ.
 
     `num_parameters` counts every stored value once. `num_active_parameters` counts, of expert
@@ -51,7 +50,7 @@ class FileSummary:
 
     def to_dict(self, *, tensors: bool = False) -> dict[str, Any]:
         """For JSON; the list of tensors only when asked for."""
-        values = asdict(self)
+        values: dict[str, Any] = to_builtins(self)
         if not tensors:
             del values["tensors"]
         return values

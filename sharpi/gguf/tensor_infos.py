@@ -1,10 +1,11 @@
 """TensorInfo: where the head says each tensor lies, checked against the file and each other."""
 
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.errors import ModelFileError
 from sharpi.gguf.cursor import Cursor
 from sharpi.gguf.quant_types import WITHDRAWN_TYPES, QuantType, row_bytes
@@ -16,8 +17,7 @@ _MAX_VALUES = 1 << 62
 _TYPES = {int(quant_type): quant_type for quant_type in QuantType}
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(Struct, frozen=True):
     """`shape` slowest axis first, `offset` in bytes from the start of the file."""
 
     name: str

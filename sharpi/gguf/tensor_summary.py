@@ -4,15 +4,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.gguf.reader import Tensor
 
 # Tensors that hold one slice an expert: merged over the experts, or one tensor each (old Mixtral).
 _EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSummary:
+class TensorSummary(Struct, frozen=True):
     """One tensor; `shape` slowest axis first, `part` the index of its file."""
 
     name: str
@@ -22,8 +22,7 @@ class TensorSummary:
     part: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuantTypeSummary:
+class QuantTypeSummary(Struct, frozen=True):
     """All tensors of one quant type."""
 
     name: str

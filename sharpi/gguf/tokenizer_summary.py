@@ -1,6 +1,7 @@
 """TokenizerSummary: what a file says about its tokenizer and chat template, as plain data."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.string_array import StringArray
 
@@ -9,8 +10,7 @@ _ID_SUFFIX = "_token_id"
 _TEMPLATE = "tokenizer.chat_template"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizerSummary:
+class TokenizerSummary(Struct, frozen=True):
     """None where the file does not say.
 
     `special_ids`: id by role ("bos", "eos", "eot" ...). `chat_template_length`: characters, 0

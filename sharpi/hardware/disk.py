@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.system.direct_read import READS_IN_FLIGHT, open_direct
 from sharpi.system.huge_pages import HUGE_PAGE, huge_pages
@@ -24,8 +24,7 @@ TRIAL_BYTES = 128 << 20
 SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class DiskRate:
+class DiskRate(Struct, frozen=True):
     """`is_direct`: whether the file system let reads past its page cache."""
 
     bytes_per_second: float

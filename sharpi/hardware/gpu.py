@@ -6,7 +6,7 @@ from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create
 from pathlib import Path
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
@@ -14,8 +14,7 @@ _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA = "0x10de"  # PCI vendor id
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU; sizes in bytes. `compute_capability` as in "9.0"."""
 
     name: str
@@ -24,8 +23,7 @@ class Gpu:
     compute_capability: str
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDriver:
+class GpuDriver(Struct, frozen=True):
     """The driver and its GPUs. `cuda_version`: the newest CUDA that it runs."""
 
     version: str

@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.hardware.gpu import probe_gpus
 from sharpi.hardware.memory import probe_memory
 from sharpi.ops.cpu.library import instruction_set
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """Bytes a second, as measured; None where nobody did."""
 
     ram_read: float | None = None
@@ -19,8 +19,7 @@ class Rates:
     bus: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareInfo:
+class HardwareInfo(Struct, frozen=True):
     """`physical_cores` counts those this process may use; sizes in bytes.
 
     `free_ram`: what may be taken, within the limit of a memory cgroup. `ram_limit`: that limit.

@@ -4,14 +4,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 _NO_LIMIT = 1 << 60  # version 1 writes the largest page-aligned number where there is no limit
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryInfo:
+class MemoryInfo(Struct, frozen=True):
     """Bytes. `limit`: the tightest of the cgroups this process is in, None without one.
 
     `free`: what can be taken without harm, page cache counted as free, within the limit.
@@ -37,8 +36,7 @@ def probe_memory(proc: Path = _PROC) -> MemoryInfo:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """A cgroup with a limit; `used` leaves out page cache, which gives way."""
 
     limit: int
@@ -49,8 +47,7 @@ class _Group:
         return self.limit - self.used
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(Struct, frozen=True):
     """Where a version of cgroups keeps its figures."""
 
     limits: tuple[str, ...]

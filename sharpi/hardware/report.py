@@ -2,12 +2,12 @@
 
 import mmap
 import shutil
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, to_builtins
+
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.disk import measure_disk
 from sharpi.hardware.gpu import GpuDriver, has_gpu, probe_gpus
@@ -25,8 +25,7 @@ _OPTIONAL_PACKAGES = {
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-@dataclass(frozen=True, slots=True)
-class DiskReport:
+class DiskReport(Struct, frozen=True):
     """The disk of a folder or file; `fault` says why it could not be measured."""
 
     path: str
@@ -36,8 +35,7 @@ class DiskReport:
     fault: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareReport:
+class HardwareReport(Struct, frozen=True):
     """The whole machine; rates in bytes a second, None where they could not be measured.
 
     `instruction_sets` are those that run here, the one in use first; `better_instruction_sets` are
@@ -64,7 +62,8 @@ class HardwareReport:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        plain: dict[str, Any] = to_builtins(self)
+        return plain
 
 
 def examine(path: Path) -> HardwareReport:

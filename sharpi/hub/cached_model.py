@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFile:
+class CachedFile(Struct, frozen=True):
     """One file: its path in the repository, and where it lies; a link unless it was only begun."""
 
     path: str
@@ -19,8 +19,7 @@ class CachedFile:
     is_partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CachedModel:
+class CachedModel(Struct, frozen=True):
     """One model of one revision, with its files in order."""
 
     name: ModelName

@@ -2,7 +2,8 @@
 
 import re
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.errors import UsageError
 
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -15,8 +16,7 @@ _NAME = re.compile(
 _LONGEST_REPOSITORY = 96  # the hub's limit
 
 
-@dataclass(frozen=True, slots=True)
-class ModelName:
+class ModelName(Struct, frozen=True):
     """A repository of the hub, which of its quants, and which revision; None where not said."""
 
     repository: str

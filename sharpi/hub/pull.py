@@ -4,8 +4,8 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download, hf_hub_url
 from huggingface_hub.utils import build_hf_headers
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import HubError
 from sharpi.hub.blobs import Blobs
 from sharpi.hub.cache import MAIN, Cache
@@ -21,8 +21,7 @@ from sharpi.hub.watcher import Watcher
 _PATIENT = Patience()
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
+class Pulled(Struct, frozen=True):
     """A model that is in the cache now: what to call it, and the file to open."""
 
     name: ModelName

@@ -6,8 +6,8 @@ from typing import TypeGuard
 
 from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import get_session
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import HubError
 from sharpi.hub.hub_errors import NoRepositoryError, hub_errors
 from sharpi.hub.model_name import ModelName
@@ -16,8 +16,7 @@ _MAX_CLOSE = 3
 _SEARCH_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
+class RemoteFile(Struct, frozen=True):
     """One file; `checksum` names its blob: SHA-256 if it is large, else git's SHA-1."""
 
     path: str
@@ -25,8 +24,7 @@ class RemoteFile:
     checksum: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRepository:
+class RemoteRepository(Struct, frozen=True):
     """What a revision consisted of when the hub was asked."""
 
     commit: str

@@ -9,16 +9,15 @@ from collections.abc import Callable
 
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session, hf_raise_for_status
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.hub.hub_errors import BusyHubError, UnreachableError, hub_errors
 from sharpi.hub.partial_file import PartialFile
 
 _RANGE_BYTES = 16 << 30  # one request: content networks do not serve more than 50 GB
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """How often to try again without a byte received in between, and how long to wait at first."""
 
     max_attempts: int = 5
@@ -32,8 +31,7 @@ class Patience:
         return min(wait, self.longest_wait_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadSource:
+class DownloadSource(Struct, frozen=True):
     """Where the bytes come from; the URL may redirect, each time to another place."""
 
     repository: str

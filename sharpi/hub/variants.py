@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 _SUFFIX = ".gguf"
 _PART = re.compile(r"(?P<stem>.*?)-?(?P<number>\d{5})-of-(?P<count>\d{5})", re.DOTALL)
@@ -21,8 +21,7 @@ _PROJECTOR = re.compile(r"(?:^|[-._])mmproj(?:[-._]|$)", re.IGNORECASE)
 _IMPORTANCE = re.compile(r"(?:^|[-._])imatrix(?:[-._]|$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """One model of a repository: what names it there, and its files in order."""
 
     label: str

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.norm import Norm
 from sharpi.ops.interface import Ops, X
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """x + scale * post_norm(computation(norm(x))); architectures without it have no `post_norm`."""
 
     norm: Norm

@@ -5,9 +5,10 @@ what a part of a layer needs is read by the part's own file.
 """
 
 import math
-from dataclasses import replace
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.file_error import printable
 from sharpi.gguf.reader import GgufFile
@@ -21,8 +22,7 @@ from sharpi.ops.interface import AttentionShape, Scoring
 from sharpi.ops.recurrent import RecurrentShape
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(Struct, frozen=True):
     """One model's hyperparameters; names follow Hugging Face with `num_` spelled out.
 
     `layer_input_width`: of the embeddings that each layer has of its own, 0 for none.

@@ -1,6 +1,7 @@
 """One layer: a mixer of tokens, then a feed-forward, each a branch of the residual stream."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.branch import Branch
 from sharpi.model.feed_forward.feed_forward import FeedForward
 from sharpi.model.layer_input import LayerInputGate
@@ -9,8 +10,7 @@ from sharpi.model.mixers.rope import Angles
 from sharpi.ops.interface import ExpertWeights, Ops, X
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """The weights of one layer; it may have but one of the two, then the other's are None.
 
     `input_gate` mixes in the layer's own input; `output_scale` is of all that the layer gives.

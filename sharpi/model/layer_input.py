@@ -1,13 +1,13 @@
 """Inputs of each layer's own, which it mixes into the stream at its end (Gemma 4)."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Matrix, Ops, X
 
 
-@dataclass(frozen=True, slots=True)
-class LayerInputs:
+class LayerInputs(Struct, frozen=True):
     """What the inputs of all layers, (layers * width,), are made of.
 
     Rows of a second embedding, and a projection of the first, normed layer by layer.
@@ -27,8 +27,7 @@ class LayerInputs:
         return ops.scale(ops.add(normed, own, 1.0), 2**-0.5)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerInputGate:
+class LayerInputGate(Struct, frozen=True):
     """What one layer adds to the stream: norm(projection(act(gate x) * its input))."""
 
     gate: Matrix

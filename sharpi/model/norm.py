@@ -1,12 +1,12 @@
 """A norm: its weight, and what it does to values."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
 
 
-@dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(Struct, frozen=True):
     """x / rms(x) * weight; with a bias (x - mean) / deviation * weight + bias."""
 
     weight: FloatArray

@@ -4,11 +4,11 @@ Tensor names and sizes come from the file; a spec holds only what the file does 
 """
 
 import tomllib
-from dataclasses import field
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.interface import Activation, Scoring
 from sharpi.ops.recurrent import HeadOrder
@@ -20,8 +20,7 @@ RecurrentKind = Literal["none", "short_convolution", "delta_net", "mamba2"]
 HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class ArchitectureSpec:
+class ArchitectureSpec(Struct, frozen=True):
     """One architecture's named behaviours.
 
     - `attention`: with keys and values of each KV head, or of one latent vector for all.

@@ -5,11 +5,11 @@ small and are taken as float32.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor
@@ -25,8 +25,7 @@ SUPPORTED_TYPES = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSource:
+class TensorSource(Struct, frozen=True):
     """The file's tensors whose names begin with `prefix`.
 
     `renames`: a part's name here -> its name in this architecture's files. A name that a rename

@@ -1,6 +1,7 @@
 """The model's tensors, found by name, checked against the configuration, and grouped by layer."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.branch import Branch
 from sharpi.model.config import ModelConfig
@@ -11,8 +12,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix
 
 
-@dataclass(frozen=True, slots=True)
-class ModelWeights:
+class ModelWeights(Struct, frozen=True):
     """All tensors of a model; `unused` names those that no part asked for."""
 
     embedding: Matrix

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
@@ -49,8 +49,7 @@ class Scoring(IntEnum):
     SPARSE_MIXER = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A (rows, columns) matrix in quant blocks; `data` is uint8, row-major; `bias` (rows,).
 
     `scale`: what the blocks say is to be multiplied by.
@@ -65,8 +64,7 @@ class Matrix:
     scale: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class StackedMatrix:
+class StackedMatrix(Struct, frozen=True):
     """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows).
 
     `scales` (experts,): what the blocks of each say is to be multiplied by. `first_row`: where the
@@ -94,8 +92,7 @@ class StackedMatrix:
         return self.data.nbytes != self.num_experts * self.expert_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertWeights:
+class ExpertWeights(Struct, frozen=True):
     """The matrices of a feed-forward; a dense one is a stacked matrix of a single expert.
 
     Without a gate the activation is that of `up`. `layer`: index of the layer of routed experts.
@@ -124,8 +121,7 @@ class ExpertSource(Protocol):
         """Whether a layer's router is to be tried on what the layer before has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(Struct, frozen=True):
     """How experts are chosen: `num_used` of them, weights scaled after normalisation.
 
     Of `num_groups` groups a token chooses from the `groups_used` strongest: those of the two best
@@ -144,8 +140,7 @@ class Router:
     layer: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionShape:
+class AttentionShape(Struct, frozen=True):
     """One layer's attention: `window` 0 sees everything, `soft_cap` 0 is none.
 
     `is_chunked`: a token sees what its chunk of `window` positions has so far, rather than as many
@@ -165,8 +160,7 @@ class AttentionShape:
     values_in_keys: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RopeTable:
+class RopeTable(Struct, frozen=True):
     """Rotary angles: position * frequencies (half,); cosine and sine are times `scale`."""
 
     frequencies: FloatArray

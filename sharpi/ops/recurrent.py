@@ -8,24 +8,21 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 _LANES = 16
 
 HeadOrder: TypeAlias = Literal["grouped", "tiled"]
 
 
-@dataclass(frozen=True, slots=True)
-class DecayRates:
+class DecayRates(Struct, frozen=True):
     """How fast heads forget, (heads,) each: decay = e^(a * softplus(x + dt_bias)), a below 0."""
 
     a: npt.NDArray[np.float32]
     dt_bias: npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolutionShape:
+class ConvolutionShape(Struct, frozen=True):
     """A causal convolution of every channel alone; its state is the last `kernel` - 1 inputs,
     (kernel - 1, channels), oldest first."""
 
@@ -43,8 +40,7 @@ class ConvolutionShape:
         return 2 * self.channels
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaNetShape:
+class DeltaNetShape(Struct, frozen=True):
     """One gated delta net (arXiv 2412.06464); its state is
     (num_value_heads, panels of key_dim keys).
 
@@ -81,8 +77,7 @@ class DeltaNetShape:
         return value_head * self.num_key_heads // self.num_value_heads
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2Shape:
+class Mamba2Shape(Struct, frozen=True):
     """One state space layer (arXiv 2405.21060); its state is
     (num_heads, panels of state_size keys).
 

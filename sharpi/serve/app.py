@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -29,8 +29,7 @@ def log_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True)
-class AppSettings:
+class AppSettings(Struct, frozen=True):
     """Who may ask, how much, and what is logged; `origins` get CORS headers."""
 
     access: Access = field(default_factory=Access)

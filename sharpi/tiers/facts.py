@@ -3,9 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
@@ -19,8 +20,7 @@ from sharpi.tiers.scratch import BufferWidths, read_widths
 _LAYER = re.compile(r"blk\.(\d+)\.")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerFacts:
+class LayerFacts(Struct, frozen=True):
     """One layer's encoded sizes in bytes.
 
     `dense_weights_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
@@ -45,8 +45,7 @@ class LayerFacts:
         return self.num_experts * (self.expert_bytes or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """A whole model; `embedding_bytes` is 0 where the output matrix serves as embedding, too.
 
     `output_bytes` counts what belongs to no layer and is read for every token.

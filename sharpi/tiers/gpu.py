@@ -2,7 +2,8 @@
 left.
 """
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu_experts import GpuExperts, goes_whole, gpu_experts, whole_experts_bytes
@@ -16,8 +17,7 @@ from sharpi.tiers.staging import NO_STAGING, GpuStaging
 RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, allocator granularity
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPlan:
+class GpuPlan(Struct, frozen=True):
     """`layers`: indices of those on the GPU; `slots`: experts of each that have room there.
 
     `staging`: room for others, where not all have, and `stash` for prompts that these pass by.

@@ -1,9 +1,9 @@
 """What the experts get of a GPU: slots; where they are too few, staging and a stash."""
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, prompt_stash, stash_room
@@ -15,8 +15,7 @@ from sharpi.tiers.staging import NO_STAGING, GpuStaging, gpu_staging, gpu_stagin
 Layers = Mapping[int, LayerFacts]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuExperts:
+class GpuExperts(Struct, frozen=True):
     """Slots by layer, and what is beside them; `growth` where the KV cache begins small."""
 
     slots: dict[int, int] = field(default_factory=dict)

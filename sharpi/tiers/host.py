@@ -3,9 +3,10 @@ disk.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import GpuPlan
@@ -16,8 +17,7 @@ from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlan:
+class HostPlan(Struct, frozen=True):
     """`tier`: the tier of the experts that the GPU does not hold; `slots` by layer index."""
 
     tier: Tier

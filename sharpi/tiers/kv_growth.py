@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.slot_grants import SlotWant, grant
 
@@ -10,8 +11,7 @@ LEAST_PAGES = 2048 // PAGE_POSITIONS
 _FIRST_SHARE = 4  # of all pages, one part in so many
 
 
-@dataclass(frozen=True, slots=True)
-class KvGrowth:
+class KvGrowth(Struct, frozen=True):
     """`first_pages` are there from the start; `last_bytes`: for slots beside the whole cache.
 
     `wants`: by layer, the slots that there are at the start.

@@ -1,10 +1,10 @@
 """TierPlan: where every part of a model lives, how many bytes it takes there, and why."""
 
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, to_builtins
+
 from sharpi.errors import UsageError
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
@@ -52,8 +52,7 @@ class SlotStatus(StrEnum):
     UNKNOWN_EXPERT_SIZE = "unknown-expert-size"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLine:
+class PlanLine(Struct, frozen=True):
     """Bytes that one purpose takes of one tier. Lines of disk say what stays in the file."""
 
     tier: Tier
@@ -62,8 +61,7 @@ class PlanLine:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPlan:
+class LayerPlan(Struct, frozen=True):
     """One layer: `dense_weights` is the tier it computes in, `experts` where its routed experts are
     stored.
 
@@ -99,8 +97,7 @@ class LayerPlan:
         return self.ram_slots < min(num_used, self.num_experts - self.vram_slots)
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """Decode as the bandwidths bound it: `bound` names the one that takes most of a token's time.
 
     `hit_rate`: the share of a token's experts found in the fastest tier that has slots.
@@ -114,8 +111,7 @@ class Speed:
     assumptions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TierPlan:
+class TierPlan(Struct, frozen=True):
     """The whole decision; pure data. Budgets and sizes in bytes.
 
     `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
@@ -195,14 +191,14 @@ class TierPlan:
             "is_mapped": self.is_mapped,
             "bytes_by_tier": {tier.value: self.bytes_in(tier) for tier in Tier},
         }
-        plain: dict[str, Any] = _published(asdict(self))
+        plain: dict[str, Any] = _published(to_builtins(self))
         return plain | derived
 
 
-def _published(plain: Any) -> Any:
-    """The same with the keys of the JSON format."""
+def _published(plain: Any, name: str = "") -> Any:
+    """The same with the keys and purposes of the JSON format; `name` is the key it stands under."""
     if isinstance(plain, dict):
-        return {_PUBLISHED.get(key, key): _published(value) for key, value in plain.items()}
+        return {_PUBLISHED.get(key, key): _published(value, key) for key, value in plain.items()}
     if isinstance(plain, (list, tuple)):
         return [_published(each) for each in plain]
-    return "trunk" if plain is Purpose.DENSE_WEIGHTS else plain
+    return "trunk" if name == "purpose" and plain == Purpose.DENSE_WEIGHTS else plain

@@ -1,6 +1,6 @@
 """`plan_tiers`: from the model's sizes, the machine and the request to a TierPlan. Pure."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts

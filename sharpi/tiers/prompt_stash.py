@@ -1,6 +1,7 @@
 """Room for what a prompt's tokens carry from layer to layer, where they pass layer by layer."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.request import TierRequest
 
@@ -9,8 +10,7 @@ _FLOAT_BYTES = 4
 _STREAMS = 5  # values as wide as the residual stream: it, a normed copy, and what a layer adds
 
 
-@dataclass(frozen=True, slots=True)
-class StashPlan:
+class StashPlan(Struct, frozen=True):
     """`max_tokens` pass layer by layer at once, 0 where batches pass one after the other.
 
     Pages of `page_tokens` tokens, on the GPU and in page-locked RAM; bytes are all of either's.

@@ -1,15 +1,15 @@
 """TierRequest: what the user asked of the planner, with the engine's decisions that cost memory."""
 
+from msgspec import Struct
+
 from sharpi.config import Miss, RunConfig
-from sharpi.dataclass import dataclass
 from sharpi.hardware.info import HardwareInfo
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.state_layout import MAX_STATES, num_states
 
 
-@dataclass(frozen=True, slots=True)
-class TierRequest:
+class TierRequest(Struct, frozen=True):
     """Sizes in bytes; None leaves a choice to the planner.
 
     `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no GPU is used.

@@ -1,6 +1,7 @@
 """How much memory the engine's buffers take: an upper bound, known before anything is recorded."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import Rounding
@@ -15,8 +16,7 @@ _JOB_BYTES, _ROUTE_BYTES, _COUNTER_BYTES, _GROUPING_BYTES = 12, 8, 4, 64
 _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between buffers
 
 
-@dataclass(frozen=True, slots=True)
-class BufferWidths:
+class BufferWidths(Struct, frozen=True):
     """Values a token has in each kind of buffer; the widest layer's.
 
     `query` and `key` cover all heads of a layer, `recurrent` all that a recurrent one holds at a

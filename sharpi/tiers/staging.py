@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
 TOKENS = 2  # whose experts of a layer find room: those in use, and those read meanwhile
@@ -26,8 +27,7 @@ def staging_reason(model: ModelFacts) -> str:
     return f"{used} experts in use without a slot, and {used} read in the meantime"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuStaging:
+class GpuStaging(Struct, frozen=True):
     """Room on a GPU for experts that have no slot, in experts of the largest layer.
 
     `num_missed` of a token, `num_early` of each of two layers that were predicted, `num_streamed`

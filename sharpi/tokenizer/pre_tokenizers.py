@@ -6,7 +6,7 @@ word, and so does what lies between. They cut where llama.cpp cuts under the sam
 Unicode; characters assigned since Unicode 15 may be cut otherwise.
 """
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTION = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
@@ -133,8 +133,7 @@ _TAKES_WHOLE_WORDS = _STARTS_WITH_BOS | {"glm4", "glm5", "minicpm5"}
 FALLBACK = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
+class PreTokenizer(Struct, frozen=True):
     """`patterns` in order. `takes_whole_words`: a word that is a token is not merged, but taken.
 
     `adds_bos`: whether texts begin with BOS where the file does not say.

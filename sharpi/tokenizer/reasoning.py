@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["reasoning", "answer"]
 ReasoningDelta = tuple[Kind, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningMarkers:
+class ReasoningMarkers(Struct, frozen=True):
     """What stands before and after reasoning."""
 
     opening: str

@@ -6,7 +6,8 @@ their text: many files mark the end of a turn as an ordinary token, or do not sa
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary
 
 _DEEPSEEK_END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
@@ -46,8 +47,7 @@ _HIDDEN = (TokenKind.CONTROL, TokenKind.UNKNOWN)
 BLANKS = " \t\n\v\f\r"
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialToken:
+class SpecialToken(Struct, frozen=True):
     """A token that is looked for in text.
 
     `is_hidden`: control or unknown, looked for only on request. `strips_left` and `strips_right`
@@ -61,8 +61,7 @@ class SpecialToken:
     strips_right: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialTokens:
+class SpecialTokens(Struct, frozen=True):
     """`kinds`: of all tokens, after the rules by text. `found`: longest text first.
 
     `hidden_ids`: tokens that steer the model and are no part of the text.

@@ -1,11 +1,11 @@
 """Vocabulary: what a GGUF file says about its tokens, checked but not yet interpreted."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
 
@@ -45,8 +45,7 @@ class TokenKind(IntEnum):
     BYTE = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """Tokens in the file's order and the rules beside them; None where the file does not say.
 
     `model`: one of SUPPORTED_MODELS. `tokens`: texts, GPT-2's byte letters or SentencePiece's

@@ -1,10 +1,10 @@
 """Models whose experts have few slots, and what they answer: for the tests of slots."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 from gguf import GGUFReader, GGUFWriter
+from msgspec.structs import replace
 from requantise import copy_metadata, write
 
 from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
@@ -29,7 +29,7 @@ def decode(
 ) -> list[int]:
     """The greedy continuation of a prompt, past the end of the text."""
     session = engine.session() if isinstance(engine, Engine) else engine
-    request = dataclasses.replace(GREEDY, max_tokens=max_tokens)
+    request = replace(GREEDY, max_tokens=max_tokens)
     generation = session.generate(PROMPT if prompt is None else prompt, request)
     for _ in generation:
         pass

@@ -1,8 +1,7 @@
 """Rates of memory: positive, and measured over no more than can be spared."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.memory import probe_memory

@@ -1,7 +1,6 @@
 """Recorded steps on emulated ARM processors: every operation, then whole small models."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from attention_models import SHAPES, attention_model, error, expected, in_blocks, random_ids
 from emulator import EmulatedLibrary
 from gguf import GGMLQuantizationType
+from msgspec.structs import replace
 from replay import Native, reference
 from requantise import requantise
 from test_recorded_ops import IDS, ONE_OP, moe

@@ -3,7 +3,6 @@
 The keys are found by watching: whatever `read_config` asks of a sound file is lied about.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.metadata import Metadata, MetadataValue
@@ -61,7 +62,7 @@ ARCHITECTURES = sorted(sound_files())
 def asked_keys(architecture: str) -> set[str]:
     file = sound_files()[architecture]
     watched = WatchedMetadata(file.path, dict(file.metadata))
-    read_config(dataclasses.replace(file, metadata=watched))
+    read_config(replace(file, metadata=watched))
     return {key for key in watched.asked if key.startswith(f"{architecture}.")}
 
 
@@ -70,7 +71,7 @@ def with_value(file: GgufFile, key: str, value: Any) -> GgufFile:
     values = {name: old for name, old in file.metadata.items() if name != key}
     if value is not None:
         values[key] = value
-    return dataclasses.replace(file, metadata=Metadata(file.path, values))
+    return replace(file, metadata=Metadata(file.path, values))
 
 
 def refusal(architecture: str, key: str, value: Any) -> str | None:
@@ -89,11 +90,11 @@ def whole_numbers(value: Any) -> Iterator[int]:
     """Those of a configuration and its parts, without the limit of positions."""
     if isinstance(value, int):
         yield value
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, Struct):
         value = [
-            getattr(value, field.name)
-            for field in dataclasses.fields(value)
-            if field.name not in ("context_length", "original_context")
+            getattr(value, name)
+            for name in value.__struct_fields__
+            if name not in ("context_length", "original_context")
         ]
     if isinstance(value, tuple | list):
         for part in value:

@@ -1,11 +1,11 @@
 """A model of embedding, projections and attention, for tests of attention alone."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, dequantize, quantize
+from msgspec.structs import replace
 from replay import matrix, reference
 
 from sharpi.ops.cpu.kv_cache import KvType

@@ -1,12 +1,12 @@
 """Each native operation against the NumPy reference; then batches, threads and windows."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from attention_models import HIDDEN, TABLE, VOCAB, error
+from msgspec.structs import replace
 from replay import AVAILABLE, Native, matrix, reference, stacked
 
 from sharpi.ops.cpu import abi

@@ -1,11 +1,11 @@
 """A GPU's KV cache that begins small: what the plan takes at any size of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tier_cases import GIB, MACHINE, MIB, MODELS, REQUEST, model, moe_layer
 
 from sharpi.tiers.facts import ModelFacts

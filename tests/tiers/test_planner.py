@@ -1,8 +1,7 @@
 """Plans as tables: a model of four layers, 5 MiB of dense weights and 8 experts of 3 MiB each."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model, moe_layer
 
 from sharpi.errors import UsageError

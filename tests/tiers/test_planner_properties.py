@@ -1,9 +1,8 @@
 """What holds for every plan: budgets are kept, and more memory is never worse."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tier_cases import BUDGETS, MACHINE, MODELS, REQUESTS
 
 from sharpi.tiers.facts import ModelFacts

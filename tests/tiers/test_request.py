@@ -1,9 +1,9 @@
 """What the user asked and the engine decided, as one request."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tier_cases import GIB, MACHINE
 
 from sharpi.config import Device, RunConfig

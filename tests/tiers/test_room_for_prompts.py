@@ -1,10 +1,9 @@
 """Room for prompts that pass layer by layer: within its share, and worth it or none at all."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model
 
 from sharpi.tiers.plan import Purpose, Tier

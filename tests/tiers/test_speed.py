@@ -1,8 +1,7 @@
 """Expected speeds by hand: bytes of a token over the rates of where they lie."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model
 
 from sharpi.hardware.info import Rates

@@ -1,7 +1,8 @@
 """Vocabularies with a few more tokens."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from sharpi.tokenizer.vocabulary import Vocabulary
 

@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from larger_vocabulary import with_tokens
+from msgspec.structs import replace
 
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format

@@ -1,11 +1,11 @@
 """Reasoning told from the answer, however the text is cut."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sharpi.tokenizer.reasoning import (
     KNOWN_MARKERS,

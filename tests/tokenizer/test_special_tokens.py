@@ -1,8 +1,7 @@
 """Which tokens end a generation, and which kinds the rules by text change."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary

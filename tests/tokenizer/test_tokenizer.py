@@ -1,11 +1,10 @@
 """Encoding and decoding beyond the vectors: BOS and EOS, special tokens, bytes, bad input."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from larger_vocabulary import with_tokens
+from msgspec.structs import replace
 from nasty_texts import SPECIAL_TEXTS, TEXTS
 
 from sharpi.errors import UsageError

@@ -1,10 +1,10 @@
 """Ids of texts against llama.cpp's: recorded ones (make_vectors.py) and its own vectors."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nasty_texts import SPECIAL_TEXTS, TEXTS
 
 from sharpi.gguf.reader import open_gguf

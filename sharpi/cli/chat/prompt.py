@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from sharpi.tokenizer.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """`text` and its `ids` as the model gets them; `echo` is what to print before the answer.
 
     A continuation reads whole only together with what it continues; an answer stands by itself.

@@ -4,17 +4,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import Struct
+
 from sharpi.cli.chat.conversation import Conversation
 from sharpi.cli.chat.reply import timings_line
 from sharpi.cli.output.terminal import say
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 _NOT_COUNTED = "No experts were counted: there are none, or all fit without --expert-stats."
 
 
-@dataclass(frozen=True, slots=True)
-class SlashCommand:
+class SlashCommand(Struct, frozen=True):
     """`act` gets what follows the name; `usage` and `purpose` are its line in /help."""
 
     usage: str

@@ -1,10 +1,10 @@
 """`sharpi plan`: where a model would live on this or another machine, and why. Loads nothing."""
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec.structs import replace
 
 from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.inputs import find_model

@@ -1,10 +1,10 @@
 """`sharpi run`: one prompt, one answer."""
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
 from sharpi.cli.chat.prompt import Prompt, refuse_contradictions, whole_prompt

@@ -1,11 +1,11 @@
 """`sharpi serve`: the model behind OpenAI's and Anthropic's APIs, and a page."""
 
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec.structs import replace
 
 from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.engine import EngineOptions

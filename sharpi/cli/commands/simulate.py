@@ -1,11 +1,11 @@
 """`sharpi simulate`: a recorded trace through every slot policy and the best that one could do."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.errors import UsageError

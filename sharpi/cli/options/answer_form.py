@@ -3,8 +3,9 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from sharpi.cli.options.source_text import text_of_file
-from sharpi.dataclass import dataclass
 from sharpi.errors import GrammarError, UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ _NO_LIBRARY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerForm:
+class AnswerForm(Struct, frozen=True):
     """`kind`: one of Grammars' methods. `value`: the schema or the grammar; `source`: its file."""
 
     kind: str

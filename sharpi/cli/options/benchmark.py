@@ -3,9 +3,9 @@
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
 
 from sharpi.cli.options.option import LARGEST_COUNT, option
-from sharpi.dataclass import dataclass
 
 
 def _count_list(text: str) -> str:
@@ -17,8 +17,7 @@ def _count_list(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkOptions:
+class BenchmarkOptions(Struct, frozen=True):
     """What is measured; names and defaults are llama-bench's."""
 
     heading: ClassVar = "Tests"

@@ -3,17 +3,16 @@
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
 
 from sharpi.cli.options.answer_form import AnswerForm, read_form
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.dataclass import dataclass
 
 _NAMES = ("json_schema", "json_object", "grammar")
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintOptions:
+class ConstraintOptions(Struct, frozen=True):
     """What form an answer must have, token by token."""
 
     heading: ClassVar = "Form of the answer"

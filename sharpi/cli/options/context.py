@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from msgspec import Struct
+
 from sharpi.cli.options.option import count, option
 from sharpi.config import RunConfig
-from sharpi.dataclass import dataclass
 
 _RUN = RunConfig(model=Path())
 
 
-@dataclass(frozen=True, slots=True)
-class ContextOptions:
+class ContextOptions(Struct, frozen=True):
     """How many tokens are remembered, and what happens when they are too many."""
 
     heading: ClassVar = "Context"

@@ -2,12 +2,12 @@
 
 from typing import Annotated, ClassVar
 
+from msgspec import Struct
+
 from sharpi.cli.options.option import option
-from sharpi.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationOptions:
+class ConversationOptions(Struct, frozen=True):
     """How text becomes a conversation with the model's chat template."""
 
     heading: ClassVar = "Conversation"

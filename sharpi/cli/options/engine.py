@@ -1,9 +1,10 @@
 """All options that decide how a model is loaded and run, whatever the command then does with it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.cli.options.expert import ExpertOptions
 from sharpi.cli.options.machine import MachineOptions
@@ -12,11 +13,9 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.record import RecordOptions
 from sharpi.cli.options.tier import TierOptions
 from sharpi.config import RunConfig
-from sharpi.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineOptions(Struct, frozen=True):
     """A group of groups: every command that loads an engine takes it."""
 
     machine: MachineOptions

@@ -3,11 +3,11 @@
 from typing import Annotated, ClassVar, Literal
 
 import typer
+from msgspec import Struct
 
 from sharpi.cli.options.option import count, finite, option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import ExpertConfig, Resident
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 
 Policy = Literal[
@@ -40,8 +40,7 @@ def _ids(text: str | None) -> str | None:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertOptions:
+class ExpertOptions(Struct, frozen=True):
     """Policy, prediction and a fixed set; of no effect where all experts are in place."""
 
     heading: ClassVar = "Experts"

@@ -1,6 +1,6 @@
-"""How dataclasses of options become a command's flat parameters, and headings in its help.
+"""How classes of options become a command's flat parameters, and headings in its help.
 
-Options shared by commands are fields of a dataclass in a file of this folder, whose `heading` is
+Options shared by commands are fields of a Struct in a file of this folder, whose `heading` is
 theirs in the help; a group may consist of groups. Typer wants one parameter per option, so
 `takes_groups` writes that signature from the fields and hands the values back grouped.
 """
@@ -8,9 +8,9 @@ theirs in the help; a group may consist of groups. Typer wants one parameter per
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from msgspec import Struct
 from typer.core import TyperCommand
 
 from sharpi.cli.options.plain_values import PlainValues
@@ -19,7 +19,7 @@ Command = Callable[..., None]
 
 
 def takes_groups(command: Command) -> Command:
-    """The command with every dataclass parameter spread into one parameter per option."""
+    """The command with every parameter that is a Struct spread into one parameter per option."""
     parameters = list(_flat_parameters(command))
     groups = _groups(command)
 
@@ -39,7 +39,7 @@ def _taken_from(values: dict[str, Any], group: type[Any]) -> Any:
     return group(
         **{
             name: _taken_from(values, inner[name]) if name in inner else values.pop(name)
-            for name in (field.name for field in fields(group))
+            for name in group.__struct_fields__
         }
     )
 
@@ -49,7 +49,7 @@ def _groups(owner: Command | type[Any]) -> dict[str, type[Any]]:
     return {
         name: hint
         for name, hint in get_type_hints(owner).items()
-        if inspect.isclass(hint) and is_dataclass(hint)
+        if inspect.isclass(hint) and issubclass(hint, Struct)
     }
 
 
@@ -68,7 +68,7 @@ def _flat_parameters(command: Command) -> Iterator[inspect.Parameter]:
 def _field_parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     inner = _groups(group)
-    for field in fields(group):
+    for field in inspect.signature(group).parameters.values():
         if field.name in inner:
             yield from _field_parameters(inner[field.name])
             continue

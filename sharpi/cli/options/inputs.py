@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import typer
+from msgspec import Struct
 
 from sharpi.cli.options.model_path import model_path
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.output.terminal import note, stdin_is_terminal
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
 
@@ -20,8 +20,7 @@ DEMO_PROMPT = "Once upon a time"
 _PROMPT_OPTIONS = ("prompt_text", "prompt_file")
 
 
-@dataclass(frozen=True, slots=True)
-class InputValue:
+class InputValue(Struct, frozen=True):
     """One value that was given: its name for messages, and whether it stood on the command line."""
 
     name: str
@@ -30,8 +29,7 @@ class InputValue:
     is_file: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """The model file and the prompt that a command line came down to."""
 
     model: Path

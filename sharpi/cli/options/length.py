@@ -4,11 +4,11 @@ import os
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
 
 from sharpi.cli.options.option import count, option
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.config import GenerationRequest
-from sharpi.dataclass import dataclass
 
 
 def _stop_strings(
@@ -22,8 +22,7 @@ def _stop_strings(
     return [item for item in text.split("\n" if "\n" in text else ",") if item]
 
 
-@dataclass(frozen=True, slots=True)
-class LengthOptions:
+class LengthOptions(Struct, frozen=True):
     """Where an answer ends."""
 
     heading: ClassVar = "Length"

@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from msgspec import Struct
+
 from sharpi.cli.options.option import count, option
 from sharpi.config import KvType, Precision, RunConfig
-from sharpi.dataclass import dataclass
 
 InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"]
 
 _RUN = RunConfig(model=Path())
 
 
-@dataclass(frozen=True, slots=True)
-class MachineOptions:
+class MachineOptions(Struct, frozen=True):
     """What the arithmetic runs on, and in which precision."""
 
     heading: ClassVar = "Machine"

@@ -1,15 +1,15 @@
 """The options of a GPU that has not all experts: what becomes of those that it misses."""
 
 import math
-from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.cli.options.option import count, finite, option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import ExpertConfig, Miss, RunConfig
-from sharpi.dataclass import dataclass
 
 _EXPERTS = ExpertConfig()
 _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_stash_cpu_factor")
@@ -22,8 +22,7 @@ def _factor(value: float | None) -> float | None:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class MissOptions:
+class MissOptions(Struct, frozen=True):
     """Misses, and the buffers of prompts; of no effect where no GPU computes with slots."""
 
     heading: ClassVar = "Experts that a GPU has not"

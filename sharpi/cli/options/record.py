@@ -1,21 +1,21 @@
 """The options that say what is recorded of a run's experts, and where."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.output_files import refuse_to_replace
 from sharpi.config import ExpertConfig
-from sharpi.dataclass import dataclass
 
 _EXPERTS = ExpertConfig()
 _FILES = ("expert_stats", "moe_trace", "moe_profile")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOptions:
+class RecordOptions(Struct, frozen=True):
     """Files written when the engine closes, and what is printed on the way."""
 
     heading: ClassVar = "Experts"

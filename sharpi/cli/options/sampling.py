@@ -2,15 +2,15 @@
 
 from typing import Annotated, ClassVar
 
+from msgspec import Struct
+
 from sharpi.cli.options.option import count, finite, option, positive
 from sharpi.config import SamplingParams
-from sharpi.dataclass import dataclass
 
 _SAMPLING = SamplingParams()
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingOptions:
+class SamplingOptions(Struct, frozen=True):
     """How the next token is chosen."""
 
     heading: ClassVar = "Sampling"

@@ -3,10 +3,10 @@
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
 
 from sharpi.cli.options.option import count, finite, option
 from sharpi.cli.options.tier import size
-from sharpi.dataclass import dataclass
 
 
 def _keys(value: list[str] | None) -> list[str] | None:
@@ -17,8 +17,7 @@ def _keys(value: list[str] | None) -> list[str] | None:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(Struct, frozen=True):
     """Where the server listens, who may ask, and how much at once."""
 
     heading: ClassVar = "Server"

@@ -1,14 +1,14 @@
 """The options that say where a model may live: memory budgets, layers on the GPU, expert slots."""
 
-from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.cli.options.option import count, option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import Device, Load, RunConfig
-from sharpi.dataclass import dataclass
 from sharpi.errors import UsageError
 from sharpi.units import parse_size
 
@@ -26,8 +26,7 @@ def size(text: str) -> int:
         raise typer.BadParameter(f"{text[:20]}... is larger than any memory") from None
 
 
-@dataclass(frozen=True, slots=True)
-class TierOptions:
+class TierOptions(Struct, frozen=True):
     """Budgets and placements; what is not given is decided by the planner."""
 
     heading: ClassVar = "Memory"

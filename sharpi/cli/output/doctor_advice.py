@@ -1,17 +1,17 @@
 """What a machine lacks for what, and the command that changes it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from sharpi.hardware.gpu import GpuDriver
 from sharpi.hardware.report import HardwareReport
 
 _HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """Something missing: `needed_for` and `command` are for people."""
 
     missing: str

@@ -1,9 +1,9 @@
 """A TierPlan for people: budgets, what fills them, the layers in ranges, and the speed."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 

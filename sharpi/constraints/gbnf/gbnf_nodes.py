@@ -2,46 +2,40 @@
 
 from typing import TypeAlias
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Characters:
+class Characters(Struct, frozen=True):
     """Text or one character of a set, as Lark writes it."""
 
     lark: str
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """One token of the vocabulary, which is no text."""
 
     lark: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """Another rule."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One after the other."""
 
     parts: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of them."""
 
     parts: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """As often as `times` says, in Lark's words: `*`, `+`, `?`, `{2,3}`."""
 
     part: "Node"

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkTest:
+class BenchmarkTest(Struct, frozen=True):
     """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache."""
 
     kind: Literal["pp", "tg"]
@@ -27,8 +26,7 @@ class BenchmarkTest:
         return self.depth + self.num_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkRow:
+class BenchmarkRow(Struct, frozen=True):
     """One test's result; means over the repetitions, `deviation` that of `samples` (tokens/s).
 
     A pass is a batch of prefill or a token of decode. Giga is 1e9. `percent_of_limit` holds

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class WindowScore:
+class WindowScore(Struct, frozen=True):
     """After window `index` of `count`: totals so far; `error` is one standard error."""
 
     index: int

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import row_bytes
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.model.weights import ModelWeights
@@ -12,8 +12,7 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """`weight_bytes` read, as they are encoded, and `operations`, two for each weight met."""
 
     weight_bytes: int = 0

@@ -5,7 +5,8 @@ note says why. `--device cuda` insists, and what speaks against it is raised.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device

@@ -1,6 +1,6 @@
 """Where a model is to live: the planner's answer for a request on this machine."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings

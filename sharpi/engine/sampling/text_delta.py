@@ -1,16 +1,15 @@
 """What one step adds to an answer, and how an answer ends."""
 
-from dataclasses import field
 from typing import Literal
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.engine.sampling.timings import Timings
 
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(Struct, frozen=True):
     """A chosen token; with logprobs asked for, its own and those of the best, best first.
 
     Logarithms are natural, of the model's softmax before any filter, penalty or temperature.
@@ -21,8 +20,7 @@ class SampledToken:
     alternatives: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """`text` that became certain, never half a character; `tokens` that were chosen for it.
 
     Either may be empty: text is held back while it may still become a stop string.
@@ -32,8 +30,7 @@ class TextDelta:
     tokens: tuple[SampledToken, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FinishInfo:
+class FinishInfo(Struct, frozen=True):
     """Why an answer ended, `end_token` if by one, `stop` string if by one, `error` if by one."""
 
     reason: FinishReason

@@ -1,10 +1,9 @@
 """How long a generation's parts took."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class Timings:
+class Timings(Struct):
     """Seconds and tokens; rates are 0 where nothing was measured.
 
     `num_prompt_tokens` counts those computed, `num_cached_tokens` those found in the KV cache.

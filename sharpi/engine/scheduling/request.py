@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS
 from sharpi.engine.sampling.generation_state import GenerationState
@@ -15,8 +15,7 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 _SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class RequestId:
+class RequestId(Struct, frozen=True):
     """Names an answer to whoever asked for it; later ones have higher numbers."""
 
     number: int

@@ -11,9 +11,9 @@ from ctypes import c_char_p
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import ModelFileError
 from sharpi.experts.native import store_abi as abi
 from sharpi.experts.native.native_policy import NativePolicy
@@ -55,8 +55,7 @@ class StoreTotals(NamedTuple):
     is_direct: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(Struct, frozen=True):
     """`slots` has an entry per layer; `num_staging` buffers take what the policy does not keep.
 
     `max_prefetch_bytes`: of reads that are queued and nobody waits for. `direct`: past the page

@@ -7,7 +7,8 @@ expert's three matrices, and the matrix begins wherever in it the file puts it.
 from collections.abc import Mapping
 from pathlib import Path
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.errors import ModelFileError
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.system.direct_read import widest_range
@@ -15,8 +16,7 @@ from sharpi.system.direct_read import widest_range
 _MATRICES = ("gate", "up", "down")
 
 
-@dataclass(frozen=True, slots=True)
-class PieceLayout:
+class PieceLayout(Struct, frozen=True):
     """One matrix of every expert of a layer, one behind the other.
 
     `file`: index of the part; `offset`: bytes from its start; `num_bytes`: of one expert.
@@ -30,8 +30,7 @@ class PieceLayout:
 _NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerLayout:
+class LayerLayout(Struct, frozen=True):
     """The routed experts of a layer; `pieces` are gate, up and down, none in a dense layer.
 
     Experts without a gate have one of no bytes; gate and up in one tensor count as a gate.
@@ -51,8 +50,7 @@ class LayerLayout:
         return sum(widest_range(p.offset, p.num_bytes, self.num_experts) for p in self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLayout:
+class StoreLayout(Struct, frozen=True):
     """A model's files and what lies in them, layer by layer."""
 
     files: tuple[Path, ...]

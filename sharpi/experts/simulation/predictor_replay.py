@@ -2,14 +2,14 @@
 
 import time
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.experts.native.predictor_native import NativePredictor
 from sharpi.experts.predictor import PREDICTORS
 from sharpi.experts.trace.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class PredictorRow:
+class PredictorRow(Struct, frozen=True):
     """Recall: of the experts used, the share predicted. Precision: of those predicted, the share
     used.
 

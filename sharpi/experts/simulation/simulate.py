@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import (
     POLICIES,
@@ -26,8 +26,7 @@ OPTIMUM = "optimum"
 SIMULATED = (*POLICIES, OPTIMUM)
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(Struct, frozen=True):
     """What is the same for every policy of a comparison.
 
     `load_budget` is in expert loads a token, None the default. `resident` holds ids per layer, the
@@ -42,8 +41,7 @@ class Simulation:
     warm_pin_after: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationRow:
+class SimulationRow(Struct, frozen=True):
     """One policy with one number of slots a layer; `..._per_token` is of decoded ones.
 
     `hit_rate` 0 to 1. `reads_per_token` is what a disk has to read: every miss, with or

@@ -7,7 +7,7 @@ write them down.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 NUM_TOP_EXPERTS = 5
 
@@ -31,8 +31,7 @@ class TopExpert(NamedTuple):
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class LayerStats:
+class LayerStats(Struct, frozen=True):
     """One layer with experts.
 
     `hits` were there, `late` ones on their way, `loads` were read while somebody waited, all in
@@ -62,8 +61,7 @@ class LayerStats:
         return tuple(TopExpert(expert, self.uses[expert] / total) for expert in used)
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionStats:
+class PredictionStats(Struct, frozen=True):
     """What a predictor predicted and what came of it.
 
     `guessed`, `used` and `right` (both) count experts of steps that it predicted for. Of the
@@ -95,8 +93,7 @@ class PredictionStats:
         return self.right / self.guessed if self.guessed else None
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertStats:
+class ExpertStats(Struct, frozen=True):
     """A whole run; `layers` are those with experts.
 
     `before_pin` and `after_pin`: hits up to the warm pin and from then on, None where there was

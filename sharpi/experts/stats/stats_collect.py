@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 from sharpi.experts.native.native_policy import ExpertStates, NativePolicy
 from sharpi.experts.native.predictor_native import PredictionCounts
 from sharpi.experts.native.store import ExpertStore, StoreCounts
 from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Struct, frozen=True):
     """What the engine knows and the store does not.
 
     `predictor` is None where none was ever asked for; `predictions` are its own counts.

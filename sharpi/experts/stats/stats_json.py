@@ -1,8 +1,9 @@
 """ExpertStats as JSON and back; what comes back is checked, for it may be anybody's file."""
 
 import json
-from dataclasses import asdict
 from typing import Any, TypeVar
+
+from msgspec import to_builtins
 
 from sharpi.errors import StatsFileError
 from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
@@ -16,7 +17,7 @@ _Item = TypeVar("_Item")
 
 def to_dict(stats: ExpertStats) -> Plain:
     """Plain types, with the rates spelt out for other readers."""
-    plain: Plain = {"format": FORMAT, "version": VERSION} | asdict(stats)
+    plain: Plain = {"format": FORMAT, "version": VERSION} | to_builtins(stats)
     plain["hit_rate"] = stats.hit_count.rate
     plain["hits"], plain["accesses"] = stats.hit_count.hits, stats.hit_count.accesses
     plain["loads"], plain["bytes_read"] = stats.loads, stats.bytes_read

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 from sharpi.experts.native.store import ExpertStore, StoreCounts
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertView:
+class ExpertView(Struct, frozen=True):
     """Layers with experts: their indices, slots, and (layers, experts) of `resident` and `uses`.
 
     `uses` and `counts` only grow: what happened between two moments is their difference. `counts`

@@ -7,20 +7,19 @@ tokens. Prompts are `prompt_experts` (prompt tokens, layers, k), `prompt_lengths
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import TraceFileError
 from sharpi.experts.trace.trace_steps import Prompts, Steps, decoded_steps, run_steps
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """Routes of decoded tokens, best expert first.
 
     routes (tokens, layers, k); lengths (generations), their sum the tokens; expert_bytes (layers)

@@ -1,13 +1,11 @@
 """Steps: routes in the order in which a model ran them, its prompts' batches among them."""
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """routes (tokens, layers, k); sizes (steps), in tokens; starts (steps): a new text begins.
 
     A step of one token is a decoded one, a larger one is a batch of a prompt.
@@ -26,8 +24,7 @@ def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Step
     return Steps(np.ascontiguousarray(routes), np.ones(len(routes), np.int64), starts)
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
+class Prompts(Struct, frozen=True):
     """What was computed before each text's decoded tokens: a text may go on where another ended.
 
     routes (tokens, layers, k); lengths (texts); batches (steps), tokens of each step; positions

@@ -1,8 +1,7 @@
 """The matrices of a feed-forward, as the file's tensors have them: three, two, or fused."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import ExpertWeights

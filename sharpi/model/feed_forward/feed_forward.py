@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.branch import Branch
 from sharpi.model.mixers.latent import Latent
 from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, X
@@ -22,8 +23,7 @@ class FeedForward(Protocol):
         """A hint which experts the layer will choose, from the stream as it is by now."""
 
 
-@dataclass(frozen=True, slots=True)
-class DenseFeedForward:
+class DenseFeedForward(Struct, frozen=True):
     """down(act(gate h) * up h)."""
 
     branch: Branch
@@ -46,8 +46,7 @@ class DenseFeedForward:
         """There is nothing to choose."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedFeedForward:
+class RoutedFeedForward(Struct, frozen=True):
     """The chosen experts' weighted sum, and a shared one that may have a gate of its own."""
 
     branch: Branch

@@ -1,8 +1,8 @@
 """What the feed-forwards of a model share, and which kind each layer has: its tensors tell."""
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.feed_forward.expert_weights import load_expert_weights, optional_expert_weights
 from sharpi.model.feed_forward.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward
@@ -13,8 +13,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, Router
 
 
-@dataclass(frozen=True, slots=True)
-class FeedForwardSettings:
+class FeedForwardSettings(Struct, frozen=True):
     """What all layers' feed-forwards share; `router` has neither bias nor layer yet.
 
     `gated`: whether there is a gate beside what goes up. `norm`: the name of the norm before.

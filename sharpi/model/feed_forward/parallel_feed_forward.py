@@ -1,8 +1,8 @@
 """A dense feed-forward and routed experts side by side, each with norms of its own (Gemma 4)."""
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.dataclass import dataclass
 from sharpi.model.branch import Branch
 from sharpi.model.feed_forward.expert_weights import load_expert_weights
 from sharpi.model.feed_forward.feed_forward import FeedForward
@@ -11,8 +11,7 @@ from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, X
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelFeedForward:
+class ParallelFeedForward(Struct, frozen=True):
     """post_norm(norm_1(dense(norm x)) + norm_2(experts(expert_norm x))).
 
     `router_norm` is that of what the router takes: the stream, scaled value by value.

@@ -1,8 +1,8 @@
 """Attention with a KV cache, whose heads share keys and values in groups."""
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.model.mixers.projections import KvSource, Projections, load_projections
 from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.norm import Norm, optional_norm
@@ -12,16 +12,14 @@ from sharpi.ops.interface import Activation, AttentionShape, FloatArray, Matrix,
 from sharpi.ops.recurrent import RecurrentShape
 
 
-@dataclass(frozen=True, slots=True)
-class Temperature:
+class Temperature(Struct, frozen=True):
     """Queries grow with the logarithm of their position: see Ops.scale_by_position."""
 
     interval: int
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionSettings:
+class AttentionSettings(Struct, frozen=True):
     """One layer's attention; `rope` None leaves positions out.
 
     `query_holds_gate`: see Projections. `kv`: where keys and values are from; for an earlier
@@ -75,8 +73,7 @@ class AttentionSettings:
         return Norm(np.ones(width, np.float32), self.norm_epsilon)
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Struct, frozen=True):
     """The weights; norms are per head or over the whole width. `sinks` (num_heads,): see Ops."""
 
     settings: AttentionSettings

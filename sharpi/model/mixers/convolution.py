@@ -1,8 +1,8 @@
 """The causal convolution inside a recurrent layer, its weights as the operation takes them."""
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Ops, X
@@ -11,8 +11,7 @@ from sharpi.ops.recurrent import ConvolutionShape
 MAX_KERNEL = 16  # as kernels/cpu/operations/op_convolution.cpp has it
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(Struct, frozen=True):
     """weight (kernel, channels), bias (channels,)."""
 
     shape: ConvolutionShape

@@ -1,6 +1,7 @@
 """Gated delta net (Qwen3-Next, Qwen3.5): linear attention with a state that is corrected."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.convolution import (
     Convolution,
@@ -18,8 +19,7 @@ from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Re
 MAX_KEY_DIM = 256  # as kernels/cpu/operations/op_delta_net.cpp has it
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaNetSettings:
+class DeltaNetSettings(Struct, frozen=True):
     """One layer's heads and the convolution of queries, keys and values before them."""
 
     shape: DeltaNetShape
@@ -55,8 +55,7 @@ class DeltaNetSettings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaNet:
+class DeltaNet(Struct, frozen=True):
     """The weights; joint matrices hold for every key head its rows and those of its value heads.
 
     `inputs`: queries with keys and values, and the output's gate; or all of them. `gates`: beta

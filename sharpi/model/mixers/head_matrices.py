@@ -5,15 +5,14 @@ all heads, and is taken apart here.
 """
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix, StackedMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class HeadMatrices:
+class HeadMatrices(Struct, frozen=True):
     """`keys` (heads, latent, plain) turns queries, `values` (heads, value, latent) gives values."""
 
     keys: StackedMatrix

@@ -1,12 +1,12 @@
 """The narrow space that some models' experts work in, and the way into it and back (Nemotron 3)."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Matrix
 
 
-@dataclass(frozen=True, slots=True)
-class Latent:
+class Latent(Struct, frozen=True):
     """down (width, hidden) before the experts, up (hidden, width) after their sum."""
 
     down: Matrix

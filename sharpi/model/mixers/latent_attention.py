@@ -5,7 +5,8 @@ applied to the query instead, the value's to what was attended to, so that the h
 head: [latent, rotated part] as key, the latent as value (DeepSeek-V2, arXiv 2405.04434).
 """
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.mixers.head_matrices import HeadMatrices, load_head_matrices
 from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.norm import Norm, load_norm
@@ -14,8 +15,7 @@ from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttentionSettings:
+class LatentAttentionSettings(Struct, frozen=True):
     """One layer's sizes; a head's query is `plain_dim` values, then those that are rotated.
 
     `query_rank`: width of the compressed queries, 0 where they are not.
@@ -63,8 +63,7 @@ class LatentAttentionSettings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class QueryProjection:
+class QueryProjection(Struct, frozen=True):
     """Queries, with or without compression to a normed vector in between."""
 
     matrix: Matrix
@@ -72,8 +71,7 @@ class QueryProjection:
     norm: Norm | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True):
     """The weights; `compress` gives [latent, part to be rotated] of each position."""
 
     settings: LatentAttentionSettings

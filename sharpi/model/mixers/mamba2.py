@@ -1,6 +1,7 @@
 """Mamba-2 (Granite 4, Nemotron 3): a state space layer behind a convolution, with a gated norm."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.convolution import (
     Convolution,
@@ -15,8 +16,7 @@ from sharpi.ops.interface import Activation, FloatArray, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, Mamba2Shape, RecurrentShape
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2Settings:
+class Mamba2Settings(Struct, frozen=True):
     """One layer's heads and the convolution of their inputs before them."""
 
     shape: Mamba2Shape
@@ -54,8 +54,7 @@ class Mamba2Settings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2:
+class Mamba2(Struct, frozen=True):
     """The weights; the norm is over each group of heads, after the gate."""
 
     settings: Mamba2Settings

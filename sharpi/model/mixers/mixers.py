@@ -5,7 +5,8 @@ What is not softmax attention is imported for the models that have it: each take
 
 from typing import TYPE_CHECKING
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.attention_reader import AttentionReader
 from sharpi.model.mixers.mixer import MixerSettings
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from sharpi.model.mixers.latent_attention_reader import LatentAttentionReader
 
 
-@dataclass(frozen=True, slots=True)
-class NoMixerSettings:
+class NoMixerSettings(Struct, frozen=True):
     """A layer that only has a feed-forward."""
 
     kv_shape: None = None

@@ -2,7 +2,8 @@
 
 from typing import Generic, Literal
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 
@@ -10,8 +11,7 @@ from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 KvSource = Literal["own", "own or keys", "earlier layer"]
 
 
-@dataclass(frozen=True, slots=True)
-class Projected(Generic[X]):
+class Projected(Struct, Generic[X], frozen=True):
     """Queries (heads * key_dim,), keys and values of the KV heads, gate (heads * value_dim,).
 
     Keys and values are None where an earlier layer's are used.
@@ -23,8 +23,7 @@ class Projected(Generic[X]):
     gate: X | None
 
 
-@dataclass(frozen=True, slots=True)
-class Projections:
+class Projections(Struct, frozen=True):
     """The matrices, with their biases; `v` None: values are keys before these are normed.
 
     `query_holds_gate`: the rows of each head's query are followed by those of a gate as wide.

@@ -5,13 +5,13 @@ a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling d
 """
 
 import math
-from dataclasses import replace
 from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.file_error import file_error, printable
 from sharpi.gguf.metadata import Metadata
@@ -20,8 +20,7 @@ from sharpi.ops.interface import FloatArray, Ops, RopeTable, X
 DoubleArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
+class RopeScaling(Struct, frozen=True):
     """`kind` is "none", "linear", "yarn" or "divided"; the rest as in the `rope.scaling.*` keys.
 
     "divided" leaves the frequencies to the file's divisors, of which there are some for contexts up
@@ -44,8 +43,7 @@ class RopeScaling:
         return replace(self, attention_factor=attention_factor)
 
 
-@dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(Struct, frozen=True):
     """How a layer rotates queries and keys: the first `dims` values of each head.
 
     `is_divided`: whether the divisors that the file may have apply.

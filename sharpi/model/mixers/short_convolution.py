@@ -1,6 +1,7 @@
 """The short convolution of LFM2: a gated input, a few tokens convolved, a gated output."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.convolution import MAX_KERNEL, Convolution, load_convolution
 from sharpi.model.mixers.rope import Angles
@@ -9,8 +10,7 @@ from sharpi.ops.interface import Activation, Matrix, Ops, X
 from sharpi.ops.recurrent import ConvolutionShape, RecurrentShape
 
 
-@dataclass(frozen=True, slots=True)
-class ShortConvolutionSettings:
+class ShortConvolutionSettings(Struct, frozen=True):
     """One layer's convolution, as wide as the residual stream."""
 
     shape: ConvolutionShape
@@ -35,8 +35,7 @@ class ShortConvolutionSettings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ShortConvolution:
+class ShortConvolution(Struct, frozen=True):
     """out_gate h * convolution(gate h * x h); the gates have no activation."""
 
     gate: Matrix

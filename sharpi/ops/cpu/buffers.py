@@ -2,15 +2,14 @@
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.ops.cpu.abi import Rows
 
 ALIGNMENT = 64
 
 
-@dataclass(slots=True)
-class Buffer:
+class Buffer(Struct):
     """A value of the recording: `num_bytes` needed from operation `first` to operation `last`.
 
     `row_bytes`: of each of its rows, one after the other; 0 where it has none.

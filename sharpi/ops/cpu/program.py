@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.errors import SharpiError
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.library import ThreadPool, load_library
@@ -20,8 +20,7 @@ IntArray = npt.NDArray[np.int32]
 Rounding = Literal["int8", "int16", "f32"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramLimits:
+class ProgramLimits(Struct, frozen=True):
     """What one replay can hold, and the kernels it uses."""
 
     max_tokens: int

@@ -1,10 +1,9 @@
 """PassCounts: how prompts passed through a GPU that has not all of its layers' experts."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class PassCounts:
+class PassCounts(Struct):
     """`by_layer`: prompts whose batches took turns at every layer. The others are what limits cost.
 
     `spilled_pages` of the stash were in RAM; `stash_overflows`: prompts that it did not hold, which

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.device.device import AttendShape, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
@@ -132,8 +133,7 @@ class Routes:
         return self.of_prompt.part(first * row, step.rows(self.rows) * row)
 
 
-@dataclass(slots=True)
-class PendingHeads:
+class PendingHeads(Struct):
     """What is still to be done to each head of a value, on its way into attention."""
 
     norm: Callable[[], HeadNorm] | None = None
@@ -142,8 +142,7 @@ class PendingHeads:
     angles: "RecordedTensor | None" = None
 
 
-@dataclass(slots=True)
-class RecordedTensor:
+class RecordedTensor(Struct):
     """Rows of floats, and the same rounded to 8 bits once an operation asks for that.
 
     `source`: memory outside the arena that holds the floats. `rounds`: whether the operation that

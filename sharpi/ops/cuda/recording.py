@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Memory, Span
 from sharpi.errors import UnsupportedModelError
@@ -22,8 +23,7 @@ FLOAT_BYTES = 4
 _BLOCK = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """Operations at which the batches of a prompt take turns, one batch after the other.
 
     `layer`: whose experts they are, None for others. `enters`, `leaves`: what they read of what was

@@ -5,7 +5,6 @@ experts are in files of their own.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,16 @@ from sharpi.ops.reference.recurrent import ReferenceRecurrent
 Array = npt.NDArray[Any]
 
 
-@dataclass
 class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     """One sequence, evaluated eagerly; `begin` a step, then run the model over this object."""
 
-    ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    positions: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    output_rows: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    kv: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
-    routes: list[npt.NDArray[np.int32]] = field(default_factory=list)
-    states: dict[RecurrentShape, FloatArray] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.ids = np.zeros(0, np.int32)
+        self.positions = np.zeros(0, np.int32)
+        self.output_rows = np.zeros(0, np.int32)
+        self.kv: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self.routes: list[npt.NDArray[np.int32]] = []
+        self.states: dict[RecurrentShape, FloatArray] = {}
 
     def begin(self, ids: Sequence[int], position: int, outputs: Sequence[int]) -> None:
         """The next step: `ids` at positions from `position` on, logits for rows `outputs`."""

@@ -1,9 +1,9 @@
 """The bodies of /v1/messages and of its count_tokens, checked and made into a ChatCall."""
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.config import GenerationRequest
-from sharpi.dataclass import dataclass
 from sharpi.serve.anthropic.content import read_messages, read_system
 from sharpi.serve.anthropic.tools import read_choice, read_tools
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
@@ -20,8 +20,7 @@ _MAX_STOPS = 64
 _HARMLESS = ("metadata", "service_tier", "cache_control", "diagnostics", "inference_geo", "speed")
 
 
-@dataclass(frozen=True, slots=True)
-class MessagesRequest:
+class MessagesRequest(Struct, frozen=True):
     """A call, and how its answer is to be sent; `shows_thinking`: with its reasoning."""
 
     call: ChatCall

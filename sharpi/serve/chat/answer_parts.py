@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from msgspec import Struct
+
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.dataclass import dataclass
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.engine.sampling.text_delta import SampledToken
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 EndReason = Literal["stop", "stop_string", "length", "context", "calls"]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of one answer; those of the prompt that were in the KV cache count as prompt, too."""
 
     num_prompt: int = 0
@@ -25,16 +25,14 @@ class Usage:
     num_reasoning: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerDelta:
+class AnswerDelta(Struct, frozen=True):
     """Some of an answer, and the tokens it was chosen with, if it is text."""
 
     event: AnswerEvent
     tokens: tuple[SampledToken, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerEnd:
+class AnswerEnd(Struct, frozen=True):
     """How an answer ended, and by which stop string if by one."""
 
     reason: EndReason
@@ -45,8 +43,7 @@ class AnswerEnd:
 AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRequest:
+class PromptRequest(Struct, frozen=True):
     """What one answer is asked with; `parser` None makes everything text.
 
     `remember` is told the text, the tokens and the end token of an answer that ended by one.

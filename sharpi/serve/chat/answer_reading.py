@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import field
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
 from sharpi.serve.chat.answer_parts import (
@@ -42,8 +42,7 @@ async def answer(
                 yield part
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """Parts made of pieces, and the counts of tokens.
 
     `pending`: tokens whose text has not come yet. `is_text`: whether the newest part was text.

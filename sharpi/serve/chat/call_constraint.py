@@ -1,8 +1,9 @@
 """What tools ask of an answer: a call that must be, one that may be, or one instead of a form."""
 
 import json
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from sharpi.constraints.after_reasoning import AfterReasoning
 from sharpi.constraints.after_trigger import AfterTrigger

@@ -1,18 +1,17 @@
 """ChatCall: what a client wants of a chat, whichever API it speaks; both APIs translate to it."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct, field
+
 from sharpi.config import GenerationRequest
-from sharpi.dataclass import dataclass
 from sharpi.dialogue.tools import Tool, ToolChoice
 
 Message: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerShape:
+class AnswerShape(Struct, frozen=True):
     """What the text of an answer has to be: anything, some JSON, or what a grammar derives.
 
     `value` is the JSON schema or the grammar's text, `param` the parameter it came by.
@@ -23,8 +22,7 @@ class AnswerShape:
     param: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCall:
+class ChatCall(Struct, frozen=True):
     """Messages in OpenAI's shape, with text contents only, and how they are to be answered.
 
     `prefill`: the answer's beginning, which the model goes on from. `thinking_budget`: tokens of

@@ -3,9 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars

@@ -2,9 +2,9 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import field
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
@@ -12,8 +12,7 @@ from sharpi.serve.chat.answer_stream import answers
 from sharpi.serve.host.model_host import ModelHost
 
 
-@dataclass(slots=True)
-class CollectedCall:
+class CollectedCall(Struct):
     """A call with the JSON text of its arguments."""
 
     name: str
@@ -25,8 +24,7 @@ class CollectedCall:
         return "".join(self.deltas) or "{}"
 
 
-@dataclass(slots=True)
-class CollectedAnswer:
+class CollectedAnswer(Struct):
     """What has come so far; `end` None while more may come."""
 
     texts: list[str] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """How a request wants its tokens chosen: the parameters that all APIs share, and their ranges."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from sharpi.config import SamplingParams
 from sharpi.serve.http.request_fields import RequestFields

@@ -1,10 +1,10 @@
 """How much a request wants the model to think, and further variables for its chat template."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.serve.http.request_fields import RequestFields
 
 _MAX_BUDGET = 2**31 - 1
@@ -21,8 +21,7 @@ _EFFORTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     """`is_enabled` None leaves it to the template; `budget`: tokens of reasoning at most."""
 
     is_enabled: bool | None = None

@@ -1,15 +1,14 @@
 """Loaded: a model that is in memory now, and what schedules its answers."""
 
-from dataclasses import field
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct, field
+
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
+class Loaded(Struct, frozen=True, eq=False):
     """To be stepped and asked on the engine's thread alone.
 
     `per_model_cache`, by their type: what requests make of the model once and want again. They go

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import field
 from typing import Literal, TypeVar
+
+from msgspec import Struct, field
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
-from sharpi.dataclass import dataclass
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.serve.host.engine_thread import EngineThread
@@ -21,8 +21,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelHostSettings:
+class ModelHostSettings(Struct, frozen=True):
     """What the user asked of the host.
 
     `model_id` is the model's name in the APIs, `aliases` are others that it answers to. At most

@@ -2,15 +2,15 @@
 
 from typing import TypeAlias
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.serve.host.loaded import Loaded
 
 ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: what it counts, how many
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSnapshot:
+class ModelSnapshot(Struct, frozen=True):
     """All 0 where no model is loaded; `experts` None where nobody counts them."""
 
     model_loaded: bool = False

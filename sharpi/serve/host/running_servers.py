@@ -10,16 +10,15 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
 _SUFFIX = ".json"
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
+class RunningServer(Struct, frozen=True):
     """`status_key` opens the server's /props to who can read this, and nothing else."""
 
     pid: int

@@ -3,11 +3,11 @@
 import hashlib
 from pathlib import Path
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sharpi.dataclass import dataclass
 from sharpi.resources import page_folder
 from sharpi.serve.http.access import PAGE_FOLDER
 
@@ -25,8 +25,7 @@ _POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PageFile:
+class PageFile(Struct, frozen=True):
     """One file's bytes; `tag` changes when they do."""
 
     content: bytes

@@ -7,9 +7,9 @@ own request, whose client gets it in the form of its API.
 import time
 from collections.abc import Callable
 
+from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sharpi.dataclass import dataclass
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.client_connection import ClientConnection
 from sharpi.serve.http.errors import as_api_error, error_response
@@ -20,8 +20,7 @@ CLIENT_CLOSED = 499  # nginx's number for a client that left before its response
 Report = Callable[[Scope, int, float], None]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(Struct, frozen=True):
     """A body's bytes; seconds that one may take to send or take more of a message."""
 
     max_body_bytes: int = 32 << 20

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.serve.chat.chat_call import ChatCall, Message
 from sharpi.serve.chat.common_fields import read_model
 from sharpi.serve.chat.thinking_fields import read_thinking
@@ -21,8 +22,7 @@ from sharpi.serve.openai.messages import read_messages
 from sharpi.serve.openai.tools import read_choice, read_tools
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """A call, and how its answer is to be sent."""
 
     call: ChatCall

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from msgspec import Struct
+
 from sharpi.config import GenerationRequest
-from sharpi.dataclass import dataclass
 from sharpi.serve.chat.chat_call import AnswerShape
 from sharpi.serve.chat.common_fields import read_model
 from sharpi.serve.host.model_host import ModelHost
@@ -21,8 +22,7 @@ _DEFAULT_TOKENS = 16  # OpenAI's
 _MAX_PROMPTS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionsRequest:
+class CompletionsRequest(Struct, frozen=True):
     """Ids of the prompts; `echoes` are the texts to put before their answers, if any."""
 
     prompts: tuple[list[int], ...]

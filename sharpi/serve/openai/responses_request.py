@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
 from sharpi.serve.chat.common_fields import read_model, shape_of
 from sharpi.serve.chat.thinking_fields import read_thinking
@@ -34,8 +35,7 @@ _ECHOED: dict[str, Any] = {
 _NOTHING_KEPT = "sharpi keeps no answers; send the conversation"
 
 
-@dataclass(frozen=True, slots=True)
-class ResponsesRequest:
+class ResponsesRequest(Struct, frozen=True):
     """A call, how its answer is to be sent, and what the response repeats of the request."""
 
     call: ChatCall

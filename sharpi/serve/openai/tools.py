@@ -1,7 +1,8 @@
 """Tools and their choice in OpenAI's requests; chat completions nest them, responses do not."""
 
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat.tool_fields import each_tool

@@ -1,11 +1,11 @@
 """`sharpi doctor`: what it prints of this machine, and its advice for others as a table."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
+from msgspec.structs import replace
 
 from sharpi.cli.output.doctor_advice import advise
 from sharpi.hardware import disk

@@ -1,12 +1,12 @@
 """`sharpi plan`: its table, its JSON, its options and their variables, and requests it refuses."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CommandLine, Result
+from msgspec.structs import replace
 
 from sharpi.cli.commands import plan as plan_module
 from sharpi.config import RunConfig
@@ -70,6 +70,9 @@ def test_json_of_the_demo(sharpi: CommandLine) -> None:
     assert plan["bytes_by_tier"]["ram"] == total(plan, "ram")
     assert all(line["reason"] for line in [*plan["lines"], *plan["layers"]])
     assert plan["speed"]["tokens_per_second"] > 0
+    assert {"trunk", "trunk_bytes"} <= plan["layers"][0].keys()
+    assert {"card_staging"} <= plan.keys()
+    assert {line["purpose"] for line in plan["lines"]} >= {"trunk", "experts"}
 
 
 def test_json_of_slots(sharpi: CommandLine) -> None:

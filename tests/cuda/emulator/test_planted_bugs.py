@@ -1,13 +1,14 @@
 """Bugs put into the kernels that ship: each is found, and the kernels as they are pass."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import kernel_cases as cases
 import numpy as np
 import pytest
 from cpu_device import BACKWARD, FORWARD, CpuDevice
 from cpu_kernel import LaunchError
+from msgspec.structs import replace
 
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Launch

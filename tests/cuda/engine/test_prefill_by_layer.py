@@ -1,13 +1,13 @@
 """Prompts whose batches take turns at every layer: no bit differs from batch after batch."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Load
+from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.backends.parts import gpu_tier_of

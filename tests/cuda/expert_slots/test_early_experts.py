@@ -2,13 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
+from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Mark, Work

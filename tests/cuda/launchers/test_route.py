@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
+from msgspec.structs import replace
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.route import route

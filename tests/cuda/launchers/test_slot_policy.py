@@ -2,12 +2,12 @@
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from slot_worlds import SlotWorld
 

@@ -41,7 +41,7 @@ ROW = BenchmarkRow(
     batch_size=512,
     samples=(2.0,),
 )
-GIVEN = {name: getattr(ROW, name) for name in BenchmarkRow.__dataclass_fields__}
+GIVEN = {name: getattr(ROW, name) for name in BenchmarkRow.__struct_fields__}
 
 
 class SteadyLimits:

@@ -1,9 +1,8 @@
 """The native policies decide what the reference decides, swap by swap."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from route_traces import skewed_routes
 

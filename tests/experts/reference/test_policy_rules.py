@@ -1,11 +1,10 @@
 """The rules that slot policies keep, seen from outside, and slru against a naive model."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from route_traces import skewed_routes
 
 from sharpi.experts.native.native_policy import NativePolicy

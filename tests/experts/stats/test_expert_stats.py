@@ -4,12 +4,12 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from expert_runs import a_layer, a_run
+from msgspec.structs import replace
 
 from sharpi.errors import StatsFileError
 from sharpi.experts.stats.stats import HitCount, TopExpert

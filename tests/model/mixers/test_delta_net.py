@@ -1,6 +1,5 @@
 """Qwen3-Next: which layers have a delta net, and projections that are joint in its first files."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
+from msgspec.structs import replace
 
 from sharpi.errors import ModelFileError
 from sharpi.gguf.metadata import Metadata

@@ -1,6 +1,5 @@
 """Native attention against the NumPy reference, in every way that pages are kept and met."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from attention_models import (
     random_ids,
     with_nan,
 )
+from msgspec.structs import replace
 from replay import AVAILABLE, Native, reference
 
 from sharpi.ops.cpu.kv_cache import KvCache, KvType, kv_bytes

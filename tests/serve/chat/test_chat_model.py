@@ -1,8 +1,7 @@
 """Calls made into questions, for formats that need more than text: gpt-oss's channels."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from scripted_host import scripted_tokenizer
 
 from sharpi.config import GenerationRequest

@@ -1,10 +1,11 @@
 """GpuSlots: how experts use a GPU that has not room for all of them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig
-from sharpi.dataclass import dataclass
 from sharpi.experts.policy_choice import (
     DEFAULT_PREDICTOR,
     ExpertShape,
@@ -24,8 +25,7 @@ from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSlots:
+class GpuSlots(Struct, frozen=True):
     """`modes`: how misses may be served, of which the quickest is found.
 
     `expert_bytes`: of an expert, by layer. `predicts`: whether layers fetch experts for the next

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
@@ -22,8 +22,7 @@ Addresses = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int32]  # (experts,): -1 without a slot
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Adjacent experts of a layer that pass together; `number` counts a batch's chunks."""
 
     number: int

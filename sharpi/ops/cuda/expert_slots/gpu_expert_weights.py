@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
@@ -23,8 +23,7 @@ from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, StackedMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class HostComputeSettings:
+class HostComputeSettings(Struct, frozen=True):
     """How the CPU computes experts that the GPU has not.
 
     `source` brings those that are not in memory; None stands for the mapped file.

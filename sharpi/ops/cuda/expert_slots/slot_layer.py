@@ -1,12 +1,12 @@
 """What one layer's slots are made from: the memory of its experts' tensors, and what it becomes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sharpi.dataclass import dataclass
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
@@ -16,16 +16,14 @@ from sharpi.ops.cuda.launchers.slot_policy import LayerState
 Upload = Callable[[HostArray], Span]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotTable:
+class SlotTable(Struct, frozen=True):
     """A table of addresses (experts,) uint64, of rows that begin `offset` bytes into a piece."""
 
     addresses: Span
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SlotPiece:
+class SlotPiece(Struct, frozen=True):
     """One tensor's part of each of a layer's experts, `num_bytes` long.
 
     `host_addresses` (experts,) uint64: where it is for good, in memory of `reach`. `slots`,
@@ -59,8 +57,7 @@ class SlotPiece:
         return np.uint64(memory.address) + steps
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLayer:
+class SlotLayer(Struct, frozen=True):
     """A layer's pieces, up to three with up to three tables, and what its slots begin with."""
 
     pieces: tuple[SlotPiece, ...]
@@ -130,8 +127,7 @@ class SlotLayer:
                 device.upload(table.addresses, addresses[:experts] + np.uint64(table.offset))
 
 
-@dataclass(frozen=True, slots=True)
-class SlotMemory:
+class SlotMemory(Struct, frozen=True):
     """What a layer has on the device: its state, what is copied, and the lists of loads.
 
     `outcomes` (experts per token,): where each expert of the last token was read.

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import row_bytes
@@ -30,8 +31,7 @@ def offset_of(stacked: StackedMatrix) -> int:
     return stacked.first_row * row_bytes(stacked.quant_type, stacked.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertTensor:
+class ExpertTensor(Struct, frozen=True):
     """A tensor of all experts, and the stacked matrices that are in it, by their place in the
     layer.
     """

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSettings:
+class SlotSettings(Struct, frozen=True):
     """`first`: what the slots of each layer begin with; a layer without is on the GPU as a whole.
 
     `num_staging`, `num_early`: experts that are on the GPU for one use, or early, without a slot.

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
-
-from sharpi.dataclass import dataclass
 
 STATIC = 8  # the kind whose pinned experts are the whole set
 _SLRU = 0
@@ -59,8 +58,7 @@ class SlotStates(NamedTuple):
     uses: Words
 
 
-@dataclass(frozen=True, slots=True)
-class FirstSlots:
+class FirstSlots(Struct, frozen=True):
     """What a layer's slots begin with.
 
     Of the `pinned` ids as many are pinned as may be: half of the slots, or all for a static set.

@@ -4,10 +4,10 @@ Residency is what the tables of addresses say, by which the experts' kernels fin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sharpi.device.device import Device

@@ -6,8 +6,8 @@ activations are floats.
 """
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.matvec_layout import (
@@ -25,8 +25,7 @@ _MAX_PARTIALS = 2048  # kMaxPartials
 _MOSTLY_BUSY = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class GpuStackedMatrix:
+class GpuStackedMatrix(Struct, frozen=True):
     """Equal matrices wherever they are.
 
     `addresses` (experts,) uint64, on the device; `bias` (experts, rows) float32; `reach`: all

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 MAX_PIECES = 3
@@ -12,8 +12,7 @@ _BLOCK, _CHUNK_BYTES, _MOST_BLOCKS = 256, 16 << 10, 512
 _NO_PIECE: tuple[Argument, ...] = (None, None, None, None, np.int64(0), np.int64(0))
 
 
-@dataclass(frozen=True, slots=True)
-class GatherPiece:
+class GatherPiece(Struct, frozen=True):
     """One tensor's part of a layer's experts: where it lies in host memory and in slots.
 
     `host_addresses` (experts,) uint64 addresses, in memory of `reach`; slots of `stride` bytes, of

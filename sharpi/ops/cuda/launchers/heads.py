@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.ops.cpu.kv_cache import KvType
 
@@ -18,8 +18,7 @@ _NO_GROUP: Final[tuple[Argument, ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HeadNorm:
+class HeadNorm(Struct, frozen=True):
     """RMS norm of each head; weight (head_dim,), or `per_head` (num_heads, head_dim)."""
 
     weight: Span
@@ -27,8 +26,7 @@ class HeadNorm:
     per_head: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeadRope:
+class HeadRope(Struct, frozen=True):
     """Rotation of each head's first 2 * half values by angles (T, 2, half).
 
     Pairs are (i, i + half), or (2i, 2i + 1) where `interleaved`.
@@ -39,8 +37,7 @@ class HeadRope:
     interleaved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeadGroup:
+class HeadGroup(Struct, frozen=True):
     """Heads x (T, num_heads, head_dim), which are normed and then rotated in place.
 
     With `pages`, one layer's keys or values in the KV cache, the result goes there instead.
@@ -54,8 +51,7 @@ class HeadGroup:
     pages: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KvCacheSlice:
+class KvCacheSlice(Struct, frozen=True):
     """Where in the KV cache the tokens go (kernels/cuda/attention/kv_cache.cuh).
 
     page_tables int32 (sequences, table_stride): the pages of positions 0..63, 64..127, ...;

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.matvec_layout import (
@@ -22,8 +22,7 @@ _FIRST_OUT, _ARGUMENTS_OF_PART = 3, 5
 _NO_PART = (None, None, None, np.int32(0), np.float32(0))
 
 
-@dataclass(frozen=True, slots=True)
-class MatvecPart:
+class MatvecPart(Struct, frozen=True):
     """A matrix (rows, columns) in quant blocks, its bias (rows,) and its result (T, rows).
 
     `factor`: what the blocks say is to be multiplied by.

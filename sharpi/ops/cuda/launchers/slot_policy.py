@@ -3,8 +3,8 @@
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 LEARNED_KEEP = 4  # the one kind with a map
@@ -38,8 +38,7 @@ class Outcome(IntEnum):
     COMPUTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRules:
+class PolicyRules(Struct, frozen=True):
     """How all layers decide. `kind`: the number of one of the policies that the device has."""
 
     kind: int
@@ -71,8 +70,7 @@ class PolicyRules:
         return self.kind == LEARNED_KEEP
 
 
-@dataclass(frozen=True, slots=True)
-class LayerState:
+class LayerState(Struct, frozen=True):
     """One layer's words on the device, and the tables that are kept.
 
     `tables`: up to three of (addresses (experts,), where (places,)) uint64; `where` has the address
@@ -97,8 +95,7 @@ class LayerState:
         return np.int32(self.num_slots), np.int32(self.num_early), np.int32(self.num_staging)
 
 
-@dataclass(frozen=True, slots=True)
-class Learning:
+class Learning(Struct, frozen=True):
     """What learned-keep knows: `maps` of all layers, `routes` (layers, 4), newest of each layer.
 
     `remembered` (layers, 64, experts per token) of a batch, and whether layers are in it: int32.

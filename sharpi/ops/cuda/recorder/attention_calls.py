@@ -1,9 +1,10 @@
 """Attention of a recording: heads normed and rotated on their way into the KV cache."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
@@ -65,8 +66,7 @@ def _tokens_at_once(shape: AttentionShape, recording: Recording) -> int:
     return max(1, min(recording.limits.max_tokens, _SCRATCH_BYTES // one))
 
 
-@dataclass(frozen=True, slots=True)
-class _Attention:
+class _Attention(Struct, frozen=True):
     recording: Recording
     cache: GpuKvCache
     inputs: StepInputs

@@ -1,10 +1,11 @@
 """The launches of a feed-forward's halves: item by item, or grouped by the experts that compute."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers import experts, experts_grouped, experts_packed, group_routes
@@ -21,8 +22,7 @@ Parts = Sequence[
 ]  # of the stacked matrices of the first half, then that of the second
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertLaunches:
+class ExpertLaunches(Struct, frozen=True):
     """One feed-forward of a recording, whose buffers have places by the time of the calls.
 
     `step`: of the step, as far as it says where the routes are. `first`: the first of the tokens.

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.buffers import Buffer
@@ -39,8 +40,7 @@ class OnGpu(NamedTuple):
     factor: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class F16Matmul:
+class F16Matmul(Struct, frozen=True):
     """Buffers of one operation: rows with their scales, the largest matrix, its result."""
 
     recording: Recording

@@ -1,6 +1,7 @@
 """A feed-forward of a recording: what is computed, and the buffers between its halves."""
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.matvec_layout import takes_floats
@@ -13,8 +14,7 @@ GROUPED_TOKENS = 9  # from here on tokens that share an expert read it together
 _INT_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedFeedForward:
+class RecordedFeedForward(Struct, frozen=True):
     """What is computed: without `ids` expert 0 for every token, without `weights` they are 1."""
 
     expert_weights: ExpertWeights
@@ -42,8 +42,7 @@ class RecordedFeedForward:
         return gate is not None and gate.quant_type is self.expert_weights.up.quant_type
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """`pair`: products of the first half apart. `parts`: what items give, before their sum.
 
     `places`: which of the host's values is an item's. `packed`: lists of items for `num_rows` rows,
@@ -60,8 +59,7 @@ class Scratch:
     packed: "Packed | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """Lists of what is in the rows that routed tokens have, and where an item is."""
 
     num_rows: int

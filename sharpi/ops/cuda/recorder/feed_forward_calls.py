@@ -1,9 +1,10 @@
 """A feed-forward of a recording: which launches it becomes, by the number of tokens and experts."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
@@ -58,8 +59,7 @@ def feed_forward(
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
+class _Calls(Struct, frozen=True):
     """Of experts that are on the GPU as a whole."""
 
     launches: ExpertLaunches

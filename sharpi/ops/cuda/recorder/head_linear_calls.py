@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
@@ -52,8 +52,7 @@ def _heads(items: int, heads: int) -> IntArray:
     return np.arange(items, dtype=np.int32) % heads
 
 
-@dataclass(frozen=True, slots=True)
-class _HeadLinear:
+class _HeadLinear(Struct, frozen=True):
     """`ids`: each item's head; `offsets` and `items`: the same by head, for many tokens."""
 
     recording: Recording

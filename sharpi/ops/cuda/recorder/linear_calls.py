@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.launchers.matvec import MAX_PARTS, MatvecPart, matvec
 from sharpi.ops.cuda.matvec_layout import takes_floats
@@ -14,8 +15,7 @@ from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One matrix of a product, and where its rows go."""
 
     matrix: Matrix
@@ -65,8 +65,7 @@ def want_source(
         recording.floats(x)
 
 
-@dataclass(frozen=True, slots=True)
-class _Linear:
+class _Linear(Struct, frozen=True):
     recording: Recording
     x: RecordedTensor
     parts: tuple[Part, ...]

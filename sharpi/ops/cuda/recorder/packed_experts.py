@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.device.launch import Launch
 from sharpi.ops.cuda.recorded import Call, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 
 
-@dataclass(frozen=True, slots=True)
-class PackedExperts:
+class PackedExperts(Struct, frozen=True):
     """`num_rows` of the scratch; a token's sum grows from group to group, in ascending order."""
 
     launches: ExpertLaunches

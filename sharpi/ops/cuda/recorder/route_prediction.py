@@ -4,15 +4,15 @@ one.
 
 from collections.abc import Iterator
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recorded import Call, Calls, RecordedTensor, SideStream, StepShape, WaitFor
 from sharpi.ops.cuda.recording import Recording
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RoutePrediction:
+class RoutePrediction(Struct, frozen=True, eq=False):
     """`operations` find `ids`, the predictions for `layer`, by `values`."""
 
     layer: int

@@ -3,9 +3,10 @@ first.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.expert_stream import ExpertStream
@@ -18,8 +19,7 @@ from sharpi.ops.cuda.recorder.packed_experts import grouped_sum, packed_experts
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 
 
-@dataclass(frozen=True, slots=True)
-class SlottedExpertCalls:
+class SlottedExpertCalls(Struct, frozen=True):
     """`own`: predictions of what layer `layer` is to use, `following`: those of the next one."""
 
     launches: ExpertLaunches

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from sharpi.dataclass import dataclass
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
@@ -28,8 +28,7 @@ from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 Lanes = tuple[tuple[int, Buffer], ...]  # which lane of the stash a buffer's rows are in
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
+class _Pass(Struct, frozen=True):
     """Operations that batches take turns at; what each brings along and takes away.
 
     `group`: the chunk of experts that computes, None for all; `is_last` of a layer's.

@@ -6,13 +6,13 @@ a time has them all, in order, so nothing is ever fragmented and neighbours are 
 
 from collections.abc import Iterator, Sequence
 
-from sharpi.dataclass import dataclass
+from msgspec import Struct
+
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 
 
-@dataclass(frozen=True, slots=True)
-class StashRoom:
+class StashRoom(Struct, frozen=True):
     """Pages of `page_tokens`, by where they are, for `max_tokens` of a prompt at once."""
 
     max_tokens: int
