@@ -1,7 +1,7 @@
-"""Tensors copied out of their files into memory of their own, read past the page cache.
+"""Copies tensors from their files into memory of their own, and bypasses the page cache.
 
-What is read for every token must not share its memory with the page cache, where a file larger
-than RAM would push it out.
+The weights that every token reads must not lie in the page cache, from which a file larger than RAM
+would evict them.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class _Range(Struct, frozen=True):
 
 
 def copy_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes that a copy of these tensors takes."""
+    """Returns the size of a copy of these tensors in bytes."""
     return sum(each.num_bytes for each in _ranges(tensors))
 
 
@@ -42,9 +42,11 @@ def copy_tensors(
     tensors: Sequence[Tensor],
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Tensor]:
-    """The tensors by name, their data in one region of RAM (huge pages where there are any).
+    """Copies the tensors into one region of RAM and returns them by name.
 
-    Raises ModelFileError where a file cannot be read, MemoryError where the region does not fit.
+    The region has huge pages if possible. `parts` are the files, in the order of `Tensor.part`;
+    `on_progress` is called with the fraction that is done. Raises ModelFileError where a file
+    cannot be read, MemoryError where the region does not fit.
     """
     ranges = _ranges(tensors)
     arena = huge_memory(sum(each.num_bytes for each in ranges))
@@ -57,7 +59,7 @@ def copy_tensors(
 
 
 def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
-    """The aligned ranges around the tensors, neighbours merged, one behind the other in memory."""
+    """Returns the aligned file ranges of the tensors; adjacent ones are merged into one."""
     ranges: list[_Range] = []
     for tensor in sorted(tensors, key=lambda each: (each.part, each.offset)):
         start, _ = aligned_range(tensor.offset, tensor.num_bytes)
@@ -76,7 +78,7 @@ def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A file to read directly, or through the page cache where its file system insists."""
+    """Opens a file for direct reads, or for buffered ones where its file system requires it."""
     try:
         handle, _ = open_direct(path)
     except OSError as error:
@@ -94,7 +96,7 @@ def _read_all(
     arena: memoryview,
     on_progress: Callable[[float], None],
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # 6 ms that mapped files need not wait for
+    from concurrent.futures import ThreadPoolExecutor  # 6 ms, which mapped files do not need
 
     pieces = [piece for each in ranges for piece in _pieces(each)]
 
@@ -122,7 +124,7 @@ def _read(path: Path, handle: int, piece: _Range, arena: memoryview) -> None:
         except OSError as error:
             raise file_error(path, f"cannot be read ({error.strerror})") from None
         if not count:
-            raise file_error(path, "ends early: it was cut while it was read")
+            raise file_error(path, "ends early: the file was truncated while it was read")
         done += count
 
 

@@ -1,4 +1,4 @@
-"""Reads a file's head forwards, and never outside it: the one place that checks bounds."""
+"""Reads the head of a file from front to back. All bounds are checked here."""
 
 import struct
 from pathlib import Path
@@ -6,15 +6,17 @@ from pathlib import Path
 from sharpi.errors import ModelFileError
 from sharpi.gguf.file_error import file_error
 
-# Real heads reach 20 MB (a vocabulary and an embedded tokenizer.json). What lies beyond this is
-# not believed, so that a lying length cannot ask for more memory than a small multiple of it.
+# Real heads reach 20 MB (a vocabulary and an embedded tokenizer.json). A larger head is refused, so
+# that a forged length cannot make sharpi allocate more than a small multiple of this.
 MAX_HEAD_BYTES = 1 << 28
-_MAX_NAME_BYTES = 65535  # of a metadata key, in the specification
+_MAX_NAME_BYTES = 65535  # the specification's limit for a metadata key
 
 
 class Cursor:
-    """A position in the head of a file of `file_bytes` bytes; every read raises ModelFileError
-    instead of passing the end."""
+    """A position in the head of a file of `file_bytes` bytes.
+
+    Every read raises ModelFileError instead of passing the end.
+    """
 
     def __init__(self, path: Path, head: memoryview, file_bytes: int) -> None:
         self.path = path
@@ -23,19 +25,19 @@ class Cursor:
         self.at = 0
 
     def fault(self, what: str) -> ModelFileError:
-        """The error to raise about this file."""
+        """Returns the error to raise about this file."""
         return file_error(self.path, what)
 
     def overrun(self, what: str, end: int) -> ModelFileError:
-        """The error for something that would end at byte `end`, outside the head."""
+        """Returns the error for an item that would end at byte `end`, outside the head."""
         if end <= self.file_bytes:
-            return self.fault(f"{what} reaches beyond the {len(self.head)} bytes a head may have")
+            return self.fault(f"{what} ends beyond the {len(self.head)} bytes that a head may have")
         return self.fault(
             f"truncated or corrupt: {what} would end at byte {end}, the file at {self.file_bytes}"
         )
 
     def take(self, count: int, what: str) -> memoryview:
-        """The next `count` bytes, not copied."""
+        """Returns a view of the next `count` bytes and moves past them; errors call them `what`."""
         end = self.at + count
         if end > len(self.head):
             raise self.overrun(what, end)
@@ -44,28 +46,32 @@ class Cursor:
         return part
 
     def uint32(self, what: str) -> int:
-        """An unsigned 32-bit number."""
+        """Reads an unsigned 32-bit number."""
         return int.from_bytes(self.take(4, what), "little")
 
     def uint64(self, what: str) -> int:
-        """An unsigned 64-bit number."""
+        """Reads an unsigned 64-bit number."""
         return int.from_bytes(self.take(8, what), "little")
 
     def uint64s(self, count: int, what: str) -> tuple[int, ...]:
-        """`count` unsigned 64-bit numbers; `count` was checked by the caller."""
+        """Reads `count` unsigned 64-bit numbers; the caller has checked `count`."""
         return struct.unpack(f"<{count}Q", self.take(8 * count, what))
 
     def count(self, what: str, least_bytes: int, limit: int) -> int:
-        """A number of things, each of `least_bytes` or more: no more than fit, nor than `limit`."""
+        """Reads a number of items and checks it.
+
+        Each item takes `least_bytes` or more. Raises ModelFileError where so many do not fit into
+        the head, or are more than `limit`.
+        """
         count = self.uint64(f"the number of {what}")
         if count * least_bytes > len(self.head) - self.at:
             raise self.fault(f"truncated or corrupt: {count} {what} do not fit into the file")
         if count > limit:
-            raise self.fault(f"corrupt: {count} {what}, more than the {limit} sharpi believes")
+            raise self.fault(f"corrupt: {count} {what}, more than the {limit} that sharpi accepts")
         return count
 
     def name(self, what: str) -> str:
-        """A metadata key or a tensor's name: short printable UTF-8."""
+        """Reads a metadata key or a tensor's name, which must be short printable UTF-8."""
         length = self.uint64(f"the length of {what}")
         if not 0 < length <= _MAX_NAME_BYTES:
             raise self.fault(f"corrupt: {what} has {length} bytes, not 1 to {_MAX_NAME_BYTES}")
@@ -76,6 +82,6 @@ class Cursor:
         return name
 
     def text(self, what: str) -> str:
-        """A text of any length; bytes that are not UTF-8 become surrogates."""
+        """Reads a string of any length; bytes that are not UTF-8 become surrogates."""
         length = self.uint64(f"the length of {what}")
         return str(self.take(length, what), "utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""How a fault of a file is worded: its path, what is wrong, on one printable line."""
+"""Words an error about a file as one printable line: its path, then what is wrong."""
 
 from pathlib import Path
 
@@ -6,13 +6,16 @@ from sharpi.errors import ModelFileError
 
 
 def file_error(path: Path, what: str) -> ModelFileError:
-    """The error to raise; text that came from the file can neither break the line nor steer a
-    terminal, because unprintable characters are replaced."""
+    """Returns the error to raise.
+
+    Unprintable characters are replaced, so that text from the file can neither break the line nor
+    control the terminal.
+    """
     return ModelFileError(printable(f"{path}: {what}"))
 
 
 def printable(text: str) -> str:
-    """`text` with U+FFFD for control characters, line ends and bytes that were not UTF-8."""
+    """Replaces control characters, line ends and bytes that were not UTF-8 by U+FFFD."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

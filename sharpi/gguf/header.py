@@ -1,4 +1,4 @@
-"""Header: what stands before the tensors' bytes in one GGUF file.
+"""Parses the header of one GGUF file: everything before the tensors' bytes.
 
 Layout (GGUF specification, versions 2 and 3, little-endian): magic, version, tensor count, metadata
 count; key-value pairs; tensor infos; then, aligned, the tensors' bytes.
@@ -28,13 +28,13 @@ _KINDS = (
     (b"version https://git-lfs", "a git-lfs pointer; fetch the file itself with `git lfs pull`"),
     (b"<!doctype", f"a web page; {_DOWNLOAD}"),
     (b"<html", f"a web page; {_DOWNLOAD}"),
-    (b"<?xml", f"an XML answer of a server; {_DOWNLOAD}"),
+    (b"<?xml", f"a server's XML response; {_DOWNLOAD}"),
     (b"pk\x03\x04", f"a zip archive; unpack it, or if it is a PyTorch checkpoint, {_CONVERT}"),
     (b"\x1f\x8b", "a gzip archive; unpack it first"),
     (b"lmgg", f"an old GGML file; {_CONVERT}"),
     (b"tjgg", f"an old GGML file; {_CONVERT}"),
     (b"fmgg", f"an old GGML file; {_CONVERT}"),
-    (b"{", "JSON; name the .gguf file"),
+    (b"{", "JSON; give the path of the .gguf file"),
 )
 
 
@@ -47,9 +47,9 @@ class Header(Struct, frozen=True):
 
 
 def parse_header(path: Path, head: memoryview, file_bytes: int) -> Header:
-    """The header of a file of `file_bytes` bytes, of which `head` holds the first.
+    """Parses the header of a file of `file_bytes` bytes; `head` holds the first of them.
 
-    Raises ModelFileError naming the file and the fault.
+    Raises ModelFileError, which names the file and what is wrong.
     """
     cursor = Cursor(path, head, file_bytes)
     _check_magic(cursor)
@@ -91,7 +91,7 @@ def _alignment(cursor: Cursor, metadata: Metadata) -> int:
 
 
 def describe_mistake(start: bytes) -> str:
-    """What to say of a file that begins with `start` instead of GGUF."""
+    """Returns the error message for a file that begins with `start` instead of GGUF."""
     lowered = start.lstrip().lower() if start[:1].isspace() else start.lower()
     for magic, kind in _KINDS:
         if lowered.startswith(magic):
@@ -99,5 +99,5 @@ def describe_mistake(start: bytes) -> str:
     if start[8:9] == b"{":  # after the length of its header
         return f"not a GGUF file but safetensors; {_CONVERT}"
     if not any(start):
-        return "not a GGUF file: it begins with zeros, as an unfinished download does"
+        return "not a GGUF file: it begins with zeros, like an unfinished download"
     return "not a GGUF file: it does not begin with GGUF"

@@ -1,4 +1,4 @@
-"""Typed access to a file's metadata: a missing or misshapen key is an error that names it."""
+"""Typed access to a file's metadata; errors name the key that is missing or malformed."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ MetadataValue = int | float | bool | str | np.ndarray | StringArray | list[Any]
 
 
 class Metadata(Mapping[str, MetadataValue]):
-    """Keys and values in the order of the file at `path`.
+    """The metadata of the file at `path`: keys and values in the file's order.
 
-    The accessors return `default` for a missing key; without one, and for a value of another kind
-    or outside the range, they raise ModelFileError naming file and key.
+    The `get_*` methods return `default` for a missing key. They raise ModelFileError, which names
+    the file and the key, where there is no default, and for a value of the wrong type or range.
     """
 
     def __init__(self, path: Path, values: dict[str, MetadataValue]) -> None:
@@ -41,7 +41,7 @@ class Metadata(Mapping[str, MetadataValue]):
         minimum: int | None = None,
         maximum: int | None = None,
     ) -> int:
-        """A whole number; a stored one must lie within `minimum` and `maximum`, both included."""
+        """Returns an integer; a stored one must lie within `minimum` and `maximum`, inclusive."""
         value = self._find(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, "a whole number", value)
@@ -54,48 +54,48 @@ class Metadata(Mapping[str, MetadataValue]):
         return value
 
     def get_float(self, key: str, default: float | None = None) -> float:
-        """A finite number."""
+        """Returns a finite number."""
         value = self._find(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
             raise self._wrong(key, "a finite number", value)
         return float(value)
 
     def get_bool(self, key: str, default: bool | None = None) -> bool:
-        """True or false."""
+        """Returns a boolean."""
         value = self._find(key, default)
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false", value)
         return value
 
     def get_str(self, key: str, default: str | None = None) -> str:
-        """A text."""
+        """Returns a string."""
         value = self._find(key, default)
         if not isinstance(value, str):
-            raise self._wrong(key, "a text", value)
+            raise self._wrong(key, "a string", value)
         return value
 
     def find_printable(self, key: str) -> str | None:
-        """A text made fit for a terminal, None where the key is missing."""
+        """Returns a string that is safe to print on a terminal, None where the key is missing."""
         return printable(self.get_str(key)) if key in self._values else None
 
     def get_strings(self, key: str, default: list[str] | None = None) -> list[str]:
-        """An array of texts."""
+        """Returns an array of strings."""
         value = self._find(key, default)
         if isinstance(value, StringArray):
             return value.tolist()
         if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return value
-        raise self._wrong(key, "an array of texts", value)
+        raise self._wrong(key, "an array of strings", value)
 
     def get_array(self, key: str, default: np.ndarray | None = None) -> np.ndarray:
-        """An array of numbers: a read-only view into the file, of the type it is stored in."""
+        """Returns a read-only view of an array of numbers, in the type that the file stores."""
         value = self._find(key, default)
         if not isinstance(value, np.ndarray):
             raise self._wrong(key, "an array of numbers", value)
         return value
 
     def get_ints(self, key: str) -> list[int]:
-        """Whole numbers: one, or an array of them that is not empty."""
+        """Returns integers, from a single one or from an array that is not empty."""
         value = self._find(key, None)
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer) and value.size:
             return [int(v) for v in value]
@@ -112,7 +112,7 @@ class Metadata(Mapping[str, MetadataValue]):
 
 
 def _describe(value: Any) -> str:
-    """A value in few characters, whatever its size."""
+    """Describes a value of any size in a few characters."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.size} numbers"
     if isinstance(value, StringArray | list):

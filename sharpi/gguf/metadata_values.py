@@ -1,4 +1,4 @@
-"""Parses the key-value pairs of a head. Arrays stay views into the file."""
+"""Parses the key-value pairs of a header. Arrays of numbers stay views into the file."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ LEAST_KEY_BYTES = 8 + 1 + 4 + 1  # length, one character, type, value
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _LEAST_BYTES = {_STRING: 8, _ARRAY: 12}
 _MAX_DEPTH = 4
-_MAX_NESTED_ARRAYS = 1 << 16  # no known writer nests any; each costs a Python object
+_MAX_NESTED_ARRAYS = 1 << 16  # no known program writes any; each costs a Python object
 _SCALARS: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
     1: np.dtype("i1"),
@@ -30,19 +30,19 @@ _SCALARS: dict[int, np.dtype[Any]] = {
 
 
 def read_pairs(cursor: Cursor, count: int) -> dict[str, MetadataValue]:
-    """`count` keys with their values, in the file's order; a key may stand there once."""
+    """Reads `count` keys and values in the file's order; a repeated key is a ModelFileError."""
     values = _Values(cursor)
     pairs: dict[str, MetadataValue] = {}
     for _ in range(count):
         key = cursor.name("a metadata key")
         if key in pairs:
-            raise cursor.fault(f"corrupt: the metadata key {key} stands there twice")
+            raise cursor.fault(f"corrupt: the metadata key {key} appears twice")
         pairs[key] = values.read(cursor.uint32(f"the type of {key}"), key)
     return pairs
 
 
 class _Values:
-    """Reads values by their type code, and counts nested arrays over the whole head."""
+    """Reads values by their type code, and counts the nested arrays of the whole header."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor

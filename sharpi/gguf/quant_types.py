@@ -1,10 +1,10 @@
-"""The tensor types of the GGUF format: ids and block sizes (ggml.h, ggml-common.h)."""
+"""The tensor types of the GGUF format, with their ids and block sizes (ggml.h, ggml-common.h)."""
 
 from enum import IntEnum
 
 
 class QuantType(IntEnum):
-    """Ids as they stand in a file (ggml_type), with the size of a block: values, then bytes."""
+    """The type of a tensor: its id in a file (ggml_type), then values and bytes per block."""
 
     block_values: int
     block_bytes: int
@@ -53,7 +53,7 @@ class QuantType(IntEnum):
     Q2_0 = 42, 64, 18
 
 
-# Ids that llama.cpp once wrote and no longer reads: a file that holds one must be made again.
+# Ids of types that llama.cpp once wrote and no longer reads. Such files must be quantised again.
 WITHDRAWN_TYPES = {
     4: "Q4_2",
     5: "Q4_3",
@@ -67,10 +67,10 @@ WITHDRAWN_TYPES = {
 
 
 def row_bytes(quant_type: QuantType, columns: int) -> int:
-    """Bytes of a row; raises ValueError when `columns` is not a multiple of the block."""
+    """Returns the bytes of a row; raises ValueError if `columns` is not a multiple of the block."""
     if columns % quant_type.block_values:
         raise ValueError(
-            f"{columns} columns are no multiple of {quant_type.block_values},"
-            f" a block of {quant_type.name}"
+            f"{columns} columns are not a multiple of {quant_type.block_values},"
+            f" the block size of {quant_type.name}"
         )
     return columns // quant_type.block_values * quant_type.block_bytes

@@ -38,12 +38,12 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def num_values(self) -> int:
-        """Values, not bytes."""
+        """The number of values, not of bytes."""
         return prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
-        """Encoded size."""
+        """The size of the quant blocks."""
         return int(self.data.nbytes)
 
 
@@ -62,14 +62,20 @@ class GgufFile(Struct, frozen=True, eq=False):
     _tensors: dict[str, Tensor]
 
     def with_data(self, copies: Mapping[str, Tensor]) -> "GgufFile":
-        """The same file with some tensors elsewhere in memory; the others are shared with this
-        one, and `close` of either forgets its own."""
+        """Returns the file with `copies` in place of its tensors of these names.
+
+        The other tensors are shared with this object. `close` of either drops only its own
+        references.
+        """
         tensors = self._tensors | dict(copies)
         return replace(self, tensors=MappingProxyType(tensors), _tensors=tensors)
 
     def close(self) -> None:
-        """Forgets the tensors. A mapping ends with the last view into it, so a view that somebody
-        kept stays valid; the metadata, mapped apart, stays too."""
+        """Drops the references to the tensors.
+
+        A mapping ends with the last view into it, so views that are still in use stay valid. The
+        metadata has a mapping of its own and stays.
+        """
         self._tensors.clear()
 
     def __enter__(self) -> "GgufFile":
@@ -85,9 +91,9 @@ class GgufFile(Struct, frozen=True, eq=False):
 
 
 def open_gguf(path: Path) -> GgufFile:
-    """Maps a model; any part of a split set opens the whole set.
+    """Maps a model's file; for any part of a split model, maps all parts.
 
-    Raises ModelFileError, which names the file and the fault.
+    Raises ModelFileError, which names the file and what is wrong.
     """
     path = Path(path)
     parts = split_parts(path)
@@ -117,7 +123,7 @@ def _add_tensors(
 ) -> None:
     for info in header.tensors:
         if info.name in tensors:
-            raise file_error(path, f"tensor {info.name} is in another part already")
+            raise file_error(path, f"tensor {info.name} is also in another part")
         blocks = data[info.offset : info.end]
         tensors[info.name] = Tensor(
             info.name, info.quant_type, info.shape, blocks, part, info.offset
@@ -125,7 +131,7 @@ def _add_tensors(
 
 
 def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
-    """The parsed header, and the whole file as bytes."""
+    """Maps a file; returns its parsed header and the whole file as bytes."""
     try:
         head, whole = _mappings(path)
     except FileNotFoundError:
@@ -138,12 +144,12 @@ def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
 
 
 def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
-    """The head and the whole file, mapped apart so that one can outlive the other."""
+    """Maps the head and the whole file separately, so that one can outlive the other."""
     status = path.stat()  # before opening: a pipe without a writer would block
     if stat.S_ISDIR(status.st_mode):
-        raise file_error(path, "this is a folder; name the .gguf file in it")
+        raise file_error(path, "this is a folder; give the path of the .gguf file in it")
     if not stat.S_ISREG(status.st_mode):
-        raise file_error(path, "not a regular file, and only such can be mapped")
+        raise file_error(path, "not a regular file, so it cannot be mapped")
     if status.st_size == 0:
         raise file_error(path, "the file is empty")
     with path.open("rb") as file:
@@ -154,8 +160,10 @@ def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
 
 
 def _prefer_huge_pages(whole: mmap.mmap) -> None:
-    """Lets the kernel cache what is not cached yet in 2 MiB pages: random experts then cost no TLB
-    misses. Linux 6.16 does so on ext4; older kernels and other systems do without."""
+    """Asks the kernel to cache the file in 2 MiB pages, which saves TLB misses on random experts.
+
+    Linux 6.16 does so on ext4 for what is not cached yet; elsewhere the request has no effect.
+    """
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):
             whole.madvise(mmap.MADV_HUGEPAGE)

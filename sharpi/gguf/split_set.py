@@ -1,4 +1,4 @@
-"""The files of a model split over several, as llama-gguf-split names and numbers them."""
+"""Finds the parts of a split model, which are named and numbered as llama-gguf-split does it."""
 
 import os
 import re
@@ -11,30 +11,33 @@ _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 
 
 def split_parts(path: Path) -> list[Path]:
-    """The files of the set that `path` belongs to, in order; only itself if it is not split.
+    """Returns all parts of the model that `path` is a part of, in order; [path] if it is not split.
 
-    Raises ModelFileError naming the first part that is missing.
+    Raises ModelFileError, which names the first missing part.
     """
     match = _PART.fullmatch(path.name)
     if match is None or not os.path.exists(path):
         return [path]
     number, count = int(match["number"]), int(match["count"])
     if not 0 < number <= count:
-        raise file_error(path, f"part {number} of {count} cannot be; was the file renamed?")
+        raise file_error(path, f"part {number} of {count} is impossible; was the file renamed?")
     parts = [part_path(path, match["stem"], i, count) for i in range(1, count + 1)]
     for part in parts:
         if not os.path.exists(part):
-            raise file_error(part, f"no such file; all {count} parts must lie in one folder")
+            raise file_error(part, f"no such file; all {count} parts must be in one folder")
     return parts
 
 
 def part_path(beside: Path, stem: str, number: int, count: int) -> Path:
-    """The name of part `number` of `count`, both from 1."""
+    """Returns the path of part `number` of `count`, counted from 1, in the folder of `beside`."""
     return beside.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf")
 
 
 def check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
-    """The file's own idea of its place (`split.no`, from 0) must agree with its name."""
+    """Checks that `split.no` (from 0) and `split.count` agree with the file's name.
+
+    Raises ModelFileError where they do not.
+    """
     stored_count = metadata.get_int("split.count", 1) or 1
     stored_index = metadata.get_int("split.no", 0)
     if (stored_index, stored_count) == (index, count):
@@ -43,7 +46,7 @@ def check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
         wanted = part_path(path, path.stem, stored_index + 1, stored_count).name
         raise file_error(
             path,
-            f"holds part {stored_index + 1} of {stored_count}; call it {wanted},"
+            f"holds part {stored_index + 1} of {stored_count}; rename it to {wanted},"
             " and put the other parts beside it",
         )
     raise file_error(
@@ -54,7 +57,10 @@ def check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
 
 
 def check_total(path: Path, metadata: Metadata, num_tensors: int) -> None:
-    """The set must hold as many tensors as its first part says (`split.tensors.count`)."""
+    """Checks the number of tensors against the first part's `split.tensors.count`.
+
+    Raises ModelFileError where they differ.
+    """
     expected = metadata.get_int("split.tensors.count", num_tensors)
     if expected != num_tensors:
         raise file_error(path, f"the parts hold {num_tensors} tensors, not {expected}")

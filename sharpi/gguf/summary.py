@@ -1,4 +1,4 @@
-"""FileSummary: what a GGUF file holds, as plain data for `sharpi inspect`; no printing."""
+"""FileSummary: the contents of a GGUF file as plain data for `sharpi inspect`, which prints it."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ class FileSummary(Struct, frozen=True):
     tensors: tuple[TensorSummary, ...]
 
     def to_dict(self, *, tensors: bool = False) -> dict[str, Any]:
-        """For JSON; the list of tensors only when asked for."""
+        """Returns the summary for JSON, with the list of tensors if `tensors` is true."""
         values: dict[str, Any] = to_builtins(self)
         if not tensors:
             del values["tensors"]
@@ -57,7 +57,7 @@ class FileSummary(Struct, frozen=True):
 
 
 def summarise(file: GgufFile) -> FileSummary:
-    """Describes an open file; raises ModelFileError naming a key that holds nonsense."""
+    """Describes an open file; raises ModelFileError, which names the key, for an invalid value."""
     keys = _Keys(file.metadata)
     experts, experts_used = keys.count("expert_count"), keys.count("expert_used_count")
     tensors = list(file.tensors.values())
@@ -90,7 +90,7 @@ def summarise(file: GgufFile) -> FileSummary:
 
 
 class _Keys:
-    """The architecture's own keys, None where missing."""
+    """Reads the keys of the architecture, None where they are missing."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata

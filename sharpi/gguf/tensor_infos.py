@@ -1,4 +1,4 @@
-"""TensorInfo: where the head says each tensor lies, checked against the file and each other."""
+"""TensorInfo: the place of each tensor in the file, with checks for bounds and overlaps."""
 
 from itertools import pairwise
 from math import prod
@@ -33,12 +33,16 @@ class TensorInfo(Struct, frozen=True):
 
 
 def read_tensor_infos(cursor: Cursor, count: int, alignment: int) -> tuple[TensorInfo, ...]:
-    """`count` tensors, whose bytes begin at the next multiple of `alignment` after the infos."""
+    """Reads the infos of `count` tensors, and returns them with offsets from the file's start.
+
+    The tensors' bytes begin at the next multiple of `alignment` after the infos. Raises
+    ModelFileError for tensors that are misaligned, that overlap, or that are outside the file.
+    """
     infos: dict[str, TensorInfo] = {}
     for _ in range(count):
         info = _read_info(cursor)
         if info.name in infos:
-            raise cursor.fault(f"corrupt: tensor {info.name} stands there twice")
+            raise cursor.fault(f"corrupt: tensor {info.name} appears twice")
         if info.offset % alignment:
             raise cursor.fault(f"corrupt: tensor {info.name} is not aligned to {alignment} bytes")
         infos[info.name] = info
@@ -62,7 +66,7 @@ def _read_info(cursor: Cursor) -> TensorInfo:
     try:
         num_bytes = row_bytes(quant_type, columns) * num_rows
     except ValueError as error:
-        raise _fault(cursor, name, str(error)) from None
+        raise cursor.fault(f"corrupt: tensor {name}: {error}") from None
     return TensorInfo(name, quant_type, tuple(reversed(sizes)), offset, num_bytes)
 
 
@@ -70,7 +74,9 @@ def _quant_type(cursor: Cursor, name: str) -> QuantType:
     code = cursor.uint32(f"tensor {name}")
     if code in WITHDRAWN_TYPES:
         withdrawn = WITHDRAWN_TYPES[code]
-        raise cursor.fault(f"tensor {name} is {withdrawn}, a withdrawn type; quantise it again")
+        raise cursor.fault(
+            f"tensor {name} is {withdrawn}, a withdrawn type; quantise the model again"
+        )
     if code not in _TYPES:
         raise _fault(cursor, name, f"has the unknown type {code}")
     return _TYPES[code]
@@ -81,7 +87,7 @@ def _fault(cursor: Cursor, name: str, what: str) -> ModelFileError:
 
 
 def _check_places(cursor: Cursor, infos: tuple[TensorInfo, ...]) -> None:
-    """Every tensor inside the file, and none over another."""
+    """Checks that all tensors lie inside the file, and that none overlaps another."""
     for info in infos:
         if info.end > cursor.file_bytes:
             raise cursor.overrun(f"tensor {info.name}", info.end)

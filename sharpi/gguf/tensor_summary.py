@@ -1,4 +1,4 @@
-"""TensorSummary and QuantTypeSummary: what the tensors of a file are and weigh, as plain data."""
+"""TensorSummary and QuantTypeSummary: the tensors of a file as plain data."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sharpi.gguf.reader import Tensor
 
-# Tensors that hold one slice an expert: merged over the experts, or one tensor each (old Mixtral).
+# Tensors of routed experts: one tensor for all experts of a layer, or one each (old Mixtral).
 _EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
 
 
@@ -32,17 +32,20 @@ class QuantTypeSummary(Struct, frozen=True):
 
 
 def is_routed(name: str) -> bool:
-    """Whether a tensor holds routed experts, of which a token meets only some."""
+    """Says if a tensor belongs to routed experts, of which a token uses only a few."""
     return _EXPERT_TENSOR.search(name) is not None
 
 
 def is_expert_matrix(name: str) -> bool:
-    """Whether a tensor holds matrices of routed experts: what may stay on disk, unlike biases."""
+    """Says if a tensor holds matrices of routed experts, which may stay on disk; biases may not."""
     return is_routed(name) and name.endswith(".weight")
 
 
 def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
-    """Parameters a token meets: `num_used / num_experts` of expert tensors, all of the others."""
+    """Returns the parameters that one token uses.
+
+    They are `num_used / num_experts` of the tensors of routed experts, and all of the others.
+    """
     total = 0
     for tensor in tensors:
         routed = num_experts > 0 and is_routed(tensor.name)
@@ -51,7 +54,7 @@ def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> 
 
 
 def summarise_quant_types(tensors: Iterable[Tensor]) -> tuple[QuantTypeSummary, ...]:
-    """One entry a quant type, the largest first."""
+    """Returns one summary per quant type, the type with the most bytes first."""
     counts: Counter[str] = Counter()
     values: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -67,7 +70,7 @@ def summarise_quant_types(tensors: Iterable[Tensor]) -> tuple[QuantTypeSummary, 
 
 
 def summarise_tensor(tensor: Tensor) -> TensorSummary:
-    """Its description."""
+    """Describes one tensor."""
     return TensorSummary(
         tensor.name, tensor.quant_type.name, tensor.shape, tensor.num_bytes, tensor.part
     )

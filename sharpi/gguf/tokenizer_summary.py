@@ -1,4 +1,4 @@
-"""TokenizerSummary: what a file says about its tokenizer and chat template, as plain data."""
+"""TokenizerSummary: a file's tokenizer and chat template as plain data."""
 
 from msgspec import Struct
 
@@ -26,12 +26,12 @@ class TokenizerSummary(Struct, frozen=True):
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the file brings its own default template."""
+        """True if the file has a default chat template."""
         return self.chat_template_length > 0
 
 
 def summarise_tokenizer(metadata: Metadata) -> TokenizerSummary:
-    """Describes the tokenizer; raises ModelFileError naming a key that holds nonsense."""
+    """Describes the tokenizer; raises ModelFileError, which names the key, for an invalid value."""
     return TokenizerSummary(
         model=metadata.find_printable(f"{_PREFIX}model"),
         pre=metadata.find_printable(f"{_PREFIX}pre"),

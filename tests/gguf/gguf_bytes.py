@@ -1,4 +1,4 @@
-"""GGUF files packed by hand, sound or not: a real writer refuses to make the faulty ones."""
+"""Packs GGUF files by hand, valid or not; the gguf package's writer makes only valid ones."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ FORMATS = dict(
 
 
 def text(value: str | bytes) -> bytes:
-    """A string as it stands in a file: length, bytes."""
+    """A string as a file stores it: length, bytes."""
     data = value if isinstance(value, bytes) else value.encode()
     return struct.pack("<Q", len(data)) + data
 
@@ -21,7 +21,7 @@ def number(code: int, value: float) -> bytes:
 
 
 def array(code: int, items: Sequence[bytes], count: int | None = None) -> bytes:
-    """An array of packed items; `count` lies about their number."""
+    """An array of packed items; a given `count` is written in place of their number."""
     return struct.pack("<IQ", code, len(items) if count is None else count) + b"".join(items)
 
 
@@ -36,7 +36,7 @@ def uint32(key: str, value: int) -> bytes:
 
 
 def string(key: str, value: str | bytes) -> bytes:
-    """A pair that holds a text."""
+    """A pair that holds a string."""
     return pair(key, STRING, text(value))
 
 
@@ -56,7 +56,7 @@ def gguf(
     num_pairs: int | None = None,
     num_infos: int | None = None,
 ) -> bytes:
-    """A whole file; `num_pairs` and `num_infos` lie about the counts."""
+    """A whole file; `num_pairs` and `num_infos` are written in place of the true counts."""
     counts = (
         len(infos) if num_infos is None else num_infos,
         len(pairs) if num_pairs is None else num_pairs,

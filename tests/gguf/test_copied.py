@@ -1,4 +1,4 @@
-"""Copies of tensors: the same bytes in memory of their own, or an error that names the file."""
+"""Copies of tensors hold the same bytes, or there is an error that names the file."""
 
 import os
 from pathlib import Path

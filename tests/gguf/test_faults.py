@@ -45,7 +45,7 @@ FAULTS = {
     "zip": (b"PK\3\4" + bytes(40), "a zip archive"),
     "gzip": (b"\x1f\x8b\x08" + bytes(40), "a gzip archive"),
     "web page": (b"\n<!DOCTYPE html><html>", "a web page"),
-    "xml": (b"<?xml version='1.0'?><Error>", "an XML answer"),
+    "xml": (b"<?xml version='1.0'?><Error>", "a server's XML response"),
     "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
     "json": (b'{"architectures": []}', "JSON"),
     "ggml": (b"lmgg" + bytes(40), "an old GGML file"),
@@ -61,7 +61,7 @@ FAULTS = {
     "many tensors": (pack.gguf(num_infos=HUGE), f"{HUGE} tensors do not fit"),
     "many keys": (pack.gguf(num_pairs=HUGE), f"{HUGE} metadata keys do not fit"),
     "unbelievable keys": (pack.gguf(data=bytes(2**20), num_pairs=70000), "more than the 65536"),
-    "same key": (pack.gguf([pack.uint32("k", 1)] * 2), "key k stands there twice"),
+    "same key": (pack.gguf([pack.uint32("k", 1)] * 2), "key k appears twice"),
     "empty key": (pack.gguf([pack.uint32("", 1)]), "a metadata key has 0 bytes"),
     "long key": (pack.gguf([pack.uint32("k" * 65536, 1)]), "a metadata key has 65536 bytes"),
     "key not UTF-8": (pack.gguf([pack.string(b"\xff", "")]), "not printable UTF-8"),
@@ -77,11 +77,11 @@ FAULTS = {
     "many texts": (arrays(pack.STRING, HUGE), "entries of key do not fit"),
     "texts past the end": (
         arrays(pack.STRING, 3, pack.text("ab") + b"\xff" * 16),
-        "a text of key would end at byte",
+        "a string of key would end at byte",
     ),
     "last text past the end": (
         arrays(pack.STRING, 1, struct.pack("<Q", 99) + b"ab"),
-        "a text of key would end at byte",
+        "a string of key would end at byte",
     ),
     "deep arrays": (values(pack.ARRAY, NESTED), "key nests too many arrays"),
     "wide arrays": (
@@ -107,7 +107,7 @@ FAULTS = {
     "withdrawn type": (tensors(pack.info("w", [4], 31)), "Q4_0_4_4, a withdrawn type"),
     "half a block": (
         tensors(pack.info("w", [48], QuantType.Q8_0)),
-        "tensor w 48 columns are no multiple of 32, a block of Q8_0",
+        "tensor w: 48 columns are not a multiple of 32, the block size of Q8_0",
     ),
     "not aligned": (tensors(pack.info("w", [4], 0, 16)), "tensor w is not aligned to 32 bytes"),
     "beyond the end": (tensors(pack.info("w", [257])), "tensor w would end at byte"),
@@ -117,7 +117,7 @@ FAULTS = {
     ),
     "same tensor": (
         tensors(pack.info("w", [4]), pack.info("w", [4], 0, 32)),
-        "tensor w stands there twice",
+        "tensor w appears twice",
     ),
     "overlap": (
         tensors(pack.info("b", [4], 0, 32), pack.info("a", [16], 0, 0)),
@@ -128,7 +128,7 @@ FAULTS = {
 
 
 def fault_of(path: Path) -> str:
-    """What opening says, checked to be one printable line that begins with the path."""
+    """Returns the error of opening a file, which must be one printable line with the path first."""
     with pytest.raises(ModelFileError) as caught:
         open_gguf(path)
     message = str(caught.value)

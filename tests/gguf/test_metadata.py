@@ -1,4 +1,4 @@
-"""Typed access: the right type comes back, anything else is an error that names the key."""
+"""Typed access returns the right type, or raises an error that names the key."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -88,8 +88,8 @@ def test_defaults_stand_in_for_missing_keys_only(metadata: Metadata) -> None:
         (lambda m: m.get_float("nan"), "nan must be a finite number, not nan"),
         (lambda m: m.get_float("s"), "s must be a finite number"),
         (lambda m: m.get_bool("i"), "i must be true or false, not -7"),
-        (lambda m: m.get_str("texts"), "texts must be a text, not an array of 3 entries"),
-        (lambda m: m.get_strings("ints"), "must be an array of texts, not an array of 2 numbers"),
+        (lambda m: m.get_str("texts"), "texts must be a string, not an array of 3 entries"),
+        (lambda m: m.get_strings("ints"), "must be an array of strings, not an array of 2 numbers"),
         (lambda m: m.get_array("texts"), "texts must be an array of numbers"),
         (lambda m: m.get_ints("floats"), "floats must be a whole number"),
         (lambda m: m.get_ints("empty"), "empty must be a whole number"),

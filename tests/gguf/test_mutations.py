@@ -1,4 +1,4 @@
-"""Thousands of damaged headers: each opens soundly or is refused; none costs much memory."""
+"""Thousands of damaged headers: each file opens or is refused, and none costs much memory."""
 
 import random
 import struct
@@ -108,7 +108,7 @@ def use_everything(file: GgufFile, size: int) -> None:
 
 
 def opens(path: Path, data: bytes) -> bool:
-    """Whether `data` is read as a model; anything but a ModelFileError fails the test."""
+    """Says if `data` opens as a model; any error but a ModelFileError fails the test."""
     path.write_bytes(data)
     try:
         use_everything(open_gguf(path), len(data))

@@ -26,5 +26,5 @@ def test_withdrawn_ids_are_no_types() -> None:
 def test_row_bytes() -> None:
     assert row_bytes(QuantType.Q4_K, 512) == 288
     assert row_bytes(QuantType.F16, 7) == 14
-    with pytest.raises(ValueError, match=r"200 columns .* 256, a block of Q4_K"):
+    with pytest.raises(ValueError, match=r"200 columns .* 256, the block size of Q4_K"):
         row_bytes(QuantType.Q4_K, 200)

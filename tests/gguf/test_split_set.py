@@ -82,7 +82,7 @@ def test_a_missing_part_that_was_asked_for(folder: Path) -> None:
 
 def test_a_tensor_in_two_parts(folder: Path) -> None:
     write_part(folder, 3, tensor="t1")
-    with pytest.raises(ModelFileError, match=r"00003-of-.*: tensor t1 is in another part already"):
+    with pytest.raises(ModelFileError, match=r"00003-of-.*: tensor t1 is also in another part"):
         open_gguf(folder / part_name(1))
 
 
@@ -100,7 +100,7 @@ def test_too_few_tensors(folder: Path) -> None:
 
 def test_a_renamed_part_says_how_to_call_it(folder: Path) -> None:
     renamed = (folder / part_name(2)).rename(folder / "other.gguf")
-    with pytest.raises(ModelFileError, match=r"call it other-00002-of-00003\.gguf"):
+    with pytest.raises(ModelFileError, match=r"rename it to other-00002-of-00003\.gguf"):
         open_gguf(renamed)
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_part_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["model-00004-of-00003.gguf", "model-00000-of-00003.gguf"])
 def test_an_impossible_number(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(pack.gguf())
-    with pytest.raises(ModelFileError, match="cannot be; was the file renamed"):
+    with pytest.raises(ModelFileError, match="is impossible; was the file renamed"):
         open_gguf(tmp_path / name)
 
 

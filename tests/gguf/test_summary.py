@@ -1,4 +1,4 @@
-"""What `sharpi inspect` will show, as data."""
+"""The summary of a file, which `sharpi inspect` prints."""
 
 import json
 from pathlib import Path
