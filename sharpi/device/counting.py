@@ -1,4 +1,4 @@
-"""A device that has no memory and counts what is asked of it: what a plan is made from."""
+"""A device without memory that counts the bytes allocated on it; plans are made with it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,14 +13,14 @@ _SOMEWHERE = 1 << 40
 
 
 class NoMemory(NamedTuple):
-    """A size and an address that nothing reads."""
+    """Memory that has a size and an address but no contents."""
 
     address: int
     num_bytes: int
 
 
 class CountingDevice:
-    """`num_bytes` allocated; nothing runs, so nothing can be read back or mapped."""
+    """Counts the allocated bytes in `num_bytes`; it runs nothing and has nothing to read back."""
 
     name = "none"
     free_bytes = _SOMEWHERE
@@ -39,39 +39,39 @@ class CountingDevice:
         return NoMemory(_SOMEWHERE, array.nbytes)
 
     def upload(self, target: Span, source: HostArray) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no memory to write."""
 
     def copy(self, target: Span, source: Span) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no memory to write."""
 
     def download(self, source: Span, target: HostArray) -> None:
         raise RuntimeError("a counting device has nothing to read")
 
     def launch(self, launch: Launch) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
     def write_word(self, word: Span, value: int) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:
         return None
 
     def after(self, mark: Mark) -> None:
-        """Nothing runs."""
+        """Does nothing."""
 
     def record(self, work: Sequence[Work]) -> Work:
         return lambda: None
 
     def synchronise(self) -> None:
-        """Nothing runs."""
+        """Does nothing."""

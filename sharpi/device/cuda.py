@@ -1,4 +1,4 @@
-"""A GPU through CuPy: memory, kernels compiled by NVRTC, one stream, CUDA graphs.
+"""The NVIDIA GPU, used through CuPy: memory, kernels compiled by NVRTC, streams, CUDA graphs.
 
 CuPy and torch are imported when a GPU is opened, and nowhere else.
 """
@@ -26,11 +26,11 @@ from sharpi.units import format_bytes
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for, kernel by kernel
+_PLAIN_SHARED_BYTES = 48 << 10  # a kernel that needs more has to set an attribute
 
 
 class CudaMemory:
-    """Memory that CuPy owns: of the GPU, or page-locked of the host."""
+    """Memory that CuPy owns: the GPU's, or page-locked memory of the host."""
 
     def __init__(self, owner: Any, num_bytes: int) -> None:
         self._owner = owner
@@ -39,9 +39,9 @@ class CudaMemory:
 
 
 class CudaDevice:
-    """One GPU, a stream, and another for the side stream.
+    """One GPU with its main stream and its side stream.
 
-    Open it with `sharpi.device.gpu.open_gpu`.
+    `sharpi.device.gpu.open_gpu` opens it.
     """
 
     def __init__(self, cupy: Any, torch: Any, index: int = 0) -> None:
@@ -62,7 +62,7 @@ class CudaDevice:
 
     @property
     def free_bytes(self) -> int:
-        """By the driver's own count."""
+        """The free memory that the driver reports."""
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def allocate(self, num_bytes: int) -> Memory:
@@ -78,7 +78,7 @@ class CudaDevice:
             owner = self._cupy.cuda.PinnedMemory(max(1, num_bytes), flags)
         except runtime.CUDARuntimeError as error:
             raise DeviceError(
-                f"the driver page-locks no {format_bytes(num_bytes)} of RAM; raise --vram or"
+                f"the driver cannot page-lock {format_bytes(num_bytes)} of RAM; raise --vram or"
                 " lower --ram"
             ) from error
         host = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(owner.ptr))
@@ -189,9 +189,10 @@ class CudaDevice:
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
-        """The kernels must have run before: loading one inside a capture is not allowed.
+        """Captures the calls as a CUDA graph, and returns the call that launches it.
 
-        With a driver that captures no words of a stream, the replay is call by call.
+        The kernels must have run before, because none may be loaded during a capture. Where the
+        driver cannot capture stream words, the replay makes the calls one by one.
         """
         try:
             return self._captured(work)
@@ -206,7 +207,7 @@ class CudaDevice:
             _do_all(work)
         except BaseException:
             with suppress(self._cupy.cuda.runtime.CUDARuntimeError):
-                self._stream.end_capture()  # of a capture that is no longer valid
+                self._stream.end_capture()  # the capture is no longer valid
             raise
         finally:
             self._is_recording = False
@@ -223,9 +224,9 @@ def _do_all(work: Sequence[Work]) -> None:
 
 
 class _ForeignArray:
-    """A span as torch takes arrays of others: by the CUDA array interface, without a stream.
+    """A span that torch can read: it has the CUDA array interface, without a stream.
 
-    A first size of -1 is as many as there are.
+    A first size of -1 is inferred from the size of the span.
     """
 
     def __init__(self, span: Span, kind: str, shape: tuple[int, ...]) -> None:
@@ -248,7 +249,7 @@ def _fitting(span: Span, array: HostArray) -> int:
 
 
 def _as_passed(argument: Argument) -> np.generic:
-    """As CuPy passes it: addresses as 8 bytes, scalars in their own size."""
+    """Returns the argument as CuPy takes it: addresses as 8 bytes, scalars in their own size."""
     if argument is None:
         return np.uint64(0)
     return np.uint64(argument.address) if isinstance(argument, Span) else argument

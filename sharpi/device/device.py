@@ -1,6 +1,6 @@
-"""A processor with memory of its own, as the CUDA engine sees it.
+"""Device: the interface of a processor with memory of its own, which the CUDA engine runs on.
 
-Two implementations: a GPU (`cuda.py`), and the tests' execution of the same kernels on the CPU.
+It has two implementations: a GPU (`cuda.py`), and the tests' execution of the kernels on the CPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from sharpi.device.launch import Launch, Memory, Span
 
 
 class AttendShape(NamedTuple):
-    """Sizes of `Device.attend`."""
+    """The sizes of a call of `Device.attend`."""
 
     tokens: int
     positions: int
@@ -26,78 +26,84 @@ class AttendShape(NamedTuple):
 
 
 HostArray = npt.NDArray[Any]
-Mark: TypeAlias = Any  # a device's own
+Mark: TypeAlias = Any  # the device's own type
 Work = Callable[[], None]
 
 
 class Device(Protocol):
-    """Everything happens in the order of the calls, but for what is done `on_side_stream`."""
+    """A processor with memory of its own.
+
+    It does its work in the order of the calls; only work `on_side_stream` runs beside it.
+    """
 
     @property
     def name(self) -> str:
-        """What the device is called."""
+        """The name of the device."""
 
     @property
     def free_bytes(self) -> int:
-        """Memory that can be allocated now."""
+        """The bytes that can be allocated now."""
 
     def allocate(self, num_bytes: int) -> Memory:
-        """Memory of its own, contents undefined; raises DeviceError where there is not so much."""
+        """Allocates memory, its contents undefined; raises DeviceError if there is too little."""
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
-        """Page-locked memory of the host that kernels can read, and the host's view of it."""
+        """Allocates page-locked memory that kernels can read; returns it and the host's view."""
 
     def adopt(self, array: HostArray) -> Memory | None:
-        """Memory of the host, page-locked where it lies, that kernels can read.
+        """Page-locks an array in place and returns it as memory that kernels can read.
 
-        None where the driver does not allow that; the array has to stay.
+        Returns None where the driver does not allow it. The array must outlive the memory.
         """
 
     def upload(self, target: Span, source: HostArray) -> None:
-        """Copies an array of the host; it may be changed once this returns."""
+        """Copies a host array to the device; the array may be changed once this returns."""
 
     def copy(self, target: Span, source: Span) -> None:
-        """Copies between memories the device sees, page-locked ones too; returns before it ends."""
+        """Starts a copy between memories that the device sees, page-locked ones included."""
 
     def download(self, source: Span, target: HostArray) -> None:
-        """Copies to the host, and waits for it."""
+        """Copies to the host, and waits for the end of the copy."""
 
     def launch(self, launch: Launch) -> None:
-        """Starts a kernel; returns before it ends."""
+        """Launches a kernel; returns before the kernel ends."""
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
-        """out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16; T, rows, columns."""
+        """Computes out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16.
+
+        `shape` is (T, rows, columns).
+        """
 
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
-        """Causal attention of many tokens over a paged f16 KV cache, by the device's library.
+        """Computes causal attention of many tokens over a paged f16 KV cache, with a library.
 
-        q (tokens, heads, key_dim) and out (tokens, heads, value_dim) floats; keys and values
-        (pages, KV heads, page positions, dim) f16; the tokens are the last of `shape.positions`.
+        q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
+        (pages, KV heads, page positions, dim) f16. The tokens are the last of `shape.positions`.
         """
 
     def write_word(self, word: Span, value: int) -> None:
-        """Sets a uint32 of page-locked memory once everything so far is done."""
+        """Sets a uint32 in page-locked memory once all earlier work is done."""
 
     def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
-        """Lets what follows begin only when a uint32 of page-locked memory has this value.
+        """Holds later work back until a uint32 in page-locked memory has this value.
 
-        `meanwhile` is what the host does for that: called here, but not while work is recorded,
-        whose replay is followed by it.
+        `meanwhile` is the host's work that sets the value. It is called here, unless work is being
+        recorded: then the caller calls it after each replay.
         """
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:
-        """Does this after what was asked for before, but beside what is asked for from now on.
+        """Runs this work after all earlier work, but in parallel to later work.
 
-        One such piece of work comes after the other. The mark is that of its end.
+        Work on the side stream keeps its own order. The returned mark stands for its end.
         """
 
     def after(self, mark: Mark) -> None:
-        """Lets what follows begin only when what the mark stands for is done."""
+        """Holds later work back until the work that the mark stands for is done."""
 
     def record(self, work: Sequence[Work]) -> Work:
-        """One call that does what these calls do: a CUDA graph, where the device has such."""
+        """Records these calls as one, a CUDA graph where the device has graphs, and returns it."""
 
     def synchronise(self) -> None:
-        """Returns when everything so far is done."""
+        """Waits until all work so far is done."""

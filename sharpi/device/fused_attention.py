@@ -1,4 +1,4 @@
-"""Attention of many tokens by torch's fused kernels, which pick the GPU's best themselves."""
+"""Attention of many tokens by torch's fused kernels; torch chooses the best one for the GPU."""
 
 from typing import Any
 
@@ -13,10 +13,11 @@ def fused_attention(
     positions: int,
     scale: float,
 ) -> None:
-    """out = softmax(scale * q k^T) v, causal, the queries being those of the last positions.
+    """Computes out = softmax(scale * q k^T) v with a causal mask.
 
-    q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32; keys and values
-    (pages, KV heads, page positions, dim) f16, of which `page_table` names the sequence's in order.
+    The queries are those of the last of so many `positions`.
+    q (tokens, heads, key_dim) and out (tokens, heads, value_dim) are float32, keys and values
+    (pages, KV heads, page positions, dim) f16. `page_table` lists the sequence's pages in order.
     """
     k, v = (_in_order(pages, page_table, positions) for pages in (keys, values))
     bias = torch.nn.attention.bias.causal_lower_right(len(q), positions)
@@ -32,6 +33,6 @@ def fused_attention(
 
 
 def _in_order(pages: Any, page_table: Any, positions: int) -> Any:
-    """A sequence's keys or values, (KV heads, positions, dim)."""
+    """Gathers a sequence's keys or values from its pages: (KV heads, positions, dim)."""
     chosen = pages.index_select(0, page_table).transpose(0, 1)
     return chosen.reshape(pages.shape[1], -1, pages.shape[3])[:, :positions]

@@ -1,4 +1,4 @@
-"""Opens the first GPU, or says in one line what is missing for it."""
+"""Opens the first GPU, or says in one line what is missing."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,19 @@ _LEAST_CUDA = 12
 
 
 def open_gpu() -> "CudaDevice":
-    """The GPU; raises DeviceError naming what is missing or too old: package, driver or GPU."""
+    """Opens the GPU; raises DeviceError, which names what is missing or too old.
+
+    That is a Python package, the driver, or the GPU itself.
+    """
     cupy = _package("cupy")
     _check_driver(cupy)
-    torch = _package("torch")  # takes a second, so only once there is a GPU for it
+    torch = _package("torch")  # takes a second, so it is imported only if there is a GPU
     if not torch.cuda.is_available():
         raise DeviceError(
-            f"torch {torch.__version__} has no CUDA or one newer than the driver;"
+            f"torch {torch.__version__} has no CUDA, or needs a newer driver;"
             f" pip install '.[{_extra(cupy)}]'"
         )
-    from sharpi.device.cuda import CudaDevice  # all that follows it is for a GPU alone
+    from sharpi.device.cuda import CudaDevice  # its imports are needed for a GPU only
 
     return CudaDevice(cupy, torch)
 
@@ -48,7 +51,7 @@ def _check_driver(cupy: Any) -> None:
         raise DeviceError("there is no NVIDIA driver; see `sharpi doctor`")
     if driver // 1000 < _LEAST_CUDA or driver // 1000 < own // 1000:
         raise DeviceError(
-            f"the NVIDIA driver runs CUDA {_version(driver)}, CuPy wants {_version(own)};"
+            f"the NVIDIA driver supports CUDA {_version(driver)}, CuPy needs {_version(own)};"
             f" update the driver, or pip install '.[cuda{max(_LEAST_CUDA, driver // 1000)}]'"
         )
     if not count:

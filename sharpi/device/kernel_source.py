@@ -1,6 +1,6 @@
-"""The text of a CUDA kernel with its local headers put in.
+"""The source of a CUDA kernel with its local headers inlined.
 
-CuPy's cache of compiled kernels knows the text alone, not the headers that it includes.
+CuPy's cache of compiled kernels looks at this text only, not at the headers that it includes.
 """
 
 import re
@@ -14,7 +14,10 @@ _LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 @cache
 def kernel_source(name: str) -> str:
-    """`<name>.cu` of `kernels/cuda` as one text; each local header once, where first named."""
+    """Returns `<name>.cu` of `kernels/cuda` with each local header once, at its first include.
+
+    Raises FileNotFoundError where there is no such kernel.
+    """
     folder = kernels_folder()
     path = _kernels(folder).get(name)
     if path is None:
@@ -24,7 +27,7 @@ def kernel_source(name: str) -> str:
 
 @cache
 def _kernels(folder: Path) -> dict[str, Path]:
-    """Every kernel's file by its name, whichever folder it lies in."""
+    """Returns the file of each kernel by its name, from all folders."""
     return {path.stem: path for path in (folder / "cuda").rglob("*.cu")}
 
 
@@ -44,6 +47,6 @@ def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
 
 
 def _find(name: str, path: Path, folder: Path) -> Path:
-    """Beside the file that includes it, else from `kernels/cuda` on, else shared with C++."""
+    """Finds a header: beside the including file, in `kernels/cuda`, or among those of C++ too."""
     places = (path.parent / name, folder / "cuda" / name)
     return next((place for place in places if place.exists()), folder / name)

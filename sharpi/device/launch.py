@@ -1,4 +1,4 @@
-"""One start of one kernel as data: what a launcher returns and a device carries out."""
+"""The launch of one kernel as data, which a launcher returns and a device runs."""
 
 from typing import Protocol, TypeAlias
 
@@ -9,15 +9,15 @@ Scalar: TypeAlias = np.int32 | np.int64 | np.float32
 
 
 class Memory(Protocol):
-    """A piece of a device's memory; freed with the object."""
+    """A piece of a device's memory, which is freed with the object."""
 
     @property
     def address(self) -> int:
-        """Where it begins, as the device sees it; a multiple of 256."""
+        """The address that the device has for it, a multiple of 256."""
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """The size in bytes."""
 
 
 class Span(Struct, frozen=True):
@@ -29,11 +29,11 @@ class Span(Struct, frozen=True):
 
     @property
     def address(self) -> int:
-        """Where it begins, as the device sees it."""
+        """The address that the device has for it."""
         return self.memory.address + self.offset
 
     def part(self, offset: int, num_bytes: int) -> "Span":
-        """Some of these bytes; raises ValueError for what lies outside."""
+        """Returns a part of this span; raises ValueError for bytes outside it."""
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             raise ValueError(f"bytes {offset}..{offset + num_bytes} of a span of {self.num_bytes}")
         return Span(self.memory, self.offset + offset, num_bytes)

@@ -1,7 +1,7 @@
-"""Memory of the host that is page-locked where it lies: a mapped file, without a second copy.
+"""Page-locks host memory in place, so that the GPU reads a mapped file without a second copy.
 
-Whether that is possible depends on driver, kernel and GPU; sharpi tries, and copies where it is
-not. Registering is read-only: a file that is mapped so refuses anything else.
+It depends on driver, kernel and GPU if that is possible; sharpi tries, and copies where it is not.
+The memory is registered as read-only, because the driver refuses read-only mapped files otherwise.
 """
 
 import mmap
@@ -14,7 +14,7 @@ _MAPPED, _READ_ONLY = 2, 8  # cudaHostRegister's flags, for which CuPy has no na
 
 
 class _Pages:
-    """Page-locked for as long as the object lives; `array` is what owns the bytes."""
+    """Page-locks a range as long as the object lives; `array` owns the bytes."""
 
     def __init__(self, runtime: Any, array: HostArray, begin: int, end: int) -> None:
         runtime.hostRegister(begin, end - begin, _MAPPED | _READ_ONLY)
@@ -23,7 +23,7 @@ class _Pages:
 
     @property
     def is_at_its_own_address(self) -> bool:
-        """Whether kernels find it where the host does."""
+        """True if kernels find the pages at the host's address."""
         return bool(self._runtime.pointerGetAttributes(self.begin).devicePointer == self.begin)
 
     def __del__(self) -> None:
@@ -32,14 +32,14 @@ class _Pages:
 
 
 class AdoptedMemory:
-    """Bytes within registered pages, at the address that the host has for them."""
+    """Bytes within registered pages; kernels use the host's address for them."""
 
     def __init__(self, pages: tuple[_Pages, ...], address: int, num_bytes: int) -> None:
         self._pages, self.address, self.num_bytes = pages, address, num_bytes
 
 
 class PageLock:
-    """Every page is registered once, although adjacent tensors share some."""
+    """Registers each page once, although adjacent tensors share pages."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
@@ -47,7 +47,7 @@ class PageLock:
         self._is_possible = True
 
     def adopt(self, array: HostArray) -> Memory | None:
-        """The array as memory that kernels can read; None where the driver refuses."""
+        """Returns the array as memory that kernels can read; None where the driver refuses."""
         if not self._is_possible or not array.nbytes:
             return None
         start = int(array.ctypes.data)
@@ -60,7 +60,7 @@ class PageLock:
         return AdoptedMemory(tuple(self._pages), start, array.nbytes)
 
     def _register(self, array: HostArray, start: int, end: int) -> None:
-        """Registers what of the pages around these bytes is not registered yet."""
+        """Registers those pages around these bytes that are not registered yet."""
         at = start // mmap.PAGESIZE * mmap.PAGESIZE
         last = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
         for pages in sorted(self._pages, key=lambda each: each.begin):

@@ -1,7 +1,7 @@
-"""Words in page-locked memory that a stream writes, or waits for: the driver's stream operations.
+"""Stream operations of the driver that write a word in page-locked memory, or wait for its value.
 
-CuPy has no names for them, so the driver is called directly. They can be captured into a graph, and
-cost a GPU no thread that spins.
+CuPy does not wrap them, so the driver is called directly. They can be captured into a graph, and no
+thread of the GPU has to spin.
 """
 
 import ctypes
@@ -15,25 +15,25 @@ _DRIVERS = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 
 
 def write_word(stream: int, address: int, value: int) -> None:
-    """Has the stream set a uint32 after everything before, and the host see it.
+    """Makes the stream set a uint32, visible to the host, after all earlier work.
 
     Raises StreamWordError.
     """
-    _check("writes", _operation("cuStreamWriteValue32_v2")(stream, address, value, 0))
+    _check("write", _operation("cuStreamWriteValue32_v2")(stream, address, value, 0))
 
 
 def await_word(stream: int, address: int, value: int) -> None:
-    """Has the stream wait until a uint32 equals the value; raises StreamWordError."""
-    _check("waits for", _operation("cuStreamWaitValue32_v2")(stream, address, value, _EQUAL))
+    """Makes the stream wait until a uint32 equals the value; raises StreamWordError."""
+    _check("wait for", _operation("cuStreamWaitValue32_v2")(stream, address, value, _EQUAL))
 
 
 class StreamWordError(DeviceError):
-    """The driver refused such an operation, within a capture perhaps."""
+    """The driver refused a stream operation, possibly because of a capture."""
 
 
 def _check(what: str, result: int) -> None:
     if result:
-        raise StreamWordError(f"the driver {what} no words in a stream (error {result})")
+        raise StreamWordError(f"the driver cannot {what} words in a stream (error {result})")
 
 
 @cache
@@ -50,4 +50,4 @@ def _driver() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise DeviceError("the NVIDIA driver's library is not found")
+    raise DeviceError("the NVIDIA driver's library was not found")

@@ -13,7 +13,7 @@ OUT_OF_MEMORY, OTHER_ERROR = 2, 719
 
 
 class CudaRuntimeError(Exception):
-    """As CuPy's: the status is a CUDA error code."""
+    """Stands in for CuPy's error of the same name; the status is a CUDA error code."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"cudaError {status}")
@@ -22,7 +22,7 @@ class CudaRuntimeError(Exception):
 
 @dataclass
 class Gpu:
-    """What the stand-ins show of a machine; a status makes the call of that name fail."""
+    """The machine that the stand-ins show; a status makes the call of that name fail."""
 
     driver: int = 13000
     runtime: int = 13000
@@ -35,7 +35,7 @@ class Gpu:
     stream: Any = None
 
     def called(self, name: str, *values: Any) -> None:
-        """Notes a call, or fails it."""
+        """Records a call, or makes it fail."""
         if name in self.failing:
             raise CudaRuntimeError(self.failing[name])
         self.log.append((name, *values))
@@ -88,7 +88,7 @@ class Function:
 
 
 class Module:
-    """What RawModule keeps."""
+    """Stands in for a RawModule."""
 
     def __init__(self, gpu: Gpu, code: str, options: tuple[str, ...]) -> None:
         self.gpu, self.code, self.options = gpu, code, options
@@ -107,7 +107,7 @@ def _allocation(gpu: Gpu, name: str, size: int, *flags: int) -> Any:
 
 
 def cupy_module(gpu: Gpu) -> ModuleType:
-    """What `import cupy` gives."""
+    """Returns the stand-in for CuPy."""
 
     def count() -> int:
         gpu.called("getDeviceCount")
@@ -143,7 +143,7 @@ def cupy_module(gpu: Gpu) -> ModuleType:
 
 
 def torch_module(gpu: Gpu) -> ModuleType:
-    """What `import torch` gives."""
+    """Returns the stand-in for torch."""
     module = ModuleType("torch")
     module.__version__ = "9.9"
     module.cuda = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Torch's attention as a GPU uses it, here on the CPU; skipped, and counted, without torch."""
+"""Torch's attention, as a GPU uses it, computed on the CPU; skipped without torch."""
 
 import numpy as np
 import pytest

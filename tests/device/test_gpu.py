@@ -1,4 +1,4 @@
-"""A GPU through CuPy and torch, both stood in for: what is refused, and what they are given."""
+"""Tests a GPU through stand-ins for CuPy and torch: the refusals, and the calls that they get."""
 
 from functools import partial
 
@@ -46,9 +46,9 @@ def test_a_missing_package_is_named_with_the_extra(
     ("gpu", "words"),
     [
         (Gpu(driver=0), ["no NVIDIA driver", "sharpi doctor"]),
-        (Gpu(driver=12080), ["runs CUDA 12.8", "CuPy wants 13.0", ".[cuda12]"]),
-        (Gpu(driver=11080, runtime=11080), ["runs CUDA 11.8", "update the driver"]),
-        (Gpu(driver=11040, runtime=12090), ["runs CUDA 11.4", ".[cuda12]"]),
+        (Gpu(driver=12080), ["supports CUDA 12.8", "CuPy needs 13.0", ".[cuda12]"]),
+        (Gpu(driver=11080, runtime=11080), ["supports CUDA 11.8", "update the driver"]),
+        (Gpu(driver=11040, runtime=12090), ["supports CUDA 11.4", ".[cuda12]"]),
         (Gpu(count=0), ["shows no GPU"]),
         (Gpu(failing={"getDeviceCount": OTHER_ERROR}), ["does not answer", "719"]),
         (Gpu(capability="70"), ["compute capability 7.0", "needs 7.5"]),
@@ -168,7 +168,7 @@ def test_page_locked_memory_is_the_hosts_too(gpu: Gpu, device: CudaDevice) -> No
     assert memory.address == host.ctypes.data
     assert (memory.num_bytes, host[49]) == (50, 49)
     gpu.failing["PinnedMemory"] = OUT_OF_MEMORY
-    with pytest.raises(DeviceError, match=r"page-locks no .*raise --vram or lower --ram"):
+    with pytest.raises(DeviceError, match=r"cannot page-lock .*raise --vram or lower --ram"):
         device.mapped(50)
 
 
@@ -205,7 +205,7 @@ def test_words_that_cannot_be_captured_are_done_call_by_call(gpu: Gpu, device: C
     def work() -> None:
         done.append(len(gpu.calls("end_capture")))
         if len(done) == 1:
-            raise StreamWordError("the driver waits for no words in a stream (error 900)")
+            raise StreamWordError("the driver cannot wait for words in a stream (error 900)")
 
     replay = device.record([work])
     assert done == [0], "tried within a capture"

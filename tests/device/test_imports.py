@@ -1,4 +1,4 @@
-"""What .importlinter cannot see: modules that are imported by a string."""
+"""Checks imports that .importlinter cannot see: modules that are imported by a string."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ PACKAGE = Path(sharpi.__file__).parent
 
 
 def test_only_devices_and_commands_are_imported_by_a_string() -> None:
-    """torch and CuPy are, in sharpi/device alone; so are the commands, each when it is wanted."""
+    """Only sharpi/device imports torch and CuPy by name; the command line so imports commands."""
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

@@ -10,11 +10,11 @@ PAGE = mmap.PAGESIZE
 
 
 class Refused(Exception):
-    """As CuPy's CUDARuntimeError."""
+    """Stands in for CuPy's CUDARuntimeError."""
 
 
 class Runtime:
-    """Notes which ranges are registered; refuses a page twice, as the driver does."""
+    """Records which ranges are registered; refuses a page twice, as the driver does."""
 
     CUDARuntimeError = Refused
 
@@ -77,7 +77,7 @@ def test_pages_are_given_back_with_the_last_user(pages: np.ndarray) -> None:
 
 @pytest.mark.parametrize("runtime", [Runtime(refuses=True), Runtime(shift=PAGE)])
 def test_none_where_it_cannot_be(runtime: Runtime, pages: np.ndarray) -> None:
-    """Refused by the driver, or seen by kernels at another address."""
+    """The driver refuses the memory, or kernels see it at another address."""
     lock = PageLock(runtime)
     assert lock.adopt(pages) is None
     runtime.refuses = False
