@@ -1,4 +1,4 @@
-"""A branch of the residual stream: normed input, a computation, and its sum with the stream."""
+"""A branch of the residual stream: a norm, a computation, and the sum with the stream."""
 
 from collections.abc import Callable
 
@@ -16,9 +16,10 @@ class Branch(Struct, frozen=True):
     scale: float
 
     def follow(self, ops: Ops[X], x: X, compute: Callable[[X, X | None, float], X]) -> X:
-        """The stream (hidden,) after the branch.
+        """Returns the residual stream (hidden,) after the branch.
 
-        `compute(h, residual, scale)` gives residual + scale * its result, or that alone.
+        `compute(h, residual, scale)` returns residual + scale * its result, or without a residual
+        its result.
         """
         h = self.norm.apply(ops, x)
         if self.post_norm is None:

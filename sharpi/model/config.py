@@ -1,7 +1,7 @@
-"""ModelConfig: what the file says about the model, with the architecture's spec applied.
+"""ModelConfig: the hyperparameters of a model, from its file and the architecture's spec.
 
-Sizes that the weights themselves show (vocabulary, hidden widths of experts) are read from them;
-what a part of a layer needs is read by the part's own file.
+The weights show some sizes (vocabulary, widths of experts), which are read from them. Each part of
+a layer has a module of its own that reads its settings.
 """
 
 import math
@@ -46,48 +46,51 @@ class ModelConfig(Struct, frozen=True):
     has_long_context: bool = False
 
     def for_context(self, num_positions: int) -> "ModelConfig":
-        """The configuration for a KV cache of so many positions."""
+        """Returns the configuration for a KV cache of `num_positions`."""
         originals = [m.rope.scaling.original_context for m in self.mixers if m.rope]
         return replace(self, has_long_context=num_positions > max(originals, default=0))
 
     @property
     def attention(self) -> tuple[AttentionShape, ...]:
-        """The parts of the KV cache, of the layers that have one."""
+        """The attention shapes of the layers that store keys and values, in order."""
         return tuple(mixer.kv_shape for mixer in self.mixers if mixer.kv_shape is not None)
 
     @property
     def states(self) -> tuple[RecurrentShape, ...]:
-        """What recurrent layers carry from token to token, layer by layer."""
+        """The shapes of the recurrent states, layer by layer."""
         return tuple(shape for mixer in self.mixers for shape in mixer.state_shapes)
 
     @property
     def num_experts(self) -> int:
-        """Routed experts of a layer, 0 in a dense model."""
+        """The number of routed experts in a layer, 0 in a dense model."""
         return self.feed_forward.router.num_experts
 
     @property
     def num_experts_per_token(self) -> int:
-        """Of them, those that a token uses."""
+        """The number of routed experts that a token uses in a layer."""
         return self.feed_forward.router.num_used
 
     @property
     def expert_scoring(self) -> Scoring:
-        """How router logits become scores."""
+        """The function that turns router logits into scores."""
         return self.feed_forward.router.scoring
 
     @property
     def is_moe(self) -> bool:
-        """Whether layers may have routed experts."""
+        """True if layers may have routed experts."""
         return self.num_experts > 0
 
     @property
     def rope_width(self) -> int:
-        """Cosines and sines of one token, for all the different ropes of the layers."""
+        """The number of cosines and sines of one token, for all different ropes of the layers."""
         return sum(rope.dims for rope in {mixer.rope for mixer in self.mixers} if rope)
 
 
 def read_config(file: GgufFile) -> ModelConfig:
-    """The configuration; raises UnsupportedModelError or ModelFileError naming the key at fault."""
+    """Reads the configuration of a model from its file.
+
+    Raises UnsupportedModelError or ModelFileError, which name the key at fault.
+    """
     architecture = file.metadata.get_str("general.architecture")
     spec = _spec(file, architecture)
     reader = HyperparameterReader(file.metadata, architecture)
@@ -127,7 +130,7 @@ def _spec(file: GgufFile, architecture: str) -> ArchitectureSpec:
 
 
 def _norm_epsilon(reader: HyperparameterReader) -> float:
-    """Some files have it under the key that is meant for norms with a mean."""
+    """Reads the epsilon of the norms; some files have it under the key for norms with a mean."""
     if not reader.has("attention.layer_norm_rms_epsilon") and reader.has(
         "attention.layer_norm_epsilon"
     ):

@@ -1,4 +1,4 @@
-"""What a file holds beside the model that is run: recognised, and said in a line each."""
+"""Describes the tensors of a file that the model does not use, in one line per kind."""
 
 import re
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ _SHOWN = 4
 
 
 def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
-    """Lines about tensors that no part of the model took; those without a known use are named."""
+    """Returns lines about tensors that no part of the model took; unknown ones are named."""
     predicting = [name for name in names if _predicts_further(name, num_layers)]
     projecting = [name for name in names if name.startswith(("v.", "a.", "mm.", "resampler."))]
     unknown = [name for name in names if name not in {*predicting, *projecting}]
     notes = []
     if predicting:
-        notes.append(f"for predicting further tokens (MTP), passed over: {_count(predicting)}")
+        notes.append(f"multi-token prediction (MTP), not used: {_count(predicting)}")
     if projecting:
-        notes.append(f"for images or sound, passed over: {_count(projecting)}")
+        notes.append(f"images or audio, not used: {_count(projecting)}")
     if unknown:
         shown = ", ".join(unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
-        notes.append(f"not used by this architecture: {_count(unknown)}, {shown}")
+        notes.append(f"unknown to this architecture, not used: {_count(unknown)}, {shown}")
     return tuple(notes)
 
 

@@ -1,6 +1,6 @@
-"""The architecture's own keys of a file's metadata, and the ranges that they must lie in.
+"""Reads the architecture's keys of a file's metadata, and checks their ranges.
 
-Keys are those of the GGUF specification; `<architecture>.` is put in front here.
+The keys are those of the GGUF specification; `<architecture>.` is put in front here.
 """
 
 from sharpi.errors import ModelFileError
@@ -9,7 +9,10 @@ from sharpi.gguf.metadata import Metadata
 
 
 class HyperparameterReader:
-    """Typed access by short names; every refusal is a ModelFileError naming file and key."""
+    """Typed access to the keys by their short names.
+
+    Every error is a ModelFileError that names the file and the key.
+    """
 
     def __init__(self, metadata: Metadata, architecture: str) -> None:
         self.metadata = metadata
@@ -19,7 +22,7 @@ class HyperparameterReader:
         self.hidden_size = self.count("embedding_length", maximum=1 << 20)
 
     def _model_layers(self) -> int:
-        """Layers of the model itself; those after them predict further tokens, and are left out."""
+        """Reads the number of layers without those at the end for multi-token prediction."""
         stored, extra = self.count("block_count", maximum=4096), self.num_predict_layers
         if not 0 <= extra < stored:
             raise self.fault(
@@ -28,53 +31,56 @@ class HyperparameterReader:
         return stored - extra
 
     def name(self, key: str) -> str:
-        """The key as the file has it."""
+        """Returns the full key, as the file has it."""
         return f"{self.architecture}.{key}"
 
     def fault(self, what: str) -> ModelFileError:
-        """The error to raise for what the file says."""
+        """Returns the error to raise for a wrong value."""
         return file_error(self.metadata.path, what)
 
     def has(self, key: str) -> bool:
-        """Whether the file has the key."""
+        """Says if the file has the key."""
         return self.name(key) in self.metadata
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number, within what the kernels' numbers hold."""
+        """Returns an integer of 32 bits, as the kernels use them."""
         limit = 1 << 31
         return self.metadata.get_int(self.name(key), default, minimum=-limit, maximum=limit - 1)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A finite number."""
+        """Returns a finite number."""
         return self.metadata.get_float(self.name(key), default)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """A truth value."""
+        """Returns a boolean."""
         return self.metadata.get_bool(self.name(key), default)
 
     def positive(self, key: str, default: float | None = None) -> float:
-        """A number above 0; the default may be 0."""
+        """Returns a number above 0; the default may be 0."""
         value = self.number(key, default)
         if value <= 0 and value != default:
             raise self.fault(f"{self.name(key)} is {value}, not more than 0")
         return value
 
     def count(self, key: str, maximum: int) -> int:
-        """A whole number from 1 to `maximum`."""
+        """Returns an integer from 1 to `maximum`."""
         value = self.integer(key)
         if not 0 < value <= maximum:
             raise self.fault(f"{self.name(key)} is {value}, outside 1..{maximum}")
         return value
 
     def flags(self, key: str) -> list[bool]:
-        """A truth value for each layer."""
+        """Returns one boolean per layer."""
         values = self.metadata.get_array(self.name(key))
         if len(values) < self.num_layers:
             raise self.fault(f"{self.name(key)} has {len(values)} values, not {self.num_layers}")
         return [bool(value) for value in values[: self.num_layers]]
 
     def per_layer(self, key: str, minimum: int = 1) -> list[int]:
-        """One count for all layers, or one a layer; those of layers left out are dropped."""
+        """Returns one count per layer; the file has one for each layer, or one for all of them.
+
+        The counts of layers for multi-token prediction are dropped.
+        """
         values = self.metadata.get_ints(self.name(key))
         stored = self.num_layers + self.num_predict_layers
         if len(values) == 1:

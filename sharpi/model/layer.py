@@ -1,4 +1,4 @@
-"""One layer: a mixer of tokens, then a feed-forward, each a branch of the residual stream."""
+"""One layer: a mixer, then a feed-forward, each in a branch of the residual stream."""
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ class Layer(Struct, frozen=True):
     output_scale: float = 1.0
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
-        """The stream (hidden,) after the mixer."""
+        """Returns the residual stream (hidden,) after the mixer."""
         mixer = self.mixer
         if mixer is None or self.branch is None:
             return x
@@ -38,18 +38,21 @@ class Layer(Struct, frozen=True):
         return self.branch.follow(ops, x, compute)
 
     def feed(self, ops: Ops[X], x: X, following: "Layer | None") -> X:
-        """The stream (hidden,) after the feed-forward."""
+        """Returns the residual stream (hidden,) after the feed-forward."""
         if self.feed_forward is None:
             return x
         return self.feed_forward.feed(ops, x, following.feed_forward if following else None)
 
     def finish(self, ops: Ops[X], x: X, own: X | None) -> X:
-        """The stream (hidden,) that the layer leaves; `own` is its input, if it has one."""
+        """Returns the residual stream (hidden,) after the layer.
+
+        `own` (width,) is the layer's own input, None where it has none.
+        """
         if self.input_gate is not None and own is not None:
             x = self.input_gate.add(ops, x, own)
         return x if self.output_scale == 1.0 else ops.scale(x, self.output_scale)
 
     @property
     def experts(self) -> ExpertWeights | None:
-        """The routed experts, None in a layer without any."""
+        """The routed experts, None in a layer without them."""
         return None if self.feed_forward is None else self.feed_forward.experts

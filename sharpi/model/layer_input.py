@@ -1,4 +1,4 @@
-"""Inputs of each layer's own, which it mixes into the stream at its end (Gemma 4)."""
+"""Per-layer inputs: each layer mixes an input of its own into the stream at its end (Gemma 4)."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ class LayerInputs(Struct, frozen=True):
     norm: Norm
 
     def compute(self, ops: Ops[X], x: X) -> X:
-        """All layers' inputs from the embedded tokens x (hidden,)."""
+        """Computes all layers' inputs (layers * width,) from the embedded tokens x (hidden,)."""
         (projected,) = ops.linear(x, [self.projection])
         projected = ops.scale(projected, self.projection.columns**-0.5)
         normed = self.norm.apply(ops, projected, self.projection.rows)
@@ -36,7 +36,7 @@ class LayerInputGate(Struct, frozen=True):
     activation: Activation
 
     def add(self, ops: Ops[X], x: X, own: X) -> X:
-        """The stream (hidden,) afterwards; `own` (width,) is the layer's input."""
+        """Returns x plus the gated input, (hidden,); `own` (width,) is the layer's input."""
         (gate,) = ops.linear(x, [self.gate])
         (out,) = ops.linear(ops.gated(gate, own, self.activation), [self.projection])
         return ops.add(x, self.norm.apply(ops, out), 1.0)
@@ -45,7 +45,7 @@ class LayerInputGate(Struct, frozen=True):
 def load_layer_inputs(
     tensors: TensorSource, embedding: Matrix, num_layers: int, width: int, epsilon: float
 ) -> LayerInputs | None:
-    """Beside the embedding of tokens; None where the model has none."""
+    """Loads the weights of the per-layer inputs; returns None where the model has none."""
     if not width:
         return None
     return LayerInputs(
@@ -59,7 +59,7 @@ def load_layer_inputs(
 def load_layer_gate(
     tensors: TensorSource, hidden: int, width: int, epsilon: float, activation: Activation
 ) -> LayerInputGate | None:
-    """One layer's, None where the model has none."""
+    """Loads the input gate of one layer; returns None where the model has no per-layer inputs."""
     if not width:
         return None
     return LayerInputGate(

@@ -1,4 +1,4 @@
-"""A norm: its weight, and what it does to values."""
+"""The norms of a model: RMS norm, or layer norm where there is a bias."""
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ class Norm(Struct, frozen=True):
     bias: FloatArray | None = None
 
     def apply(self, ops: Ops[X], x: X, width: int | None = None) -> X:
-        """The norm of x (width,); where `width` exceeds the weight's, of each part of that size."""
+        """Norms x (width,); if `width` is a multiple of the weight's size, each part by itself."""
         if self.bias is not None:
             return ops.layer_norm(x, self.weight, self.bias, self.epsilon)
         groups = 1 if width is None else width // self.weight.size
@@ -22,11 +22,11 @@ class Norm(Struct, frozen=True):
 
 
 def load_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm:
-    """The norm `<name>.weight` of one of these sizes, with its bias where it has one."""
+    """Loads the norm `<name>.weight` of one of these sizes, with its bias if it has one."""
     weight = tensors.vector(f"{name}.weight", *sizes)
     return Norm(weight, epsilon, tensors.optional_vector(f"{name}.bias", weight.size))
 
 
 def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm | None:
-    """None where the file has no such norm."""
+    """Loads a norm as `load_norm` does; returns None where the file does not have it."""
     return load_norm(tensors, name, epsilon, *sizes) if tensors.has(f"{name}.weight") else None

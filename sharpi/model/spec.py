@@ -1,6 +1,7 @@
-"""An architecture as data: what a `models/<architecture>.toml` may say, and nothing computed.
+"""ArchitectureSpec: an architecture as data, read from `models/<architecture>.toml`.
 
-Tensor names and sizes come from the file; a spec holds only what the file does not tell.
+Tensor names and sizes come from the model's file. A spec adds only behaviours that the file does
+not tell, and it computes nothing.
 """
 
 import tomllib
@@ -97,28 +98,31 @@ class ArchitectureSpec(Struct, frozen=True):
 
     @property
     def activation_kind(self) -> Activation:
-        """The activation of the feed-forward's gate."""
+        """The activation of the feed-forward."""
         return Activation[self.activation.upper()]
 
     @property
     def corrected_scoring_kind(self) -> Scoring:
-        """How they are scored beside a correction."""
+        """The scoring of router logits in files with a score correction."""
         return Scoring[(self.corrected_scoring or self.scoring).upper()]
 
     @property
     def scoring_kind(self) -> Scoring:
-        """How router logits are scored."""
+        """The scoring of router logits."""
         return Scoring[self.scoring.upper()]
 
 
 def supported_architectures() -> list[str]:
-    """Names, as `general.architecture` writes them, sorted."""
+    """Returns the names of all architectures, as in `general.architecture`, sorted."""
     return sorted(path.stem for path in models_folder().glob("*.toml"))
 
 
 @cache
 def load_spec(architecture: str) -> ArchitectureSpec:
-    """The spec of an architecture; raises UnsupportedModelError with the list of known ones."""
+    """Loads the spec of an architecture.
+
+    Raises UnsupportedModelError, which lists the known ones, for any other.
+    """
     if architecture not in supported_architectures():
         known = ", ".join(supported_architectures())
         raise UnsupportedModelError(
@@ -131,7 +135,7 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
-    """A spec from TOML values; raises ValueError naming a key or value that does not exist."""
+    """Makes a spec from TOML values; raises ValueError, which names an unknown key or value."""
     kinds = get_type_hints(ArchitectureSpec)
     if unknown := sorted(set(values) - set(kinds)):
         raise ValueError(f"models/{architecture}.toml: unknown keys {', '.join(unknown)}")
@@ -142,12 +146,14 @@ def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
     scorings = (spec.scoring, spec.corrected_scoring or spec.scoring)
     for enum, name in ((Activation, spec.activation), *((Scoring, each) for each in scorings)):
         if name.upper() not in enum.__members__:
-            raise ValueError(f"models/{architecture}.toml: {name!r} is no {enum.__name__}")
+            raise ValueError(
+                f"models/{architecture}.toml: {name!r} is not a value of {enum.__name__}"
+            )
     return spec
 
 
 def _is_of_kind(value: object, kind: Any) -> bool:
-    """Whether a field declared so may have the value."""
+    """Says if a value has the type that a field declares."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     wanted = get_origin(kind) or kind

@@ -1,7 +1,7 @@
-"""Takes tensors from the file by name, checks type and shape, and remembers which were taken.
+"""Takes tensors from the file by name, checks type and shape, and records which were taken.
 
-Quantised matrices stay views into the mapped file; one-dimensional tensors (norms, biases) are
-small and are taken as float32.
+Quantised matrices stay views into the mapped file. One-dimensional tensors (norms, biases) are
+small and are converted to float32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,19 +38,19 @@ class TensorSource(Struct, frozen=True):
     taken: set[str] = field(default_factory=set)
 
     def layer(self, index: int) -> "TensorSource":
-        """The tensors of one layer."""
+        """Returns the source of one layer's tensors."""
         return replace(self, prefix=f"blk.{index}.")
 
     def has(self, name: str) -> bool:
-        """Whether there is a tensor for this part."""
+        """Says if the file has this tensor."""
         return self._full_name(name) in self.file.tensors
 
     def unused(self) -> tuple[str, ...]:
-        """Names of all tensors that nobody took."""
+        """Returns the names of all tensors that were not taken."""
         return tuple(name for name in self.file.tensors if name not in self.taken)
 
     def vector(self, name: str, *sizes: int) -> FloatArray:
-        """A tensor of one row, of one of these sizes, as float32."""
+        """Takes a tensor of one row, which must have one of these sizes, as float32."""
         tensor = self.tensor(name)
         is_row = all(size == 1 for size in tensor.shape[:-1])
         if not is_row or tensor.shape[-1] not in sizes:
@@ -58,17 +58,17 @@ class TensorSource(Struct, frozen=True):
         return self._floats(tensor)
 
     def optional_vector(self, name: str, *sizes: int) -> FloatArray | None:
-        """None where the file has no such tensor."""
+        """Takes a vector as `vector` does; returns None where the file does not have it."""
         return self.vector(name, *sizes) if self.has(name) else None
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """A small tensor of this shape, as float32."""
+        """Takes a small tensor, which must have this shape, as float32."""
         tensor = self.tensor(name)
         self._check(tensor, shape)
         return self._floats(tensor).reshape(shape)
 
     def matrix(self, name: str, shape: tuple[int | None, int], *, is_scaled: bool = True) -> Matrix:
-        """`<name>.weight` (rows, columns), with `<name>.bias` and `.scale` when there are any."""
+        """Takes `<name>.weight` (rows, columns), with `<name>.bias` and `.scale` if it has them."""
         tensor = self.tensor(f"{name}.weight")
         if shape[0] == 1 and len(tensor.shape) == 1:
             self._check(tensor, shape[1:])
@@ -82,7 +82,7 @@ class TensorSource(Struct, frozen=True):
         return Matrix(full_name, tensor.quant_type, rows, shape[1], tensor.data, bias, scale)
 
     def rows(self, name: str, heights: Sequence[int], columns: int) -> list[Matrix]:
-        """`<name>.weight` (sum of heights, columns) as matrices of so many rows each."""
+        """Takes `<name>.weight` (sum of heights, columns) as one matrix for each of the heights."""
         whole = self.matrix(name, (sum(heights), columns))
         row_bytes, parts, first = whole.data.nbytes // whole.rows, [], 0
         data = whole.data.reshape(-1)
@@ -95,11 +95,11 @@ class TensorSource(Struct, frozen=True):
         return parts
 
     def optional_matrix(self, name: str, shape: tuple[int | None, int]) -> Matrix | None:
-        """None where the file has no such tensor."""
+        """Takes a matrix as `matrix` does; returns None where the file does not have it."""
         return self.matrix(name, shape) if self.has(f"{name}.weight") else None
 
     def stacked(self, name: str, num_experts: int, shape: tuple[int | None, int]) -> StackedMatrix:
-        """`<name>.weight` (experts, rows, columns), with `.bias` and `.scale` where it has any."""
+        """Takes `<name>.weight` (experts, rows, columns), with `.bias` and `.scale` if present."""
         tensor = self.tensor(f"{name}.weight")
         is_stacked = len(tensor.shape) == 3 or num_experts > 1
         self._check(tensor, (num_experts, *shape) if is_stacked else shape)
@@ -113,9 +113,9 @@ class TensorSource(Struct, frozen=True):
         )
 
     def _scales(self, name: str, count: int) -> FloatArray | None:
-        """Factors of whole matrices, which NVFP4 needs.
+        """Takes the scales of whole matrices, which NVFP4 needs.
 
-        Those of inputs are for processors that multiply in four bits: taken, and not used.
+        The scales of inputs, for processors that multiply in four bits, are taken but not used.
         """
         if self.has(f"{name}.input_scale"):
             self.taken.add(self._full_name(f"{name}.input_scale"))
@@ -129,7 +129,10 @@ class TensorSource(Struct, frozen=True):
         return self._floats(tensor)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of a part; raises ModelFileError, or UnsupportedModelError for its type."""
+        """Takes a tensor.
+
+        Raises ModelFileError where it is missing, UnsupportedModelError for an unknown type.
+        """
         full_name = self._full_name(name)
         if full_name not in self.file.tensors:
             raise ModelFileError(f"{self.file.path}: tensor {full_name} is missing")

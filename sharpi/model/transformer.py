@@ -1,7 +1,7 @@
 """The step of a decoder-only transformer, written once over `Ops`.
 
-Run over the reference it computes; run over the recorder it records. What a layer does is in the
-files of its parts.
+With the reference operations it computes; with a recorder it records. The modules of a layer's
+parts say what the layer does.
 """
 
 from typing import Generic
@@ -14,9 +14,9 @@ from sharpi.ops.interface import Ops, X
 
 
 class Transformer(Generic[X]):
-    """One model over one kind of values.
+    """One model with one implementation of the operations.
 
-    The last layer's experts work for the wanted outputs only, where it `trims_last_layer`.
+    With `trims_last_layer`, the last layer's feed-forward is computed for the wanted outputs only.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class Transformer(Generic[X]):
         self._trims_last_layer = trims_last_layer
 
     def step(self) -> X:
-        """Logits (vocabulary,) of the wanted outputs."""
+        """Computes the logits (vocabulary,) of the wanted outputs."""
         return self.logits(self.layers(self.embed(), range(self._config.num_layers)))
 
     def embed(self) -> X:
-        """What the first layer takes, (hidden,)."""
+        """Computes the input of the first layer, (hidden,)."""
         return self._ops.embed(self._weights.embedding, self._config.embedding_scale)
 
     def layers(self, x: X, indices: range) -> X:
-        """Some of the layers; after the last of all only the wanted outputs are left."""
+        """Computes some of the layers; the model's last layer leaves only the wanted outputs."""
         angles = Angles(self._ops, self._weights.rope_divisors)
         inputs = self._layer_inputs(x, indices)
         last = self._config.num_layers - 1
@@ -57,12 +57,12 @@ class Transformer(Generic[X]):
         return x
 
     def _following(self, layer: int) -> Layer | None:
-        """The next layer that has a feed-forward."""
+        """Returns the next layer that has a feed-forward."""
         later = self._weights.layers[layer + 1 :]
         return next((each for each in later if each.feed_forward is not None), None)
 
     def _layer_inputs(self, x: X, indices: range) -> X | None:
-        """What all layers have as inputs of their own, None where they have none."""
+        """Computes the per-layer inputs of all layers, None where the model has none."""
         inputs = self._weights.layer_inputs
         if inputs is None:
             return None
@@ -76,7 +76,7 @@ class Transformer(Generic[X]):
         return self._ops.select_outputs(own) if trims else own
 
     def logits(self, x: X) -> X:
-        """Logits (vocabulary,) for what the last layer left."""
+        """Computes the logits (vocabulary,) from the output of the last layer."""
         c, ops = self._config, self._ops
         (logits,) = ops.linear(self._weights.output_norm.apply(ops, x), [self._weights.output])
         if c.logit_scale != 1.0:

@@ -1,4 +1,4 @@
-"""The model's tensors, found by name, checked against the configuration, and grouped by layer."""
+"""Loads the model's tensors by name, checks their shapes, and groups them by layer."""
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ class ModelWeights(Struct, frozen=True):
 
 
 def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
-    """Groups the file's tensors; raises ModelFileError naming a missing or misshapen one."""
+    """Groups the file's tensors; raises ModelFileError for a missing or misshapen one."""
     source = TensorSource(file, config.spec.tensors)
     hidden = config.hidden_size
     embedding = source.matrix("token_embd", (None, hidden))
@@ -70,7 +70,7 @@ def _layer(tensors: TensorSource, config: ModelConfig, index: int) -> Layer:
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
-    """Of the frequencies of the layers whose rope is divided; some files have two sets."""
+    """Takes the divisors of rope frequencies; some files have two sets, one for long contexts."""
     ropes = {mixer.rope for mixer in config.mixers if mixer.rope}
     sizes = {rope.dims // 2 for rope in ropes if rope.is_divided}
     short = source.optional_vector("rope_factors_short.weight", *sizes)

@@ -37,8 +37,8 @@ def test_extra_tensors_are_passed_over_with_a_line_each(
         ids = arrays["tokens"].astype(np.int32)
     engine = load(with_extra, **options)
     assert [note for note in engine.notes if "tensor" in note] == [
-        "for predicting further tokens (MTP), passed over: 2 tensors",
-        "for images or sound, passed over: 1 tensor",
-        "not used by this architecture: 1 tensor, odd.one",
+        "multi-token prediction (MTP), not used: 2 tensors",
+        "images or audio, not used: 1 tensor",
+        "unknown to this architecture, not used: 1 tensor, odd.one",
     ]
     assert np.array_equal(engine.logits(ids), load("glm4moe", **options).logits(ids))

@@ -1,4 +1,4 @@
-"""What a file may not say about its model: every refusal names the file and the key."""
+"""Invalid hyperparameters: every error names the file and the key."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -10,13 +10,13 @@ def test_nothing_to_say() -> None:
 def test_known_kinds_have_a_line_each() -> None:
     names = ("blk.3.attn_q.weight", "blk.3.nextn.eh_proj.weight", "v.blk.0.ln1.weight", "mm.0.bias")
     assert notes_on_extra(names, 3) == (
-        "for predicting further tokens (MTP), passed over: 2 tensors",
-        "for images or sound, passed over: 2 tensors",
+        "multi-token prediction (MTP), not used: 2 tensors",
+        "images or audio, not used: 2 tensors",
     )
 
 
 def test_unknown_tensors_are_named() -> None:
     names = tuple(f"blk.{i}.odd" for i in range(5))
     (note,) = notes_on_extra(names, 9)
-    assert note.startswith("not used by this architecture: 5 tensors, blk.0.odd, ")
+    assert note.startswith("unknown to this architecture, not used: 5 tensors, blk.0.odd, ")
     assert note.endswith("blk.3.odd, ...")

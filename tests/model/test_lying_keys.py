@@ -1,6 +1,6 @@
 """Every key that an architecture reads, missing, of a wrong type, or absurd: the error names it.
 
-The keys are found by watching: whatever `read_config` asks of a sound file is lied about.
+The keys are those that `read_config` reads from a valid file; each is then given wrong values.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ ARRAYS = tuple(np.array(values, np.int64) for values in ([], [-1] * 4, [1 << 40]
 
 
 class WatchedMetadata(Metadata):
-    """Notes the keys that are asked for."""
+    """Records the keys that are read."""
 
     def __init__(self, path: Path, values: dict[str, MetadataValue]) -> None:
         super().__init__(path, values)
@@ -67,7 +67,7 @@ def asked_keys(architecture: str) -> set[str]:
 
 
 def with_value(file: GgufFile, key: str, value: Any) -> GgufFile:
-    """The file as if it said `value`; None: nothing."""
+    """The file with this value of the key, or without the key for None."""
     values = {name: old for name, old in file.metadata.items() if name != key}
     if value is not None:
         values[key] = value
@@ -75,7 +75,7 @@ def with_value(file: GgufFile, key: str, value: Any) -> GgufFile:
 
 
 def refusal(architecture: str, key: str, value: Any) -> str | None:
-    """What is said about a lie; None when the model loads all the same."""
+    """The error for a wrong value; None where the model loads all the same."""
     file = with_value(sound_files()[architecture], key, value)
     try:
         config = read_config(file)
@@ -87,7 +87,7 @@ def refusal(architecture: str, key: str, value: Any) -> str | None:
 
 
 def whole_numbers(value: Any) -> Iterator[int]:
-    """Those of a configuration and its parts, without the limit of positions."""
+    """All integers of a configuration and its parts, without the limit of positions."""
     if isinstance(value, int):
         yield value
     if isinstance(value, Struct):
@@ -132,7 +132,7 @@ def test_a_value_of_a_wrong_type_is_named(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_absurd_value_is_refused_or_harmless(architecture: str) -> None:
-    """What nothing contradicts may be believed; else the key, or what contradicts it, is named."""
+    """A value that nothing contradicts may pass; else the error names a key or a tensor."""
     for key in asked_keys(architecture):
         for value in (*NUMBERS, *ARRAYS, True):
             said = refusal(architecture, key, value)

@@ -1,4 +1,4 @@
-"""Architecture specs: all that ship parse, and what they may not say is refused."""
+"""Architecture specs: all that ship parse, and unknown keys and values are refused."""
 
 import pytest
 
@@ -29,9 +29,9 @@ def test_an_unknown_architecture_is_named_with_the_known_ones() -> None:
     ("values", "message"),
     [
         ({"name": "x", "rope": 1}, "unknown keys rope"),
-        ({"name": "x", "activation": "sine"}, "'sine' is no Activation"),
-        ({"name": "x", "scoring": "max"}, "'max' is no Scoring"),
-        ({"name": "x", "corrected_scoring": "max"}, "'max' is no Scoring"),
+        ({"name": "x", "activation": "sine"}, "'sine' is not a value of Activation"),
+        ({"name": "x", "scoring": "max"}, "'max' is not a value of Scoring"),
+        ({"name": "x", "corrected_scoring": "max"}, "'max' is not a value of Scoring"),
         ({"name": "x", "rope_pairing": "odd"}, "rope_pairing 'odd'"),
         ({"name": "x", "attention": "none"}, "attention 'none'"),
         ({"name": "x", "window_period": 1.5}, "window_period 1.5"),

@@ -1,4 +1,4 @@
-"""The matrices of a feed-forward, as the file's tensors have them: three, two, or fused."""
+"""Loads the matrices of a feed-forward: gate, up and down, no gate, or gate and up fused."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,9 +10,10 @@ from sharpi.ops.interface import ExpertWeights
 def load_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int = 1, *, gated: bool = True
 ) -> ExpertWeights:
-    """gate and up (width, hidden), down (hidden, width); a leading axis for several experts.
+    """Loads gate and up (width, hidden) and down (hidden, width); several experts are stacked.
 
-    `pattern`: the tensors' name with %s for the matrix. Raises ModelFileError.
+    `pattern` is the tensors' name with %s for the matrix. Raises ModelFileError for a missing or
+    misshapen tensor.
     """
     if gated and tensors.has(f"{pattern % 'gate_up'}.weight"):
         return _load_fused(tensors, pattern, hidden, num_experts)
@@ -27,7 +28,7 @@ def load_expert_weights(
 def optional_expert_weights(
     tensors: TensorSource, pattern: str, hidden: int, *, gated: bool = True
 ) -> ExpertWeights | None:
-    """A feed-forward of one expert, None where the file has no such tensors."""
+    """Loads a feed-forward of one expert, None where the file has no such tensors."""
     if not tensors.has(f"{pattern % 'up'}.weight"):
         return None
     return load_expert_weights(tensors, pattern, hidden, gated=gated)
@@ -36,7 +37,7 @@ def optional_expert_weights(
 def _load_fused(
     tensors: TensorSource, pattern: str, hidden: int, num_experts: int
 ) -> ExpertWeights:
-    """Each expert's gate above its up in one tensor."""
+    """Loads experts whose gate and up are one matrix: the gate's rows, then those of up."""
     both = tensors.stacked(pattern % "gate_up", num_experts, (None, hidden))
     width = both.rows // 2
     gate_bias, up_bias = (None, None) if both.bias is None else np.hsplit(both.bias, [width])

@@ -10,17 +10,20 @@ from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router,
 
 
 class FeedForward(Protocol):
-    """One layer's weights and step."""
+    """The feed-forward of one layer: its weights, and the operations of a step."""
 
     @property
     def experts(self) -> ExpertWeights | None:
         """The routed experts, None in a dense layer."""
 
     def feed(self, ops: Ops[X], x: X, following: "FeedForward | None") -> X:
-        """The residual stream (hidden,) afterwards; `following` is the next layer's."""
+        """Returns the residual stream (hidden,) after the feed-forward.
+
+        `following` is the next layer's feed-forward, which may predict its routes here.
+        """
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """A hint which experts the layer will choose, from the stream as it is by now."""
+        """Predicts the experts that the layer will choose from an earlier residual stream x."""
 
 
 class DenseFeedForward(Struct, frozen=True):
@@ -32,10 +35,10 @@ class DenseFeedForward(Struct, frozen=True):
 
     @property
     def experts(self) -> None:
-        """There are none."""
+        """A dense layer has no routed experts."""
 
     def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
-        """The residual stream (hidden,) afterwards."""
+        """Returns the residual stream (hidden,) after the feed-forward."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
             return ops.experts(h, self.expert_weights, self.activation, None, residual, scale)
@@ -43,7 +46,7 @@ class DenseFeedForward(Struct, frozen=True):
         return self.branch.follow(ops, x, compute)
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """There is nothing to choose."""
+        """Does nothing: a dense layer has no routes."""
 
 
 class RoutedFeedForward(Struct, frozen=True):
@@ -59,7 +62,7 @@ class RoutedFeedForward(Struct, frozen=True):
     shared_gate: Matrix | None
 
     def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
-        """The residual stream (hidden,) afterwards."""
+        """Returns the residual stream (hidden,) after the feed-forward."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
             (logits,) = ops.linear(h, [self.router_matrix])
@@ -82,7 +85,7 @@ class RoutedFeedForward(Struct, frozen=True):
         return wide
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Tries the router on the stream before the layer's attention, without a norm's bias."""
+        """Runs the router on the stream before the layer's attention, without the norm's bias."""
         norm = self.branch.norm
         ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 

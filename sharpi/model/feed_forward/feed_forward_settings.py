@@ -1,4 +1,4 @@
-"""What the feed-forwards of a model share, and which kind each layer has: its tensors tell."""
+"""The settings that all feed-forwards of a model share; a layer's tensors tell its kind."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,10 @@ class FeedForwardSettings(Struct, frozen=True):
     norm: str = "ffn_norm"
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
-        """The layer's weights: routed where the file has a router for it."""
+        """Loads the layer's weights; the layer is routed where the file has a router for it.
+
+        Raises ModelFileError for a missing or misshapen tensor.
+        """
         branch, hidden = self._branch(tensors), self.hidden_size
         if not tensors.has("ffn_gate_inp.weight"):
             expert_weights = load_expert_weights(tensors, "ffn_%s", hidden, gated=self.gated)

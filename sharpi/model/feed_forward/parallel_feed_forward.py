@@ -1,4 +1,4 @@
-"""A dense feed-forward and routed experts side by side, each with norms of its own (Gemma 4)."""
+"""A dense feed-forward and routed experts in parallel, each with norms of its own (Gemma 4)."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ class ParallelFeedForward(Struct, frozen=True):
     router: Router
 
     def feed(self, ops: Ops[X], x: X, following: FeedForward | None) -> X:
-        """The residual stream (hidden,) afterwards."""
+        """Returns the residual stream (hidden,) after both."""
 
         def compute(h: X, residual: X | None, scale: float) -> X:
             dense = self.dense_norm.apply(
@@ -50,7 +50,7 @@ class ParallelFeedForward(Struct, frozen=True):
         return self.experts_norm.apply(ops, out)
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Tries the router on the stream before the layer's attention."""
+        """Runs the router on the stream before the layer's attention."""
         norm = self.router_norm
         ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 
@@ -63,7 +63,7 @@ def load_parallel(
     hidden: int,
     layer: int,
 ) -> ParallelFeedForward:
-    """The layer's weights; raises ModelFileError."""
+    """Loads the layer's weights; raises ModelFileError for a missing or misshapen tensor."""
     epsilon, experts = branch.norm.epsilon, router.num_experts
     scale = tensors.vector("ffn_gate_inp.scale", hidden)
     return ParallelFeedForward(

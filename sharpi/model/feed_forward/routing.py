@@ -1,4 +1,4 @@
-"""How a model's routers choose: read from the file's keys, with the architecture's defaults."""
+"""Reads the router's settings from the file's keys, with the architecture's defaults."""
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.spec import ArchitectureSpec
@@ -8,9 +8,10 @@ _SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF
 
 
 def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_corrected: bool) -> Router:
-    """The choice that all layers share, `num_experts` 0 in a dense model; raises ModelFileError.
+    """Reads the router that all layers share; a dense model has one of 0 experts.
 
-    `is_corrected`: whether the file has score corrections.
+    `is_corrected` is true if the file has score corrections. Raises ModelFileError, which names the
+    key at fault.
     """
     experts, used = reader.integer("expert_count", 0), reader.integer("expert_used_count", 0)
     if experts and not 0 < used <= experts:
@@ -29,7 +30,7 @@ def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_correct
 
 
 def _groups(reader: HyperparameterReader, experts: int) -> tuple[int, int]:
-    """Groups of experts, and how many of them a token chooses from; 0 for no groups."""
+    """Reads the number of expert groups, and of those a token chooses from; 0 without groups."""
     groups, used = (
         reader.integer("expert_group_count", 0),
         reader.integer("expert_group_used_count", 0),

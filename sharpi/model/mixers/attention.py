@@ -1,4 +1,4 @@
-"""Attention with a KV cache, whose heads share keys and values in groups."""
+"""Grouped-query attention over the KV cache."""
 
 import numpy as np
 from msgspec import Struct
@@ -38,16 +38,16 @@ class AttentionSettings(Struct, frozen=True):
 
     @property
     def kv_shape(self) -> AttentionShape | None:
-        """What the layer stores itself."""
+        """The layer's own part of the KV cache, None where it reads that of an earlier layer."""
         return None if self.kv == "earlier layer" else self.shape
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """Nothing else is carried."""
+        """Attention has no recurrent state."""
         return ()
 
     def load(self, tensors: TensorSource) -> "Attention":
-        """Projections with their biases, and what else the file has for the layer."""
+        """Loads the projections, and the norms and sinks that the file has for the layer."""
         shape, hidden = self.shape, self.hidden_size
         projections = load_projections(
             tensors, shape, hidden, kv=self.kv, query_holds_gate=self.query_holds_gate
@@ -63,7 +63,7 @@ class AttentionSettings(Struct, frozen=True):
         )
 
     def _head_norm(self, tensors: TensorSource, name: str, num_heads: int) -> Norm | None:
-        """By length alone where heads are rotated, or with the file's weights, if it has any."""
+        """Returns the norm of queries or keys: one without weights, the file's, or None."""
         key_dim = self.shape.key_dim
         if self.head_norms == "length_after_rope" and self.rope is not None:
             return self._length(key_dim)
@@ -85,7 +85,7 @@ class Attention(Struct, frozen=True):
     sinks: FloatArray | None
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Attends from h (hidden,): (num_heads * value_dim,)."""
+        """Computes attention from h (hidden,): (num_heads * value_dim,)."""
         settings, shape = self.settings, self.settings.shape
         projected = self.projections.apply(ops, h)
         k, v = projected.k, projected.v
@@ -103,7 +103,7 @@ class Attention(Struct, frozen=True):
         return ops.gated(projected.gate, mixed, Activation.SIGMOID)
 
     def _place(self, ops: Ops[X], x: X, norm: Norm | None, num_heads: int, angles: Angles[X]) -> X:
-        """Queries or keys, normed and rotated in the architecture's order."""
+        """Norms and rotates queries or keys, in the architecture's order."""
         settings, width = self.settings, num_heads * self.settings.shape.key_dim
         if norm is None:
             return angles.rotate(x, num_heads, settings.rope)

@@ -1,4 +1,4 @@
-"""Reads how every layer of a model attends: heads, their sizes and scale, and whose keys."""
+"""Reads the attention settings of every layer: heads, their sizes and scale, windows, KV source."""
 
 import math
 
@@ -15,7 +15,7 @@ MAX_HEAD_DIM = 1024
 
 
 class AttentionReader:
-    """The settings of every layer; raises ModelFileError naming the key at fault."""
+    """Reads the settings layer by layer; raises ModelFileError, which names the key at fault."""
 
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
@@ -32,7 +32,7 @@ class AttentionReader:
         self._num_storing = self._read_num_storing()
 
     def layer(self, index: int) -> AttentionSettings:
-        """One layer's settings."""
+        """Returns the settings of one layer."""
         shape, spec = self._shape(index), self._spec
         rope = self._ropes.rope(shape.window, shape.key_dim)
         return AttentionSettings(
@@ -83,7 +83,7 @@ class AttentionReader:
         )
 
     def _head_size(self, key: str, window: int, default: int) -> int:
-        """Of the layers with a window, the file may have another size."""
+        """Reads a head's size; layers with a window may have a key of their own."""
         reader, key = self._reader, f"attention.{key}"
         if window and reader.has(f"{key}_swa"):
             key = f"{key}_swa"
@@ -99,7 +99,7 @@ class AttentionReader:
         return stated or 1.0 / math.sqrt(key_dim)
 
     def _read_num_storing(self) -> int:
-        """Layers that store keys and values; those behind read what the last of these stored."""
+        """Reads the number of layers that store keys and values; those after them store none."""
         reader, key = self._reader, "attention.shared_kv_layers"
         shared = reader.integer(key, 0)
         if not 0 <= shared < reader.num_layers:
@@ -108,7 +108,10 @@ class AttentionReader:
         return reader.num_layers - shared
 
     def _storing_layer(self, layer: int) -> int:
-        """The layer itself, or the last storing one that has a window, or none, as this has."""
+        """Returns the layer whose keys and values this one reads.
+
+        It is the layer itself, or the last one that stores them and has the same window.
+        """
         if layer < self._num_storing:
             return layer
         alike = [i for i in range(self._num_storing) if self._windows[i] == self._windows[layer]]
@@ -124,7 +127,7 @@ class AttentionReader:
 
 
 def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[int]:
-    """Positions of each layer's window, 0 where it sees everything; raises ModelFileError."""
+    """Reads each layer's window in positions, 0 where it sees all; raises ModelFileError."""
     size = reader.integer("attention.sliding_window", spec.chunk_size)
     if size < 0:
         raise reader.fault(f"{reader.name('attention.sliding_window')} is {size}, less than 0")
@@ -132,7 +135,7 @@ def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[i
 
 
 def _pattern(reader: HyperparameterReader, period: int) -> list[bool]:
-    """Which layers have one: the file's flags or period, else the architecture's period."""
+    """Says which layers have a window: the file's flags or period, or the architecture's."""
     key = "attention.sliding_window_pattern"
     value = reader.metadata.get(reader.name(key))
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""The causal convolution inside a recurrent layer, its weights as the operation takes them."""
+"""The causal convolution inside a recurrent layer, with its weights in the operation's layout."""
 
 import numpy as np
 from msgspec import Struct
@@ -19,12 +19,12 @@ class Convolution(Struct, frozen=True):
     bias: FloatArray | None
 
     def apply(self, ops: Ops[X], x: X, *, silu: bool) -> X:
-        """x (channels,) convolved with the tokens before it."""
+        """Convolves x (channels,) with the tokens before it."""
         return ops.convolve(x, self.weight, self.bias, self.shape, silu=silu)
 
 
 def read_convolution(reader: HyperparameterReader, layer: int, channels: int) -> ConvolutionShape:
-    """The convolution of a layer's inputs; raises ModelFileError naming the key at fault."""
+    """Reads the shape of a layer's convolution; raises ModelFileError, which names the key."""
     return ConvolutionShape(layer, channels, reader.count("ssm.conv_kernel", maximum=MAX_KERNEL))
 
 
@@ -38,7 +38,7 @@ def check_heads(reader: HyperparameterReader, groups: int, heads: int, inner: in
 
 
 def load_convolution(tensors: TensorSource, name: str, shape: ConvolutionShape) -> Convolution:
-    """`<name>.weight`, (channels, kernel) in the file, with `<name>.bias` where there is one."""
+    """Loads `<name>.weight`, (channels, kernel) in the file, and `<name>.bias` if it has one."""
     weight = tensors.array(f"{name}.weight", (shape.channels, shape.kernel))
     bias = tensors.optional_vector(f"{name}.bias", shape.channels)
     return Convolution(shape, np.ascontiguousarray(weight.T), bias)

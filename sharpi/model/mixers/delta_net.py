@@ -1,4 +1,4 @@
-"""Gated delta net (Qwen3-Next, Qwen3.5): linear attention with a state that is corrected."""
+"""Gated delta net (Qwen3-Next, Qwen3.5; arXiv 2412.06464): linear attention with the delta rule."""
 
 from msgspec import Struct
 
@@ -31,11 +31,11 @@ class DeltaNetSettings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """What the convolution and the heads carry."""
+        """The states of the convolution and of the heads."""
         return (self.convolution, self.shape)
 
     def load(self, tensors: TensorSource) -> "DeltaNet":
-        """The projections and rates; files differ in which of them are one matrix."""
+        """Loads the weights; files differ in which projections share one matrix."""
         shape, hidden = self.shape, self.hidden_size
         heads, values = shape.num_value_heads, shape.num_value_heads * shape.value_dim
         inputs = {"attn_qkv": shape.width, "attn_gate": values}
@@ -71,7 +71,7 @@ class DeltaNet(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """From h (hidden,): (num_value_heads * value_dim,)."""
+        """Computes the layer from h (hidden,): (num_value_heads * value_dim,)."""
         shape = self.settings.shape
         qkv, gate, beta, alpha = self._project(ops, h)
         qkv = self.convolution.apply(ops, qkv, silu=True)
@@ -97,7 +97,7 @@ class DeltaNet(Struct, frozen=True):
 def read_delta_net(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> DeltaNetSettings:
-    """One layer's settings; raises ModelFileError naming the key at fault."""
+    """Reads one layer's settings; raises ModelFileError, which names the key at fault."""
     key_heads, heads = (
         reader.count(key, maximum=1 << 12) for key in ("ssm.group_count", "ssm.time_step_rank")
     )

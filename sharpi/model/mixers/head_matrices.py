@@ -1,7 +1,7 @@
-"""The matrices of each head of latent attention: for queries, in the place of keys, and for values.
+"""The per-head matrices of latent attention: one is applied to queries, one gives values.
 
-Files made since April 2025 have both apart; in older ones a single matrix gives keys and values of
-all heads, and is taken apart here.
+Files made since April 2025 have two tensors. Older ones have a single matrix for keys and values of
+all heads, which is split here.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ class HeadMatrices(Struct, frozen=True):
 def load_head_matrices(
     tensors: TensorSource, heads: int, plain_dim: int, value_dim: int, latent: int
 ) -> HeadMatrices:
-    """Of one layer; raises ModelFileError naming a missing or misshapen tensor."""
+    """Loads the matrices of one layer; raises ModelFileError for a missing or misshapen tensor."""
     if not tensors.has("attn_kv_b.weight"):
         return HeadMatrices(
             keys=tensors.stacked("attn_k_b", heads, (latent, plain_dim)),
@@ -33,7 +33,10 @@ def load_head_matrices(
 
 
 def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
-    """Each head's rows are its key's, then its value's; a key's are turned, in float16."""
+    """Splits a matrix of heads, each with rows for keys, then for values.
+
+    The matrices for keys are transposed, as float16.
+    """
     rows = whole.data.reshape(heads, whole.rows // heads, -1)
     values = np.ascontiguousarray(rows[:, plain_dim:])
     keys = _floats(whole, np.ascontiguousarray(rows[:, :plain_dim]))
@@ -48,7 +51,7 @@ def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
 
 
 def _floats(whole: Matrix, rows: np.ndarray) -> FloatArray:
-    """Quant blocks (heads, rows, bytes) as (heads, rows, columns)."""
+    """Dequantises blocks (heads, rows, bytes) to (heads, rows, columns)."""
     from sharpi.ops.reference.numbers import dequantise
 
     heads, count, _ = rows.shape

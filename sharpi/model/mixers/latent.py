@@ -1,4 +1,4 @@
-"""The narrow space that some models' experts work in, and the way into it and back (Nemotron 3)."""
+"""The latent space that some models' experts work in, with its projections (Nemotron 3)."""
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ class Latent(Struct, frozen=True):
 
 
 def load_latent(tensors: TensorSource, hidden: int) -> Latent | None:
-    """None where the experts take the hidden state itself."""
+    """Loads the projections; returns None where the experts take the hidden state itself."""
     down = tensors.optional_matrix("ffn_latent_down", (None, hidden))
     if down is None:
         return None

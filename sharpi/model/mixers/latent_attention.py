@@ -1,8 +1,9 @@
-"""Multi-head latent attention: the KV cache holds one compressed vector a position for all heads.
+"""Multi-head latent attention: the KV cache holds one compressed vector per position for all heads.
 
-Keys and values are products of that latent vector with matrices of each head. The key's matrix is
-applied to the query instead, the value's to what was attended to, so that the heads share one KV
-head: [latent, rotated part] as key, the latent as value (DeepSeek-V2, arXiv 2405.04434).
+Keys and values are products of that latent vector with matrices of each head. The matrix for keys
+is applied to the query instead, and the matrix for values to the result of attention. All heads so
+share one KV head: [latent, rotated part] is its key, the latent its value (DeepSeek-V2, arXiv
+2405.04434).
 """
 
 from msgspec import Struct
@@ -31,16 +32,16 @@ class LatentAttentionSettings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """Nothing is carried but keys."""
+        """Latent attention has no recurrent state."""
         return ()
 
     @property
     def latent_dim(self) -> int:
-        """Width of what keys and values are made of."""
+        """The width of the latent vector that keys and values are made from."""
         return self.kv_shape.value_dim
 
     def load(self, tensors: TensorSource) -> "LatentAttention":
-        """Projections and norms; the heads' matrices apart, or as an older file has them."""
+        """Loads the projections, the norms, and the matrices of the heads."""
         heads, hidden, latent = self.kv_shape.num_heads, self.hidden_size, self.latent_dim
         return LatentAttention(
             settings=self,
@@ -82,7 +83,7 @@ class LatentAttention(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """Attends from h (hidden,): (num_heads * value_dim,)."""
+        """Computes attention from h (hidden,): (num_heads * value_dim,)."""
         s = self.settings
         queries, compressed = self._project(ops, h)
         latent, shared = ops.split(compressed, [s.latent_dim, s.rope.dims])
@@ -92,7 +93,7 @@ class LatentAttention(Struct, frozen=True):
         return ops.head_linear(attended, self.matrices.values)
 
     def _project(self, ops: Ops[X], h: X) -> tuple[X, X]:
-        """Queries of all heads, and what their keys and values are made of."""
+        """Returns the queries of all heads, and [latent, part to be rotated] of the position."""
         query = self.query
         if query.compress is None or query.norm is None:
             queries, compressed = ops.linear(h, [query.matrix, self.compress])
@@ -102,7 +103,7 @@ class LatentAttention(Struct, frozen=True):
         return queries, compressed
 
     def _absorb(self, ops: Ops[X], queries: X, angles: Angles[X]) -> X:
-        """Queries that meet latent vectors rather than keys: [latent, rotated part] a head."""
+        """Applies the matrix for keys to the queries: [latent, rotated part] of each head."""
         s, heads = self.settings, self.settings.kv_shape.num_heads
         plain, rotated = ops.split(queries, [s.plain_dim, s.rope.dims], heads)
         rotated = angles.rotate(rotated, heads, s.rope)

@@ -1,4 +1,4 @@
-"""Reads the sizes of multi-head latent attention, and what YaRN makes of its scale."""
+"""Reads the sizes of multi-head latent attention, and its scale with YaRN."""
 
 import math
 
@@ -15,7 +15,7 @@ _MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
 class LatentAttentionReader:
-    """The settings of every layer; raises ModelFileError naming the key at fault."""
+    """Reads the settings layer by layer; raises ModelFileError, which names the key at fault."""
 
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
@@ -27,14 +27,14 @@ class LatentAttentionReader:
         self._heads = reader.per_layer("attention.head_count")
         self._latent = reader.count("attention.kv_lora_rank", MAX_KEY_DIM)
         self._rotated = reader.count("rope.dimension_count", MAX_KEY_DIM)
-        # Older files have the heads' own sizes under the usual names.
+        # Older files have the sizes of the heads under the usual names.
         suffix = "_mla" if reader.has("attention.key_length_mla") else ""
         self._head_dim = reader.count(f"attention.key_length{suffix}", MAX_KEY_DIM)
         self._value_dim = reader.count(f"attention.value_length{suffix}", MAX_KEY_DIM)
         self._check_sizes()
 
     def layer(self, index: int) -> LatentAttentionSettings:
-        """One layer's settings."""
+        """Returns the settings of one layer."""
         return LatentAttentionSettings(
             kv_shape=AttentionShape(
                 layer=index,
@@ -58,19 +58,19 @@ class LatentAttentionReader:
         if rotated % 2 or rotated >= self._head_dim or rotated + self._latent > MAX_KEY_DIM:
             name = reader.name("rope.dimension_count")
             raise reader.fault(
-                f"{name} is {rotated}, not an even part of {self._head_dim}, a head's size,"
-                f" that with {self._latent} latent values makes at most {MAX_KEY_DIM}"
+                f"{name} is {rotated}; it must be even, less than a head's {self._head_dim}, and"
+                f" with the {self._latent} latent values at most {MAX_KEY_DIM}"
             )
 
     def _sharpness(self) -> float:
-        """What YaRN scales attention by: (1 + multiplier * ln(factor))^2."""
+        """Returns the factor of YaRN for the attention scale: (1 + multiplier * ln(factor))^2."""
         if self._scaling.kind != "yarn":
             return 1.0
         multiplier = self._reader.number(_MULTIPLIER, 0.0)
         return (1.0 + multiplier * math.log(self._scaling.factor)) ** 2
 
     def _rope(self) -> Rope:
-        """The multiplier takes the place of a factor of cosines and sines."""
+        """Returns the rope; YaRN's multiplier takes the place of a factor for cosines and sines."""
         scaling, base = self._scaling, self._reader.positive("rope.freq_base", 10000.0)
         if scaling.kind == "yarn" and self._reader.has(_MULTIPLIER):
             scaling = scaling.with_factor(1.0)

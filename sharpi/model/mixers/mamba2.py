@@ -1,4 +1,4 @@
-"""Mamba-2 (Granite 4, Nemotron 3): a state space layer behind a convolution, with a gated norm."""
+"""Mamba-2 (Granite 4, Nemotron 3): a convolution, a state space layer and a gated norm."""
 
 from msgspec import Struct
 
@@ -28,11 +28,11 @@ class Mamba2Settings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """What the convolution and the heads carry."""
+        """The states of the convolution and of the heads."""
         return (self.convolution, self.shape)
 
     def load(self, tensors: TensorSource) -> "Mamba2":
-        """The projection, in parts, and what belongs to the heads."""
+        """Loads the weights; the input projection is split into its parts."""
         shape, hidden = self.shape, self.hidden_size
         heads, groups = shape.num_heads, shape.num_groups
         inner = heads * shape.head_dim
@@ -68,7 +68,7 @@ class Mamba2(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """From h (hidden,): (num_heads * head_dim,)."""
+        """Computes the layer from h (hidden,): (num_heads * head_dim,)."""
         gate, xbc, dt = ops.linear(h, [self.gate, self.xbc, self.dt])
         xbc = self.convolution.apply(ops, xbc, silu=True)
         mixed = ops.mamba2(xbc, dt, self.rates, self.skip, self.settings.shape)
@@ -78,7 +78,7 @@ class Mamba2(Struct, frozen=True):
 
 
 def read_mamba2(reader: HyperparameterReader, norm_epsilon: float, layer: int) -> Mamba2Settings:
-    """One layer's settings; raises ModelFileError naming the key at fault."""
+    """Reads one layer's settings; raises ModelFileError, which names the key at fault."""
     heads = reader.count("ssm.time_step_rank", maximum=1 << 12)
     groups = reader.count("ssm.group_count", maximum=heads)
     inner = reader.count("ssm.inner_size", maximum=1 << 20)

@@ -1,7 +1,7 @@
-"""What a layer mixes its tokens with: the interface of attention and its like, kind by kind.
+"""Mixer: the interface of attention and recurrent layers, which mix the tokens of a sequence.
 
-A kind is a file of its own with two classes: settings, which are read from the file's keys and
-load the weights, and the mixer itself, which holds them and takes the step.
+Each kind has a module with two classes: the settings, which are read from the file's keys and load
+the weights, and the mixer, which holds the weights and takes the step.
 """
 
 from typing import Protocol
@@ -13,18 +13,18 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class Mixer(Protocol):
-    """One layer's weights and step."""
+    """The mixer of one layer: its weights, and the operations of a step."""
 
     @property
     def output(self) -> Matrix:
         """The projection back to the hidden width, (hidden, columns)."""
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """What `output` is applied to, (columns,), from the normed input h (hidden,)."""
+        """Mixes the normed input h (hidden,); the result (columns,) is the input of `output`."""
 
 
 class MixerSettings(Protocol):
-    """One layer's sizes and behaviours."""
+    """The sizes and behaviours of one layer's mixer."""
 
     @property
     def kv_shape(self) -> AttentionShape | None:
@@ -32,14 +32,14 @@ class MixerSettings(Protocol):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """What the layer carries from token to token beside the KV cache."""
+        """The shapes of the layer's recurrent states, empty where it has none."""
 
     @property
     def rope(self) -> Rope | None:
-        """How queries and keys are rotated, None where positions are left out."""
+        """The rotary embedding of queries and keys, None in a layer without positions."""
 
     def load(self, tensors: TensorSource) -> Mixer | None:
-        """The mixer with the weights of the layer's tensors; raises ModelFileError.
+        """Loads the mixer from the layer's tensors; returns None in a layer without a mixer.
 
-        None in a layer that only has a feed-forward.
+        Raises ModelFileError for a missing or misshapen tensor.
         """

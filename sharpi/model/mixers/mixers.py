@@ -1,6 +1,6 @@
-"""Which mixer each layer of a model has, if any.
+"""Reads which mixer each layer of a model has, if any.
 
-What is not softmax attention is imported for the models that have it: each takes a while.
+Mixers other than softmax attention are imported only for models that have them, to save time.
 """
 
 from typing import TYPE_CHECKING
@@ -25,13 +25,13 @@ class NoMixerSettings(Struct, frozen=True):
     rope: None = None
 
     def load(self, tensors: TensorSource) -> None:
-        """There is nothing to load."""
+        """Returns None: there is nothing to load."""
 
 
 def read_mixers(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
 ) -> tuple[MixerSettings, ...]:
-    """The settings of every layer's mixer; raises ModelFileError naming the key at fault."""
+    """Reads the settings of every layer's mixer; raises ModelFileError, which names the key."""
     attention = _attention_reader(reader, spec, norm_epsilon)
     feeds, recurrent = _feed_forward_layers(reader, spec), _recurrent_layers(reader, spec)
 
@@ -56,7 +56,7 @@ def _attention_reader(
 
 
 def _feed_forward_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Layers that have a feed-forward in place of a mixer, not behind it."""
+    """Says which layers have a feed-forward in place of a mixer."""
     if not spec.has_one_branch:
         return [False] * reader.num_layers
     return [width > 0 for width in reader.per_layer("feed_forward_length", minimum=0)]
@@ -79,8 +79,11 @@ def _recurrent(
 
 
 def _recurrent_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:
-    """Layers without attention: the file's flags, else all but the last of a period, else those
-    without KV heads."""
+    """Says which layers are recurrent.
+
+    They are those of the file's flags, or all but the last of each period, or those without KV
+    heads.
+    """
     if spec.recurrent == "none":
         return [False] * reader.num_layers
     if reader.has("attention.recurrent_layers"):

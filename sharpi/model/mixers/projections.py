@@ -1,4 +1,4 @@
-"""What attention makes of a layer's input: queries, keys, values, and a gate for what comes out."""
+"""The projections of attention: queries, keys, values, and a gate for its result."""
 
 from typing import Generic, Literal
 
@@ -7,7 +7,8 @@ from msgspec import Struct
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
 
-# Where values are from: a matrix, the keys where it is missing, or what a layer before stored.
+# The source of keys and values: the layer's own matrices; the same with the keys as values where
+# the matrix for values is missing; or an earlier layer's part of the KV cache.
 KvSource = Literal["own", "own or keys", "earlier layer"]
 
 
@@ -37,7 +38,7 @@ class Projections(Struct, frozen=True):
     query_holds_gate: bool
 
     def apply(self, ops: Ops[X], h: X) -> Projected[X]:
-        """All of h (hidden,)."""
+        """Projects h (hidden,)."""
         kinds = {"q": self.q, "k": self.k, "v": self.v, "gate": self.gate}
         present = {name: matrix for name, matrix in kinds.items() if matrix is not None}
         out = dict(zip(present, ops.linear(h, list(present.values())), strict=True))
@@ -57,7 +58,7 @@ def load_projections(
     kv: KvSource,
     query_holds_gate: bool,
 ) -> Projections:
-    """One layer's, each apart or all in one matrix; raises ModelFileError."""
+    """Loads one layer's projections, from separate tensors or from one; raises ModelFileError."""
     q_rows = shape.num_heads * shape.key_dim * (2 if query_holds_gate else 1)
     k_rows, v_rows = shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim
     gate = tensors.optional_matrix("attn_gate", (shape.num_heads * shape.value_dim, hidden))

@@ -1,4 +1,4 @@
-"""Rotary position embedding: frequencies of each kind of scaling.
+"""Rotary position embedding: the frequencies of each kind of scaling.
 
 Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071), and llama.cpp's GGUF conventions:
 a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling divides positions.
@@ -39,7 +39,7 @@ class RopeScaling(Struct, frozen=True):
     rounds_ramp: bool = True
 
     def with_factor(self, attention_factor: float) -> "RopeScaling":
-        """The same with another attention factor."""
+        """Returns a copy with another attention factor."""
         return replace(self, attention_factor=attention_factor)
 
 
@@ -57,14 +57,14 @@ class Rope(Struct, frozen=True):
 
 
 class Angles(Generic[X]):
-    """The angles of one pass: those of each rope are computed when a layer first asks for them."""
+    """The rotary angles of one step; those of a rope are computed when a layer first needs them."""
 
     def __init__(self, ops: Ops[X], divisors: FloatArray | None) -> None:
         self._ops, self._divisors = ops, divisors
         self._known: dict[Rope, X] = {}
 
     def rotate(self, x: X, num_heads: int, rope: Rope | None) -> X:
-        """x (heads * head_dim,) with its heads rotated; as it is without a rope."""
+        """Rotates the heads of x (heads * head_dim,); without a rope, returns x unchanged."""
         if rope is None:
             return x
         if rope not in self._known:
@@ -75,8 +75,10 @@ class Angles(Generic[X]):
 
 
 def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True) -> RopeScaling:
-    """The file's scaling; raises UnsupportedModelError for a kind that is not known,
-    ModelFileError for a factor below 0."""
+    """Reads the file's rope scaling.
+
+    Raises UnsupportedModelError for an unknown kind, ModelFileError for a factor below 0.
+    """
     prefix = f"{architecture}.rope.scaling"
     divided = metadata.get_float(f"{prefix}.attn_factor", 0.0)
     if divided > 0:
@@ -110,7 +112,10 @@ def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True
 def rope_table(
     dims: int, base: float, scaling: RopeScaling, divisors: FloatArray | None = None
 ) -> RopeTable:
-    """Frequencies (dims / 2,) in radians a position; `divisors` (dims / 2,) from the file."""
+    """Computes the frequencies (dims / 2,) in radians per position.
+
+    `divisors` (dims / 2,) are the file's divisors of the frequencies.
+    """
     exponents = np.arange(0, dims, 2, dtype=np.float64) / dims
     frequencies = base**-exponents
     if divisors is not None:
@@ -127,7 +132,7 @@ def rope_table(
 
 
 def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling) -> DoubleArray:
-    """High frequencies as they are, low ones divided by the factor, a ramp between (YaRN 3.2)."""
+    """Keeps high frequencies, divides low ones by the factor, with a ramp between (YaRN 3.2)."""
 
     def dim_with_rotations(rotations: float) -> float:
         period = scaling.original_context / (rotations * 2 * math.pi)

@@ -1,4 +1,4 @@
-"""Reads how the layers of a model rotate queries and keys."""
+"""Reads the rotary embeddings of a model's layers."""
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.rope import Rope, RopeScaling, read_scaling
@@ -6,7 +6,7 @@ from sharpi.model.spec import ArchitectureSpec
 
 
 class RopeReader:
-    """The ropes of layers with a window and without; raises ModelFileError naming the key."""
+    """Reads the ropes of layers with and without a window; raises ModelFileError with the key."""
 
     def __init__(
         self, reader: HyperparameterReader, spec: ArchitectureSpec, *, has_windows: bool
@@ -17,7 +17,7 @@ class RopeReader:
         self._local_base = reader.positive("rope.freq_base_swa", spec.local_rope_base)
 
     def rope(self, window: int, key_dim: int) -> Rope | None:
-        """That of a layer whose heads have `key_dim` values; None leaves positions out."""
+        """Returns the rope of a layer with this window and head size, None for no positions."""
         leaves_out = self._spec.ropes_windows_only and self._has_windows and not window
         if leaves_out or not self._rotates():
             return None
@@ -47,7 +47,7 @@ class RopeReader:
         return scaling
 
     def _rotates(self) -> bool:
-        """Whether there are positions at all; Granite says so by a key with another name."""
+        """Says if layers rotate at all; Granite files have a flag of another name for that."""
         if self._spec.rope_use == "flagged":
             return self._reader.flag("rope.scaling.finetuned", True)
         return self._spec.rope_use == "always"

@@ -1,4 +1,4 @@
-"""The short convolution of LFM2: a gated input, a few tokens convolved, a gated output."""
+"""The short convolution of LFM2: a gated input, a convolution over a few tokens, a gated output."""
 
 from msgspec import Struct
 
@@ -19,11 +19,11 @@ class ShortConvolutionSettings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """The last gated inputs."""
+        """The state of the convolution, which holds the last gated inputs."""
         return (self.shape,)
 
     def load(self, tensors: TensorSource) -> "ShortConvolution":
-        """Both projections and the convolution."""
+        """Loads both projections and the convolution."""
         hidden = self.shape.channels
         gate, out_gate, x = tensors.rows("shortconv.in_proj", (hidden, hidden, hidden), hidden)
         return ShortConvolution(
@@ -45,13 +45,13 @@ class ShortConvolution(Struct, frozen=True):
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
-        """From h (hidden,): (hidden,)."""
+        """Computes the layer from h (hidden,): (hidden,)."""
         gate, out_gate, x = ops.linear(h, [self.gate, self.out_gate, self.x])
         mixed = self.convolution.apply(ops, ops.gated(gate, x, Activation.IDENTITY), silu=False)
         return ops.gated(out_gate, mixed, Activation.IDENTITY)
 
 
 def read_short_convolution(reader: HyperparameterReader, layer: int) -> ShortConvolutionSettings:
-    """One layer's settings; raises ModelFileError naming the key at fault."""
+    """Reads one layer's settings; raises ModelFileError, which names the key at fault."""
     kernel = reader.count("shortconv.l_cache", maximum=MAX_KERNEL)
     return ShortConvolutionSettings(ConvolutionShape(layer, reader.hidden_size, kernel))

@@ -26,7 +26,7 @@ QWEN3_NEXT = Path(__file__).parents[2] / "references" / "data" / "qwen3next.gguf
 
 
 def config_with(changes: dict[str, Any]) -> ModelConfig:
-    """That of the reference file with other values of its keys; None drops one."""
+    """The configuration of the reference file with other values of its keys; None drops a key."""
     with open_gguf(QWEN3_NEXT) as file:
         values = dict(file.metadata)
     for key, value in changes.items():

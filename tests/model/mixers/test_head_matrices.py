@@ -1,4 +1,4 @@
-"""Files from before keys and values of latent attention were stored apart."""
+"""Older files, which store the matrices for keys and values of latent attention as one tensor."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ HEADS, PLAIN, ROTATED, VALUE, LATENT = 4, 24, 16, 20, 40
 
 
 def undivided(case: str, target: Path) -> Path:
-    """The case as an older converter wrote it: one matrix, the heads' own sizes."""
+    """The case as an older converter wrote it: one matrix, and the sizes of single heads."""
     reader = GGUFReader(REFERENCES / f"{case}.gguf")
     writer = GGUFWriter(target, "deepseek2")
     sizes = ("key_length", "value_length", "key_length_mla", "value_length_mla")

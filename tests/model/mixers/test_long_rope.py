@@ -1,4 +1,4 @@
-"""Files with two sets of frequency divisors: the context that is asked for decides."""
+"""Files with two sets of frequency divisors: the requested context decides between them."""
 
 from pathlib import Path
 
