@@ -1,8 +1,8 @@
-"""The operations a model is written in: one signature, several implementations.
+"""Ops: the operations that a model is written in, with several implementations.
 
-`X` is a value with one row a token (or, after `select_outputs`, a row an output): an array in the
-NumPy reference, a buffer's name in the recorder. Shapes below leave the rows out. Weights keep
-their GGUF blocks.
+`X` is a value with one row per token or, after `select_outputs`, one row per output: an array in
+the NumPy reference, a buffer in a recorder. The shapes below leave the rows out. Weights stay in
+their quant blocks.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ X = TypeVar("X")
 
 
 class Activation(IntEnum):
-    """What is applied to the gate half of a feed-forward; values are the ABI's.
+    """The activation of a feed-forward; the numbers are those of the ABI.
 
-    CLAMPED_SWIGLU is x * sigmoid(1.702 x) of a gate of at most 7, and means (up + 1), up within
-    -7..7, for the other half (gpt-oss).
+    CLAMPED_SWIGLU is x * sigmoid(1.702 x) of the gate, clamped to at most 7. It multiplies up + 1,
+    with up clamped to -7..7 (gpt-oss).
     """
 
     SILU = 0
@@ -37,10 +37,10 @@ class Activation(IntEnum):
 
 
 class Scoring(IntEnum):
-    """How router logits become scores; values are the ABI's.
+    """The function that turns router logits into scores; the numbers are those of the ABI.
 
-    SPARSE_MIXER chooses one expert after the other: the weight of each is its softmax among the
-    experts left whose logits are near the best one's (Phi-3.5 MoE; arXiv 2409.12136).
+    SPARSE_MIXER chooses one expert after the other. The weight of each is its softmax over those
+    remaining experts whose logits are near the best one's (Phi-3.5 MoE; arXiv 2409.12136).
     """
 
     SOFTMAX = 0
@@ -83,12 +83,12 @@ class StackedMatrix(Struct, frozen=True):
 
     @property
     def expert_bytes(self) -> int:
-        """One matrix in quant blocks."""
+        """The bytes of one matrix in quant blocks."""
         return self.rows * row_bytes(self.quant_type, self.columns)
 
     @property
     def shares_data(self) -> bool:
-        """Whether `data` has other matrices as well."""
+        """True if `data` holds other matrices as well."""
         return self.data.nbytes != self.num_experts * self.expert_bytes
 
 
@@ -107,18 +107,21 @@ class ExpertWeights(Struct, frozen=True):
 
 
 class ExpertSource(Protocol):
-    """Where routed experts are when they are not all in memory; None stands for a mapped file."""
+    """Provides routed experts that are not all in memory; None stands for a mapped file."""
 
     @property
     def handle(self) -> int:
-        """The native expert feed."""
+        """The pointer to the native expert feed."""
 
     def table(self, layer: int, piece: int) -> int:
-        """Address of the addresses of a layer's gate (0), up (1) or down (2) matrices."""
+        """Returns the address of a table with the addresses of a layer's matrices.
+
+        `piece` is 0 for the gate matrices, 1 for up and 2 for down.
+        """
 
     @property
     def asks_router(self) -> bool:
-        """Whether a layer's router is to be tried on what the layer before has."""
+        """True if a layer's router is to predict its routes from the stream of the layer before."""
 
 
 class Router(Struct, frozen=True):
@@ -168,22 +171,25 @@ class RopeTable(Struct, frozen=True):
 
 
 class Ops(Protocol[X]):
-    """What `sharpi.model` computes with."""
+    """The operations that `sharpi.model` computes with."""
 
     def embed(self, table: Matrix, scale: float) -> X:
-        """Rows of the table for the step's ids, times `scale`: (columns,)."""
+        """Looks up the rows of the table for the step's ids, times `scale`: (columns,)."""
 
     def rms_norm(self, x: X, weight: FloatArray, epsilon: float, groups: int = 1) -> X:
-        """x / rms(x) * weight over each of `groups` parts; weight: one part's or the whole's."""
+        """Computes x / rms(x) * weight over each of `groups` parts of x.
+
+        The weight is as wide as one part, or as x.
+        """
 
     def linear(self, x: X, matrices: Sequence[Matrix]) -> list[X]:
-        """W x + bias for each matrix: (rows,)."""
+        """Computes W x + bias for each matrix: (rows,)."""
 
     def linear_add(self, x: X, matrix: Matrix, residual: X, scale: float) -> X:
-        """residual + scale * (W x + bias)."""
+        """Computes residual + scale * (W x + bias): (rows,)."""
 
     def rope_angles(self, table: RopeTable) -> X:
-        """Cosines and sines for the step's positions."""
+        """Computes cosines and sines for the step's positions."""
 
     def rope(self, x: X, num_heads: int, angles: X, interleaved: bool) -> X:
         """Rotates each head's leading values: pairs (i, i + half), or (2i, 2i + 1)."""
@@ -196,20 +202,23 @@ class Ops(Protocol[X]):
         shape: AttentionShape,
         sinks: FloatArray | None = None,
     ) -> X:
-        """Stores k and v in the KV cache, then attends causally: (num_heads * value_dim,).
+        """Stores k and v in the KV cache, then computes attention: (num_heads * value_dim,).
 
-        Without k and v nothing is stored: the layer reads what an earlier one stored. Without v
-        alone the values are in the keys. `sinks`
-        (num_heads,): a logit of each head that takes its share of the softmax and gives nothing.
+        Without k and v nothing is stored, and the layer reads what an earlier one stored. Without
+        v alone the values are in the keys. `sinks` (num_heads,) is a logit of each head that takes
+        part in the softmax but has no value.
         """
 
     def route(self, logits: X, router: Router) -> tuple[X, X]:
-        """Chosen expert ids, best first, and their weights: (num_used,) each."""
+        """Chooses experts: returns their ids, best first, and their weights, (num_used,) each."""
 
     def predict_routes(
         self, x: X, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        """A hint: the router of a later layer, its norm and matrix, on what x is by now."""
+        """Predicts the routes of a later layer with its norm and router, from an earlier x.
+
+        The prediction is a hint for prefetching; an implementation may ignore it.
+        """
 
     def experts(
         self,
@@ -220,36 +229,36 @@ class Ops(Protocol[X]):
         residual: X | None,
         scale: float = 1.0,
     ) -> X:
-        """residual + scale * sum of weight * down(act(gate x) * up x); no route: expert 0.
+        """Computes residual + scale * sum of weight * down(act(gate x) * up x) over the route.
 
-        Without a gate it is down(act(up x)).
+        Without a gate an expert is down(act(up x)). Without a route expert 0 is used, weight 1.
         """
 
     def gated_expert(
         self, x: X, expert_weights: ExpertWeights, activation: Activation, weight: X, residual: X
     ) -> X:
-        """residual + weight * down(act(gate x) * up x) of a shared expert; weight: (1,)."""
+        """Computes residual + weight * down(act(gate x) * up x) of a shared expert; weight (1,)."""
 
     def add(self, a: X, b: X, scale: float) -> X:
-        """a + scale * b."""
+        """Computes a + scale * b."""
 
     def scale(self, x: X, factor: float) -> X:
-        """factor * x."""
+        """Computes factor * x."""
 
     def sigmoid(self, x: X) -> X:
-        """1 / (1 + e^-x)."""
+        """Computes 1 / (1 + e^-x)."""
 
     def soft_cap(self, x: X, cap: float) -> X:
-        """cap * tanh(x / cap)."""
+        """Computes cap * tanh(x / cap)."""
 
     def select_outputs(self, x: X) -> X:
-        """The rows whose logits are wanted."""
+        """Selects the rows whose logits are wanted."""
 
     def split(self, x: X, widths: Sequence[int], groups: int = 1) -> list[X]:
-        """x, `groups` runs of sum(widths) values, cut: (groups * widths[i],) each."""
+        """Splits x, which is `groups` runs of sum(widths) values: (groups * widths[i],) each."""
 
     def gated(self, gate: X, x: X, activation: Activation) -> X:
-        """activation(gate) * x."""
+        """Computes activation(gate) * x."""
 
     def convolve(
         self,
@@ -260,37 +269,38 @@ class Ops(Protocol[X]):
         *,
         silu: bool,
     ) -> X:
-        """act(bias + sum over j of weight[j] * x of kernel - 1 - j tokens before): (channels,).
+        """Computes act(bias + sum over j of weight[j] * x of kernel - 1 - j tokens before).
 
-        weight (kernel, channels). The tokens before are those of the sequence, zeros at its start.
+        x and the result are (channels,), weight (kernel, channels). The tokens before are those of
+        the same sequence, zeros at its start.
         """
 
     def delta_net(self, qkv: X, beta: X, alpha: X, rates: DecayRates, shape: DeltaNetShape) -> X:
-        """The gated delta rule, head by head: (num_value_heads * value_dim,).
+        """Applies the gated delta rule, head by head: (num_value_heads * value_dim,).
 
-        qkv (2 * num_key_heads * key_dim + num_value_heads * value_dim,); q and k are brought to
-        unit length, q then divided by sqrt(key_dim). beta and alpha (num_value_heads,), before
-        their sigmoid and softplus. S = decay S, S += k sigmoid(beta) (v - k S), out = q S.
+        qkv is (2 * num_key_heads * key_dim + num_value_heads * value_dim,); q and k are scaled to
+        unit length, then q is divided by sqrt(key_dim). beta and alpha (num_value_heads,) are given
+        before their sigmoid and softplus. S = decay S, S += k sigmoid(beta) (v - k S), out = q S.
         """
 
     def mamba2(self, xbc: X, dt: X, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape) -> X:
-        """The state space step, head by head: (num_heads * head_dim,).
+        """Computes the state space step, head by head: (num_heads * head_dim,).
 
-        xbc (num_heads * head_dim + 2 * num_groups * state_size,); dt (num_heads,), before its
-        softplus; skip (num_heads,). S = decay S + B dt x, out = C S + skip x.
+        xbc is (num_heads * head_dim + 2 * num_groups * state_size,), dt (num_heads,) is given
+        before its softplus, skip is (num_heads,). S = decay S + B dt x, out = C S + skip x.
         """
 
     def layer_norm(self, x: X, weight: FloatArray, bias: FloatArray, epsilon: float) -> X:
-        """(x - mean) / deviation * weight + bias."""
+        """Computes (x - mean) / deviation * weight + bias."""
 
     def scale_by_position(self, x: X, interval: int, rate: float) -> X:
-        """x * (1 + rate * ln(1 + floor((position + 1) / interval))): Llama 4's temperature."""
+        """Computes x * (1 + rate * ln(1 + floor((position + 1) / interval))) (Llama 4)."""
 
     def head_linear(self, x: X, stacked: StackedMatrix) -> X:
-        """Each head's own matrix: x (heads * columns,) to (heads * rows,), head h by stacked[h]."""
+        """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""
 
     def join(self, first: X, second: X, groups: int = 1) -> X:
-        """Both side by side, run by run of `groups`: the opposite of `split`."""
+        """Joins the two, run by run of `groups`; the opposite of `split`."""
 
     def part(self, x: X, begin: int, width: int) -> X:
-        """Some of the values of each row: (width,) from `begin` on."""
+        """Takes `width` values of each row, from `begin` on: (width,)."""

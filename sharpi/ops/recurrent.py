@@ -1,7 +1,7 @@
-"""Sizes of what recurrent layers carry from token to token, and what their operations need to know.
+"""The shapes of recurrent layers and of their states.
 
-Every state is float32. A head's values, rounded up to whole vectors of 16, lie in panels of 32 (the
-last may be of 16), each (keys, panel): kernels/cpu/vector/vector_ops.h.
+Every state is float32. The values of a head, padded to whole vectors of 16, are split into panels
+of 32 (the last may be of 16), each (keys, panel); see kernels/cpu/vector/vector_ops.h.
 """
 
 from typing import Literal, TypeAlias
@@ -36,7 +36,7 @@ class ConvolutionShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values of a token that are held at a time because of it: what comes and what goes."""
+        """The number of values of a token that are in memory at a time: inputs and outputs."""
         return 2 * self.channels
 
 
@@ -58,7 +58,7 @@ class DeltaNetShape(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Queries, keys and values of a token, side by side."""
+        """The number of queries, keys and values of a token."""
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
     @property
@@ -67,11 +67,11 @@ class DeltaNetShape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values of a token beside those of the convolution: gate, what is read, and rates."""
+        """The number of values of a token beside the convolution's: gate, output and rates."""
         return 3 * self.num_value_heads * self.value_dim + 4 * self.num_value_heads
 
     def key_head(self, value_head: int) -> int:
-        """The key head that a value head works with."""
+        """Returns the key head of a value head."""
         if self.head_order == "tiled":
             return value_head % self.num_key_heads
         return value_head * self.num_key_heads // self.num_value_heads
@@ -92,7 +92,7 @@ class Mamba2Shape(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Inputs, B and C of a token, side by side."""
+        """The number of inputs, B and C of a token."""
         return self.num_heads * self.head_dim + 2 * self.num_groups * self.state_size
 
     @property
@@ -101,7 +101,7 @@ class Mamba2Shape(Struct, frozen=True):
 
     @property
     def step_width(self) -> int:
-        """Values of a token beside those of the convolution: gate, what is read, and rates."""
+        """The number of values of a token beside the convolution's: gate, output and rates."""
         return 3 * self.num_heads * self.head_dim + self.num_heads
 
 
@@ -109,5 +109,5 @@ RecurrentShape: TypeAlias = ConvolutionShape | DeltaNetShape | Mamba2Shape
 
 
 def whole_vectors(values: int) -> int:
-    """Room of so many values: a whole number of vectors of 16."""
+    """Rounds a number of values up to whole vectors of 16."""
     return -(-values // _LANES) * _LANES

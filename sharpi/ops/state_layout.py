@@ -1,14 +1,14 @@
-"""Where the recurrent layers' states lie in the memory of one sequence."""
+"""StateLayout: the places of the recurrent layers' states in the memory of one sequence."""
 
 from collections.abc import Iterable
 
 from sharpi.ops.recurrent import RecurrentShape, whole_vectors
 
-MAX_STATES = 4  # of one sequence: its own, and snapshots of earlier positions
+MAX_STATES = 4  # of one sequence: its current state, and snapshots of earlier positions
 
 
 class StateLayout:
-    """`offsets` in floats, one for each shape, in the order given; `num_floats` of all together."""
+    """The layout of one state: `offsets` of the shapes, and `num_floats` of all, in floats."""
 
     def __init__(self, shapes: Iterable[RecurrentShape]) -> None:
         self.offsets: dict[RecurrentShape, int] = {}
@@ -19,10 +19,10 @@ class StateLayout:
 
 
 def num_states(num_parallel: int) -> int:
-    """Copies that there may be: one for each sequence, and as many snapshots as for one alone."""
+    """Returns the number of states: one for each sequence, and MAX_STATES - 1 snapshots."""
     return MAX_STATES - 1 + num_parallel
 
 
 def state_bytes(shapes: Iterable[RecurrentShape]) -> int:
-    """Bytes of one copy of these layers' states."""
+    """Returns the bytes of one state of these layers."""
     return 4 * StateLayout(shapes).num_floats

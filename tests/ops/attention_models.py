@@ -33,7 +33,7 @@ SHAPES = {
 
 
 def in_blocks(name: str) -> bool:
-    """Whether a shape's heads are whole blocks of 32."""
+    """Says if a shape's heads are whole blocks of 32."""
     return SHAPES[name].key_dim % 32 == SHAPES[name].value_dim % 32 == 0
 
 
@@ -45,7 +45,7 @@ def with_nan(token: int) -> Matrix:
 
 
 def random_ids(length: int) -> list[int]:
-    """So many tokens, the same ones each time."""
+    """Returns `count` tokens, the same ones each time."""
     return np.random.default_rng(length).integers(0, VOCAB, length).tolist()
 
 
@@ -89,7 +89,7 @@ def attention_model(
 
 
 class Q8Reference(ReferenceOps):
-    """With keys and values as the gguf package rounds them to Q8_0."""
+    """The reference with keys and values that the gguf package rounds to Q8_0."""
 
     def _remember(self, k: np.ndarray, v: np.ndarray, shape: AttentionShape) -> None:
         super()._remember(_rounded(k), _rounded(v), shape)
@@ -102,6 +102,6 @@ def _rounded(x: np.ndarray) -> np.ndarray:
 
 
 def expected(name: str, ids: list[int], kv_type: KvType) -> np.ndarray:
-    """What the reference gives with keys and values of that type."""
+    """Returns the reference's result with keys and values of that type."""
     ops = Q8Reference() if kv_type == "q8_0" else ReferenceOps()
     return reference(attention_model(SHAPES[name]), [ids], ops)

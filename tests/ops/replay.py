@@ -1,4 +1,4 @@
-"""Runs a function of `Ops` twice, by the reference and recorded natively, for comparison."""
+"""Runs a function of `Ops` with the reference and with native operations, for comparison."""
 
 from collections.abc import Callable, Sequence
 from ctypes import c_void_p
@@ -18,7 +18,7 @@ from sharpi.ops.reference.reference import ReferenceOps
 from sharpi.ops.state_layout import StateLayout
 
 Model = Callable[[Any], Any]
-# Instruction sets that this machine runs.
+# The instruction sets that this machine supports.
 AVAILABLE = [
     name for name in INSTRUCTION_SETS if load_library().sharpi_instruction_set(name.encode())
 ]
@@ -45,7 +45,7 @@ def stacked(rng: np.random.Generator, experts: int, rows: int, columns: int) -> 
 def reference(
     model: Model, steps: Sequence[Sequence[int]], ops: ReferenceOps | None = None
 ) -> np.ndarray:
-    """All tokens' outputs (tokens, width), computed step by step."""
+    """Returns all tokens' outputs (tokens, width), computed step by step."""
     ops, outs, position = ops or ReferenceOps(), [], 0
     for ids in steps:
         ops.begin(ids, position, range(len(ids)))

@@ -1,6 +1,6 @@
 """The C structs of kernels/cpu/operations/ops.h and stage.h, field by field.
 
-The library checks the size of every struct it is handed, so a mismatch is an error at recording.
+The library checks the size of each struct, so a mismatch is an error when a step is recorded.
 """
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_void_p
@@ -11,7 +11,7 @@ MAX_PARTS = 4
 
 
 class OpKind(IntEnum):
-    """Ids of the recorded operations."""
+    """The ids of the recorded operations."""
 
     EMBED = 0
     RMS_NORM = 1
@@ -41,7 +41,7 @@ class OpKind(IntEnum):
 
 
 class Rows(IntEnum):
-    """How many rows a value has: one a token, one a wanted output, or that of a prediction."""
+    """The rows of a value: one per token, one per wanted output, or one for a prediction."""
 
     TOKENS = 0
     OUTPUTS = 1
@@ -49,7 +49,7 @@ class Rows(IntEnum):
 
 
 class Step(Structure):
-    """What changes from one replay to the next."""
+    """The inputs of one replay."""
 
     _fields_ = (
         ("num_tokens", c_int32),

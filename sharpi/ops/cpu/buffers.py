@@ -1,4 +1,4 @@
-"""Where the intermediate values of a recorded step lie: one arena, reused as values die."""
+"""Places the intermediate values of a recorded step in one arena, and reuses freed memory."""
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ class Buffer(Struct):
 
 
 def assign_offsets(buffers: list[Buffer]) -> int:
-    """Gives every buffer its offset, first fit among those alive; returns the arena's bytes."""
+    """Assigns each buffer an offset by first fit among live buffers; returns the arena's bytes."""
     placed: list[Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (b.first, -b.num_bytes)):
@@ -51,7 +51,7 @@ def _round_up(count: int) -> int:
 
 
 def aligned_bytes(num_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory that starts on a cache line; pages are taken when first touched."""
+    """Returns zeroed memory that starts on a cache line; the system commits it on first touch."""
     raw = np.zeros(num_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + num_bytes]

@@ -1,6 +1,6 @@
-"""The KV cache of the CPU engine: pages of 64 positions; who uses which is decided elsewhere.
+"""The KV cache of the CPU engine: pages of 64 positions, which its users assign to sequences.
 
-Within a page each KV head has its keys, then its values unless they are in the keys, as f16 or as
+In a page each KV head has its keys, then its values unless they are part of the keys, as f16 or as
 q8_0: blocks of 32 bytes with an f16 scale (kernels/cpu/attention/kv_pages.h).
 """
 
@@ -18,12 +18,12 @@ _BLOCK = 32
 
 
 def value_stride(shape: AttentionShape) -> int:
-    """Room of one position's values: a whole number of vectors of 16."""
+    """Returns the width of one position's values, padded to whole vectors of 16."""
     return (shape.value_dim + 15) // 16 * 16
 
 
 def _widths(shape: AttentionShape) -> tuple[int, ...]:
-    """Numbers that are stored of one position and KV head: keys, and values if they are apart."""
+    """Returns the widths of one position in a KV head: of keys, and of values stored apart."""
     return (shape.key_dim,) if shape.values_in_keys else (shape.key_dim, value_stride(shape))
 
 
@@ -33,26 +33,26 @@ def _page_bytes(shape: AttentionShape, kv_type: KvType) -> int:
 
 
 def kv_bytes(shapes: Iterable[AttentionShape], num_positions: int, kv_type: KvType = "f16") -> int:
-    """Bytes of the KV cache for so many positions, whole pages."""
+    """Returns the bytes of the KV cache for `num_positions`, rounded up to whole pages."""
     pages = -(-num_positions // PAGE_POSITIONS)
     return pages * sum(_page_bytes(shape, kv_type) for shape in shapes)
 
 
 def check_kv_type(shapes: Iterable[AttentionShape], kv_type: KvType) -> None:
-    """Raises UsageError where a head's numbers are not whole blocks of the type."""
+    """Raises UsageError where the size of a head is not a multiple of the type's block."""
     for shape in shapes if kv_type == "q8_0" else ():
         for dim in (shape.key_dim, shape.value_dim):
             if dim % _BLOCK:
                 raise UsageError(
-                    f"a KV cache of {kv_type} holds blocks of {_BLOCK} values, and this model's"
-                    f" heads have {dim}; leave --kv-type out"
+                    f"a KV cache of {kv_type} has blocks of {_BLOCK} values, but this model's"
+                    f" heads have {dim}; omit --kv-type"
                 )
 
 
 class KvCache:
-    """All layers' pages: `num_pages` of each, zeroed, committed when first written.
+    """The pages of all layers, `num_pages` each, zeroed; the system commits them on first write.
 
-    `kv_type` is one that `check_kv_type` passes.
+    The model must pass `check_kv_type` for `kv_type`.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class KvCache:
         }
 
     def copy_page(self, source: int, target: int) -> None:
-        """Makes a page of every layer what another is."""
+        """Copies page `source` to page `target` in every layer."""
         for layer in self.layers.values():
             layer[target] = layer[source]
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all pages of all layers."""
+        """The bytes of all pages of all layers."""
         return sum(layer.nbytes for layer in self.layers.values())

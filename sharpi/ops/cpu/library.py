@@ -1,6 +1,6 @@
-"""The native CPU library: found, loaded and typed once.
+"""Loads the native CPU library once, and declares the types of its functions.
 
-Nothing but ctypes: the library has a plain C surface, so one build serves every Python.
+The library has a plain C interface and is called through ctypes, so one build serves every Python.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable")
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """The typed library; raises SharpiError when it was not built."""
+    """Loads the library; raises SharpiError where it is missing or broken."""
     path = native_library()
     try:
         library = ctypes.CDLL(str(path))
@@ -43,7 +43,10 @@ def load_library() -> ctypes.CDLL:
 
 
 def instruction_set(name: str | None = None) -> str:
-    """The kernels that will run: `name`, or the machine's best; raises UsageError without it."""
+    """Returns the instruction set of the kernels: `name`, or by default the machine's best.
+
+    Raises UsageError where the machine lacks it.
+    """
     found = _find(name)
     if found is None:
         choices = ", ".join(filter(_find, INSTRUCTION_SETS))
@@ -57,16 +60,16 @@ def _find(name: str | None) -> str | None:
 
 
 def better_instruction_sets() -> dict[str, list[str]]:
-    """The sets faster than the one in use, each with the processor features that it would need.
+    """Returns the faster instruction sets, each with the processor features that are missing.
 
-    Best first; the features have the compiler's names, such as avx512f.
+    The best set comes first. Features have the compiler's names, such as avx512f.
     """
     better = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(instruction_set())]
     return {name: missing for name in better if (missing := _missing_features(name))}
 
 
 def _missing_features(name: str) -> list[str]:
-    """The features that this machine lacks; empty for a set of another architecture, too."""
+    """Returns the features that this machine lacks; empty also for another architecture's set."""
     names = ctypes.create_string_buffer(1024)
     if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:
         return []
@@ -74,7 +77,7 @@ def _missing_features(name: str) -> list[str]:
 
 
 class ThreadPool:
-    """Persistent native threads, the caller's own counted in."""
+    """Persistent native threads; `num_threads` includes the calling thread."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
@@ -82,13 +85,13 @@ class ThreadPool:
 
     @property
     def handle(self) -> int:
-        """The native object; raises ValueError after `close`."""
+        """The pointer to the native object; raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the thread pool is closed")
         return int(self._handle)
 
     def close(self) -> None:
-        """Ends the threads; a second call does nothing."""
+        """Stops the threads; a second call does nothing."""
         if self._handle is not None:
             load_library().sharpi_pool_destroy(self._handle)
             self._handle = None

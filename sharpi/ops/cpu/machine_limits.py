@@ -1,7 +1,7 @@
-"""What the machine can do at most, measured: bytes read and int8 operations a second.
+"""Measures the limits of the machine: bytes read per second, and int8 operations per second.
 
-Benchmarks hold the kernels against these. A limit is the best of several tries: whatever disturbs
-the machine only ever makes a try slower.
+Benchmarks compare the kernels with these limits. A limit is the best of several tries, because
+other load can only make a try slower.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ SECONDS_A_TRY = 0.02
 
 
 class MachineLimits:
-    """The best rates seen so far, by number of threads, over the given pages (a mapped model's)."""
+    """The best rates so far, by number of threads; `pages` (a mapped model's) are what is read."""
 
     def __init__(self, pages: Sequence[npt.NDArray[np.uint8]], instruction_set: str) -> None:
         self._pages = pages
@@ -29,18 +29,18 @@ class MachineLimits:
         self._operations: dict[int, float] = {}
 
     def measure(self, num_threads: int) -> None:
-        """Another try at both."""
+        """Measures both rates once more."""
         read = read_bytes_per_second(self._pages, num_threads)
         self._bytes[num_threads] = max(read, self._bytes.get(num_threads, 0.0))
         peak = int8_operations_per_second(self._instruction_set, num_threads)
         self._operations[num_threads] = max(peak, self._operations.get(num_threads, 0.0))
 
     def bytes_per_second(self, num_threads: int) -> float:
-        """Of reading; `measure` comes first."""
+        """Returns the best rate of reading; call `measure` first."""
         return self._bytes[num_threads]
 
     def operations_per_second(self, num_threads: int) -> float:
-        """Of int8 products; `measure` comes first."""
+        """Returns the best rate of int8 products; call `measure` first."""
         return self._operations[num_threads]
 
 
@@ -59,7 +59,10 @@ def _library() -> ctypes.CDLL:
 def read_bytes_per_second(
     parts: Sequence[npt.NDArray[np.uint8]], num_threads: int, tries: int = 3
 ) -> float:
-    """The rate of reading the first GiB of `parts` (small ones over and over), best of `tries`."""
+    """Measures the rate of reading the first GiB of `parts`, the best of `tries`.
+
+    Parts of less than a GiB are read repeatedly. Raises ValueError where they are empty.
+    """
     parts = _first_bytes(parts, BYTES_A_TRY)
     total = sum(part.nbytes for part in parts)
     if not total:
@@ -84,9 +87,9 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
 
 
 def int8_operations_per_second(instruction_set: str, num_threads: int, tries: int = 3) -> float:
-    """The peak of the instructions an instruction set's kernels use; a multiply-add counts two.
+    """Measures the peak rate of an instruction set's int8 products; a multiply-add counts as two.
 
-    Raises UsageError where the machine lacks it.
+    Raises UsageError where the machine lacks the instruction set.
     """
     measure = _library().sharpi_int8_operations_per_second
     best = max(measure(instruction_set.encode(), num_threads, SECONDS_A_TRY) for _ in range(tries))

@@ -1,6 +1,6 @@
-"""A recorded step, ready to be replayed: native operations, their memory, and the call.
+"""Program: a recorded step that can be replayed, with its native operations and their memory.
 
-Python touches it once a step: the data of the step goes in, logits and routes are read in place.
+Python makes one call per step. It passes the inputs, and reads logits and routes in place.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ class ProgramLimits(Struct, frozen=True):
 
     @property
     def precision_code(self) -> int:
-        """The ABI's `Rounding`."""
+        """The number of the precision in the ABI's `Rounding`."""
         return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
@@ -44,7 +44,7 @@ class ArenaSlice(NamedTuple):
 
 
 class Program:
-    """Native operations over one arena; built by the recorder, then run once a step."""
+    """Native operations over one arena, built by the recorder and run once per step."""
 
     def __init__(
         self, limits: ProgramLimits, arena: npt.NDArray[np.uint8], alive: list[object]
@@ -67,18 +67,18 @@ class Program:
 
     @property
     def handle(self) -> int:
-        """The native object; raises ValueError after `close`."""
+        """The pointer to the native object; raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the program is closed")
         return int(self._handle)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of buffers and scratch, as far as they will ever be touched."""
+        """The bytes of the buffers and the scratch memory."""
         return int(self._arena.nbytes + self._scratch_bytes)
 
     def append(self, kind: int, params: Structure) -> None:
-        """Adds one operation; raises RuntimeError when the struct is not the library's."""
+        """Adds one operation; raises RuntimeError if the struct does not match the library's."""
         size = ctypes.sizeof(params)
         if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
             raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
@@ -86,17 +86,17 @@ class Program:
     def seal(
         self, logits: ArenaSlice, routes: list[ArenaSlice], router_logits: list[ArenaSlice]
     ) -> None:
-        """Allocates the scratch; from now on what a step leaves behind can be looked at."""
+        """Allocates the scratch memory, and makes the views of a step's outputs."""
         self.seal_scratch()
         self.logits = self._view(logits).view(np.float32)
         self.routes = [self._view(place).view(np.int32) for place in routes]
         self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
 
     def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
-        """The same for a program whose results are in memory of others.
+        """Allocates the scratch memory, or shares that of another program.
 
-        It takes the scratch of one of the programs `within` that has enough, and is not run beside
-        it then.
+        It is shared with one of the programs `within` that has enough; the two must then not run
+        at the same time. Raises SharpiError where there is too little memory.
         """
         if any(
             self._library.sharpi_program_seal_within(self._handle, p.handle) == 0 for p in within
@@ -109,7 +109,7 @@ class Program:
             )
 
     def keep(self, array: np.ndarray | None) -> int | None:
-        """The array's address; the array lives as long as the program."""
+        """Returns the array's address; the program keeps the array alive."""
         if array is None:
             return None
         self._alive.append(array)
@@ -120,19 +120,22 @@ class Program:
         return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
 
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:
-        """One pass; logits of output i are then `logits[i]` until the next."""
+        """Runs one step; `logits[i]` are then the logits of output i, until the next step.
+
+        Raises SharpiError where there is too little memory for another thread's buffers.
+        """
         if self._library.sharpi_program_run(
             self._handle, pool.handle, ctypes.byref(step), num_threads
         ):
             raise SharpiError("not enough memory for another thread's buffers; use fewer threads")
 
     def close(self) -> None:
-        """Frees the native side; a second call does nothing."""
+        """Frees the native object; a second call does nothing."""
         if self._handle is not None:
             self._library.sharpi_program_destroy(self._handle)
             self._handle = None
 
 
 def int_pointer(array: IntArray) -> "ctypes._Pointer[c_int32]":
-    """The array as the ABI's int32*; the caller keeps the array."""
+    """Returns the array as an int32*; the caller must keep the array alive."""
     return array.ctypes.data_as(ctypes.POINTER(c_int32))

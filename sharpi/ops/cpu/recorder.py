@@ -1,7 +1,7 @@
-"""Records a model's step as native operations: the model runs once over this object.
+"""Recorder: records a model's step as native operations, when the model runs over it once.
 
-The operations are recorded noun by noun in the files beside this one; the result is a `Program`,
-replayed for every token.
+The modules beside this one record the operations by kind. The result is a `Program`, which is
+replayed for every step.
 """
 
 from sharpi.ops.cpu.kv_cache import KvCache
@@ -14,7 +14,7 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class Recorder(ExpertsRecorder, AttentionRecorder, RecurrentRecorder):
-    """Implements `Ops[Buffer]`; call `finish` with the logits to get the program."""
+    """Implements `Ops[Buffer]`; `finish` with the logits returns the program."""
 
     def __init__(
         self,

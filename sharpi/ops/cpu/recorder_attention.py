@@ -9,7 +9,7 @@ from sharpi.ops.interface import AttentionShape, FloatArray
 
 
 class AttentionRecorder(Tape):
-    """The attention of `Ops[Buffer]`, over the pages of one KV cache."""
+    """Implements the attention of `Ops[Buffer]` over one KV cache."""
 
     _cache: KvCache
 

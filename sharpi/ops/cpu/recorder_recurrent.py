@@ -1,4 +1,4 @@
-"""Records the operations of recurrent layers, whose states the step names."""
+"""Records the operations of recurrent layers; a step's inputs hold the addresses of states."""
 
 from collections.abc import Sequence
 from ctypes import c_int32, c_void_p
@@ -14,7 +14,7 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class RecurrentRecorder(Tape):
-    """The recurrent operations of `Ops[Buffer]`, and the gates and cuts around them."""
+    """Implements the recurrent operations of `Ops[Buffer]`, with `split` and `gated`."""
 
     _states: StateLayout
 

@@ -1,4 +1,4 @@
-"""Records the operations that treat each row of a step alone, products with matrices among them."""
+"""Records the operations that are independent for each row, matrix products among them."""
 
 from collections.abc import Sequence
 from ctypes import Structure, c_int32
@@ -11,7 +11,7 @@ from sharpi.ops.interface import FloatArray, Matrix, RopeTable
 
 
 class LinearRecorder(Tape):
-    """The matrix products of `Ops[Buffer]`."""
+    """Implements the matrix products of `Ops[Buffer]`."""
 
     def linear(self, x: Buffer, matrices: Sequence[Matrix]) -> list[Buffer]:
         outs = [self._buffer(m.rows, x.rows) for m in matrices]
@@ -42,7 +42,7 @@ class LinearRecorder(Tape):
 
 
 class RowRecorder(Tape):
-    """Embedding, norms, rotations and elementwise operations of `Ops[Buffer]`."""
+    """Implements the embedding, norms, rotations and elementwise operations of `Ops[Buffer]`."""
 
     def embed(self, table: Matrix, scale: float) -> Buffer:
         out = self._buffer(table.columns)

@@ -1,7 +1,7 @@
-"""The tape of a recording: values, and operations whose addresses are known at the end.
+"""Tape: the buffers and operations of a recording.
 
-Values are buffers; what an operation needs to know of them is kept as a closure that is called
-when all addresses are known.
+The addresses of buffers are known at the end of the recording. The parameters of an operation are
+therefore a closure, which is called then.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ FLOAT_BYTES = 4
 
 
 class Tape:
-    """What has been recorded so far; `finish` with the logits gives the program."""
+    """The buffers and operations recorded so far; `finish` with the logits makes the program."""
 
     def __init__(self, limits: ProgramLimits) -> None:
         self._limits = limits
@@ -29,7 +29,7 @@ class Tape:
         self._arena = np.zeros(0, np.uint8)
 
     def finish(self, logits: Buffer) -> Program:
-        """Places the buffers, hands every operation to the library and seals the program."""
+        """Places the buffers, adds the operations to a program and seals it."""
         logits.kept = True
         self._arena = aligned_bytes(assign_offsets(self._buffers))
         program = Program(self._limits, self._arena, self._alive)
@@ -52,7 +52,7 @@ class Tape:
     def _add(
         self, kind: OpKind, touched: Sequence[Buffer], params: Callable[[], Structure]
     ) -> Buffer:
-        """Appends an operation that touches these buffers; returns the first of them."""
+        """Appends an operation that uses these buffers; returns the first of them."""
         for buffer in touched:
             buffer.last = len(self._operations)
         self._operations.append((kind, params))
@@ -62,7 +62,7 @@ class Tape:
         return None if buffer is None else self._arena.ctypes.data + buffer.offset + offset
 
     def _data(self, array: np.ndarray | None) -> int | None:
-        """The array's address; the program keeps the array alive."""
+        """Returns the array's address; the program keeps the array alive."""
         if array is None:
             return None
         self._alive.append(array)

@@ -1,6 +1,4 @@
-"""Stacked matrices of experts as the native operations take them: tables of addresses and their
-types.
-"""
+"""The parameters of stacked matrices for native operations: address tables, types and sizes."""
 
 from collections.abc import Callable
 
@@ -10,25 +8,28 @@ import numpy.typing as npt
 from sharpi.ops.cpu import abi
 from sharpi.ops.interface import ExpertSource, ExpertWeights, StackedMatrix
 
-Keep = Callable[[np.ndarray | None], int | None]  # an array's address; somebody keeps the array
+Keep = Callable[[np.ndarray | None], int | None]  # returns an array's address, keeps the array
 
 
 def piece_params(
     expert_weights: ExpertWeights, piece: int, source: ExpertSource | None, keep: Keep
 ) -> abi.StackedMatrixParams:
-    """Gate (0), up (1) or down (2), where `source` brings them, None: where they are mapped."""
+    """Returns the parameters of a layer's gate (0), up (1) or down (2) matrices.
+
+    They are those that `source` loads, or without a source those of the mapped file.
+    """
     stacked = (expert_weights.gate, expert_weights.up, expert_weights.down)[piece]
     if stacked is None:
         return abi.StackedMatrixParams()
     if expert_weights.layer is None or source is None:
         return matrix_in_memory(stacked, keep)
-    # Gate and up in one tensor are one piece, in the place of the gate.
+    # A fused tensor of gate and up is one piece, stored as the gate.
     is_up_in_gate = piece == 1 and stacked.shares_data
     return _params(stacked, source.table(expert_weights.layer, 0 if is_up_in_gate else piece), keep)
 
 
 def matrix_in_memory(stacked: StackedMatrix, keep: Keep) -> abi.StackedMatrixParams:
-    """A stacked matrix whose data is all of it."""
+    """Returns the parameters of a stacked matrix that is in memory as a whole."""
     return _params(stacked, keep(_addresses(stacked)), keep)
 
 
@@ -40,7 +41,7 @@ def _params(stacked: StackedMatrix, table: int | None, keep: Keep) -> abi.Stacke
 
 
 def _addresses(stacked: StackedMatrix) -> npt.NDArray[np.uint64]:
-    """Where each expert's matrix begins, (experts)."""
+    """Returns the address of each expert's matrix, (experts,)."""
     stride = stacked.data.nbytes // stacked.num_experts
     offsets = np.arange(stacked.num_experts, dtype=np.uint64) * np.uint64(stride)
     return np.uint64(stacked.data.ctypes.data) + offsets

@@ -1,4 +1,4 @@
-"""The states of recurrent layers in the CPU engine's memory; who has which is decided above."""
+"""The recurrent states of the CPU engine, which its users assign to sequences."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from sharpi.ops.state_layout import StateLayout
 
 
 class StateMemory:
-    """Room for `num_states` states of some layers, committed when first written."""
+    """Memory for `num_states` states of some layers; the system commits it on first write."""
 
     def __init__(self, shapes: Iterable[RecurrentShape], num_states: int) -> None:
         self.layout = StateLayout(shapes)
@@ -18,9 +18,9 @@ class StateMemory:
         self._states = aligned_bytes(4 * size).view(np.float32).reshape(num_states, -1)
 
     def address(self, state: int) -> int:
-        """Where a state begins: on a cache line."""
+        """Returns the address of a state, which is on a cache line."""
         return int(self._states[state].ctypes.data)
 
     def copy(self, source: int, target: int) -> None:
-        """Makes a state what another is."""
+        """Copies state `source` to state `target`."""
         self._states[target] = self._states[source]

@@ -12,7 +12,10 @@ Array = npt.NDArray[Any]
 
 
 class ReferenceAttention:
-    """The attention of `Ops[Array]`; `kv` holds keys and values (positions, heads, dim) a layer."""
+    """Implements the attention of `Ops[Array]`.
+
+    `kv` holds the keys and values of each layer, (positions, heads, dim).
+    """
 
     positions: npt.NDArray[np.int32]
     kv: dict[int, tuple[FloatArray, FloatArray]]
@@ -42,11 +45,11 @@ class ReferenceAttention:
         return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
 
     def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
-        """The part of the keys that is their value."""
+        """Returns the leading part of the keys, which is their value."""
         return k.reshape(len(k), shape.num_kv_heads, shape.key_dim)[..., : shape.value_dim]
 
     def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:
-        """Which positions each token sees, (tokens, positions)."""
+        """Returns the attention mask (tokens, positions): true where a token sees a position."""
         own, all_positions = self.positions[:, None], np.arange(num_positions)
         first = np.zeros_like(own)
         if shape.window:

@@ -21,7 +21,7 @@ SPARSE_MIXER_NEAR = 0.01
 
 
 def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Expert ids (tokens, used), best first with ties to the lower id, and their weights."""
+    """Returns expert ids (tokens, used), best first, and weights; ties go to the lower id."""
     if router.scoring is Scoring.SPARSE_MIXER:
         chosen, shares = _mix_sparsely(logits, router.num_used)
         return chosen, (shares * router.scale).astype(np.float32)
@@ -49,7 +49,7 @@ def choose_experts(logits: FloatArray, router: Router) -> tuple[npt.NDArray[np.i
 
 
 def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """One expert after the other, weighed against those that come near it."""
+    """Chooses one expert after the other, with its softmax over those near it (SPARSE_MIXER)."""
     rows, left = np.arange(len(logits)), logits.copy()
     ids, weights = [], []
     for _ in range(num_used):
@@ -64,7 +64,7 @@ def _mix_sparsely(logits: FloatArray, num_used: int) -> tuple[npt.NDArray[np.int
 
 
 class ReferenceExperts:
-    """The routes and experts of `Ops[Array]`; `routes` are those of the step so far."""
+    """Implements routes and experts of `Ops[Array]`; `routes` are those of the step so far."""
 
     routes: list[npt.NDArray[np.int32]]
 
@@ -76,7 +76,7 @@ class ReferenceExperts:
     def predict_routes(
         self, x: Array, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        """Everything is in memory: there is nothing to prefetch."""
+        """Does nothing: all experts are in memory."""
 
     def experts(
         self,

@@ -1,4 +1,4 @@
-"""What the reference computes with: dequantised weights, softmax, activations, in float32."""
+"""Dequantised weights, softmax and activations of the reference, in float32."""
 
 from math import erf
 
@@ -9,7 +9,7 @@ from sharpi.ops.interface import Activation, FloatArray, Matrix, StackedMatrix
 
 
 def dequantise(weight: Matrix | StackedMatrix) -> FloatArray:
-    """The weight as float32: (rows, columns), or (experts, rows, columns) of a stacked matrix."""
+    """Dequantises to float32: (rows, columns), or (experts, rows, columns) of a stacked matrix."""
     kind = gguf.GGMLQuantizationType(int(weight.quant_type))
     shape: tuple[int, ...] = (weight.rows, weight.columns)
     if isinstance(weight, StackedMatrix):
@@ -36,25 +36,25 @@ def _factor(weight: Matrix | StackedMatrix) -> FloatArray:
 
 
 def softmax(x: FloatArray) -> FloatArray:
-    """Over the last axis."""
+    """Computes the softmax over the last axis."""
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     return np.asarray(e / e.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
 def sigmoid(x: FloatArray) -> FloatArray:
-    """1 / (1 + e^-x)."""
+    """Computes 1 / (1 + e^-x)."""
     return np.exp(-np.logaddexp(np.float32(0), -x)).astype(np.float32)
 
 
 def gated(kind: Activation, gate: FloatArray, x: FloatArray) -> FloatArray:
-    """activation(gate) * x, with what the activation makes of x."""
+    """Computes activation(gate) * x; CLAMPED_SWIGLU changes x too."""
     if kind is Activation.CLAMPED_SWIGLU:
         x = np.clip(x, -7, 7) + 1
     return np.asarray(activate(kind, gate) * x, dtype=np.float32)
 
 
 def activate(kind: Activation, x: FloatArray) -> FloatArray:
-    """The activation, elementwise."""
+    """Applies the activation to each element."""
     if kind is Activation.SILU:
         y = x * sigmoid(x)
     elif kind is Activation.GELU_TANH:

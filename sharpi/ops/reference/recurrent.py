@@ -1,6 +1,6 @@
-"""The recurrent operations in plain NumPy, token by token: the definition the kernels follow.
+"""The recurrent operations in plain NumPy, token by token; the kernels are compared with them.
 
-States here are without padding: (kernel - 1, channels), and (heads, keys, values).
+States have no padding here: (kernel - 1, channels), and (heads, keys, values).
 """
 
 from collections.abc import Sequence
@@ -23,21 +23,21 @@ Array = npt.NDArray[Any]
 
 
 def softplus(x: FloatArray) -> FloatArray:
-    """ln(1 + e^x)."""
+    """Computes ln(1 + e^x)."""
     return np.logaddexp(np.float32(0), x).astype(np.float32)
 
 
 def unit_length(x: FloatArray, epsilon: float) -> FloatArray:
-    """x / sqrt(|x|^2 + epsilon), over the last axis."""
+    """Computes x / sqrt(|x|^2 + epsilon) over the last axis."""
     return np.asarray(x / np.sqrt((x * x).sum(-1, keepdims=True) + np.float32(epsilon)), np.float32)
 
 
 def convolve(
     x: FloatArray, weight: FloatArray, bias: FloatArray | None, state: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """out[t] = bias + sum over j of weight[j] * input[t - (kernel - 1) + j], and the next state.
+    """Returns bias + sum over j of weight[j] * input[t - (kernel - 1) + j], and the next state.
 
-    x (tokens, channels); weight (kernel, channels); state (kernel - 1, channels), oldest first.
+    x is (tokens, channels), weight (kernel, channels), state (kernel - 1, channels), oldest first.
     """
     inputs = np.concatenate([state, x]).astype(np.float32)
     out = np.zeros_like(x) if bias is None else np.broadcast_to(bias, x.shape).copy()
@@ -49,9 +49,9 @@ def convolve(
 def delta_step(
     state: FloatArray, q: FloatArray, k: FloatArray, v: FloatArray, decay: float, beta: float
 ) -> tuple[FloatArray, FloatArray]:
-    """One token of one head: the state forgets, then what k recalls is moved towards v by beta.
+    """Computes one token of one head: S decays, then its value at k moves towards v by beta.
 
-    state (keys, values); q, k (keys,); v (values,). Returns what q reads (values,) and the state.
+    state is (keys, values), q and k (keys,), v (values,). Returns q S (values,) and the state S.
     """
     state = np.float32(decay) * state
     correction = np.float32(beta) * (v - k @ state)
@@ -62,18 +62,19 @@ def delta_step(
 def scan_step(
     state: FloatArray, x: FloatArray, b: FloatArray, c: FloatArray, decay: float, dt: float
 ) -> tuple[FloatArray, FloatArray]:
-    """One token of one head of Mamba-2: the state forgets, then takes in dt * x at b.
+    """Computes one token of one head of Mamba-2: S = decay S + b dt x.
 
-    state (state size, head_dim); x (head_dim,); b, c (state size,). Returns what c reads.
+    state is (state size, head_dim), x (head_dim,), b and c (state size,). Returns c S (head_dim,)
+    and the state S.
     """
     state = np.float32(decay) * state + np.outer(b, np.float32(dt) * x)
     return c @ state, state
 
 
 class ReferenceRecurrent:
-    """The recurrent operations of `Ops[Array]`, and the gates and cuts around them.
+    """Implements the recurrent operations of `Ops[Array]`, with `split` and `gated`.
 
-    A step from position 0 on starts from states of zeros.
+    A step that begins at position 0 starts from states of zeros.
     """
 
     positions: npt.NDArray[np.int32]
@@ -142,7 +143,7 @@ class ReferenceRecurrent:
 
 
 def _heads(x: Array, *sizes: tuple[int, int]) -> list[Array]:
-    """x (tokens, width) cut into parts of (tokens, heads, dim)."""
+    """Splits x (tokens, width) into parts of (tokens, heads, dim)."""
     ends = np.cumsum([heads * dim for heads, dim in sizes])
     parts = np.split(x, ends[:-1], axis=1)
     return [part.reshape(len(x), *size) for part, size in zip(parts, sizes, strict=True)]

@@ -1,7 +1,7 @@
-"""The operations in plain NumPy: slow, obvious, and what every kernel is compared with.
+"""ReferenceOps: the operations in plain NumPy, with which every kernel is compared.
 
-Weights are dequantised by the gguf package, arithmetic is float32 with float32 KV. Attention and
-experts are in files of their own.
+The gguf package dequantises weights; arithmetic and KV cache are float32. Attention, experts and
+recurrent operations have modules of their own.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         self.states: dict[RecurrentShape, FloatArray] = {}
 
     def begin(self, ids: Sequence[int], position: int, outputs: Sequence[int]) -> None:
-        """The next step: `ids` at positions from `position` on, logits for rows `outputs`."""
+        """Begins a step: `ids` at positions from `position` on, and logits for rows `outputs`."""
         self.ids = np.asarray(ids, np.int32)
         self.positions = np.arange(position, position + len(ids), dtype=np.int32)
         self.output_rows = np.asarray(outputs, np.int32)

@@ -1,4 +1,4 @@
-"""Placing buffers: nothing alive at the same time overlaps, and dead memory is used again."""
+"""Placing buffers: buffers that live at the same time do not overlap, and memory is reused."""
 
 from hypothesis import given
 from hypothesis import strategies as st

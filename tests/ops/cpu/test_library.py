@@ -1,4 +1,4 @@
-"""What the native library says of the machine's instruction sets."""
+"""The native library reports the machine's instruction sets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Native attention against the NumPy reference, in every way that pages are kept and met."""
+"""Native attention against the NumPy reference, for every layout and precision of pages."""
 
 from typing import NamedTuple
 
@@ -100,7 +100,7 @@ def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str
 
 @pytest.mark.parametrize(("layout", "name"), CASES)
 def test_what_others_left_in_a_page_is_not_met(layout: Layout, name: str) -> None:
-    """All bits set: a NaN as f16, as bfloat16 and as the scale of a block."""
+    """Stale bytes have all bits set: a NaN as f16, as bfloat16 and as the scale of a block."""
     ids = random_ids(75)
     fresh, used = native(name, layout), native(name, layout)
     used.cache.layers[0][:] = 0xFF
@@ -110,7 +110,7 @@ def test_what_others_left_in_a_page_is_not_met(layout: Layout, name: str) -> Non
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("part", ["keys_of", "values_of"])
 def test_a_nan_reaches_every_later_token(layout: Layout, part: str) -> None:
-    """And none before but those that are met together with its own token."""
+    """A NaN reaches no earlier token, except those that are computed together with its own."""
     shape, ids = SHAPES["blocks of 32"], [token % 49 for token in random_ids(100)]
     ids[70] = 49
     model = attention_model(shape, **{part: with_nan(49)})

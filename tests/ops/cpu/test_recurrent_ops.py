@@ -1,4 +1,4 @@
-"""The native recurrent operations against the NumPy reference, in any steps and threads."""
+"""The native recurrent operations against the NumPy reference, in all steps and threads."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The reference's choice of experts, by hand: what the kernels are compared with."""
+"""The reference's choice of experts, with which kernels are compared, against values by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where the pool's threads run: on one core they get on, and they stay free to go elsewhere."""
+"""The placement of the pool's threads: they work on one core too, and are not bound to it."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def layers(ops: Any) -> Any:
 
 @contextmanager
 def allowed(cores: set[int]) -> Iterator[None]:
-    """Every thread of the process may run on these cores only; those it starts inherit it."""
+    """Restricts all threads of the process to these cores; threads that they start inherit it."""
     before = os.sched_getaffinity(0)
     _allow(cores)
     try:

@@ -1,4 +1,4 @@
-"""The recurrent references against other statements of the same arithmetic."""
+"""The recurrent references against other formulations of the same arithmetic."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_softplus_neither_overflows_nor_vanishes() -> None:
 
 @pytest.mark.parametrize("order", ["grouped", "tiled"])
 def test_the_delta_rule_solves_for_all_tokens_at_once(order: str) -> None:
-    """What a token corrects depends linearly on the corrections before it (2412.06464)."""
+    """A token's correction depends linearly on the corrections before it (arXiv 2412.06464)."""
     shape = DeltaNetShape(0, 2, 4, 6, 5, order)  # type: ignore[arg-type]
     qkv, beta, alpha, decays = (
         normal(TOKENS, shape.width),
@@ -66,7 +66,7 @@ def test_the_delta_rule_solves_for_all_tokens_at_once(order: str) -> None:
 
 
 def test_mamba2_is_masked_attention_without_softmax() -> None:
-    """Its dual form (2405.21060, section 3)."""
+    """Compares Mamba-2 with its dual form (arXiv 2405.21060, section 3)."""
     shape = Mamba2Shape(0, 4, 2, 5, 6)
     xbc, dt, decays, skip = normal(TOKENS, shape.width), normal(TOKENS, 4), rates(4), normal(4)
     out = started().mamba2(xbc, dt, decays, skip, shape).reshape(TOKENS, 4, 5)
