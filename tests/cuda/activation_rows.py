@@ -11,7 +11,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 def unpack_rows(
     rows: npt.NDArray[np.uint8], tokens: int, columns: int, planes: int
 ) -> npt.NDArray[Any]:
-    """The values (tokens, columns) that the rows stand for; checks the sums on the way."""
+    """Returns the values (tokens, columns) of rounded rows, and checks their sums."""
     plane_bytes = activation_bytes(columns, 1)
     out = np.zeros((tokens, columns), np.float32)
     for plane in rows.reshape(tokens, planes, plane_bytes).swapaxes(0, 1):
@@ -25,7 +25,7 @@ def unpack_rows(
 
 
 def rounding_error(x: npt.NDArray[Any], planes: int) -> npt.NDArray[Any]:
-    """The most that each value may be off: half a step of its block of 32, and a little."""
+    """Returns the largest error of each value: half a step of its block of 32, and a margin."""
     peak = np.abs(x.reshape(len(x), -1, 32)).max(axis=-1)
     step = peak / 127 / (1 if planes == 1 else 254)
     return np.repeat(step * 0.501 + 1e-7 * peak, 32, axis=1)

@@ -21,13 +21,13 @@ Load = Callable[..., Engine]
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
-    """Every test runs on the CPU with all checks, and on a GPU where there is one."""
+    """Runs every test on the CPU with all checks, and on a GPU if there is one."""
     return CpuDevice(check=True) if request.param == "cpu" else request.getfixturevalue("gpu")
 
 
 @pytest.fixture(scope="session")
 def gpu() -> Iterator[Device]:
-    """The first GPU; without one, or what it needs, the test is skipped and counted."""
+    """Returns the first GPU; without one, or its packages, the test is skipped and counted."""
     try:
         yield open_gpu()
     except DeviceError as error:

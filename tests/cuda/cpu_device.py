@@ -99,7 +99,7 @@ class CpuDevice:
         return None
 
     def after(self, mark: Mark) -> None:
-        """What was done on the side stream is done."""
+        """Does nothing: work on the side stream is done when its call returns."""
 
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file
@@ -127,11 +127,11 @@ class CpuDevice:
         return replay
 
     def synchronise(self) -> None:
-        """Everything is done when its call returns."""
+        """Does nothing: all work is done when its call returns."""
 
 
 def _regions(launch: Launch) -> Iterator[Region]:
-    """What the launch may touch; only memory of which some is written can see a race."""
+    """Returns the memory that the launch may touch; races need memory that is written."""
     spans = [(i, a) for i, a in enumerate(launch.arguments) if isinstance(a, Span)]
     written = {id(span.memory) for i, span in spans if i in launch.writes}
     for index, span in spans + [(REACHED, span) for span in launch.reaches]:

@@ -1,4 +1,4 @@
-"""An entry point built for the CPU: checks a launch's arguments, runs it, words its fault."""
+"""An entry point built for the CPU, which checks a launch's arguments and reports its faults."""
 
 import ctypes
 import threading
@@ -18,7 +18,7 @@ _ENGINE = threading.Lock()  # it runs one launch at a time
 
 
 class LaunchError(AssertionError):
-    """A kernel did what a GPU forbids or leaves undefined, or was launched wrongly."""
+    """A kernel did something that a GPU forbids or leaves undefined, or its launch was wrong."""
 
 
 class Region(ctypes.Structure):
@@ -34,7 +34,7 @@ class Region(ctypes.Structure):
 
 
 class Fault(ctypes.Structure):
-    """What went wrong first, as shim/abi.h declares it."""
+    """The first fault of a launch, as shim/abi.h declares it."""
 
     _fields_ = (
         ("what", ctypes.c_char * 256),
@@ -64,7 +64,7 @@ class Request(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Shape:
-    """How many threads, and in which order those of a block run."""
+    """The number of threads, and the order in which those of a block run."""
 
     grid: tuple[int, int, int]
     block: int
@@ -90,7 +90,7 @@ class CpuKernel:
         self.signature = described.value.decode().split()
 
     def run(self, shape: Shape, arguments: Sequence[Argument], regions: Sequence[Region]) -> None:
-        """Raises LaunchError for arguments of another kind and for what the kernel does wrong."""
+        """Runs a launch; raises LaunchError for wrong arguments and for faults of the kernel."""
         values = self._packed(arguments)
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         fault = Fault()

@@ -1,4 +1,4 @@
-"""In NumPy, what a GPU's own libraries do for the engine: products of halves, fused attention."""
+"""The operations of a GPU's libraries in NumPy: products of f16 matrices, fused attention."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def matmul(x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
-    """As `Device.matmul`: halves in, sums in 32 bits, halves out."""
+    """Implements `Device.matmul`: f16 in, sums in 32 bits, f16 out."""
     tokens, rows, columns = shape
     left, right = _halves(x, tokens, columns), _halves(weights, rows, columns)
     with np.errstate(over="ignore"):
@@ -22,7 +22,7 @@ def matmul(x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> No
 def attend(
     q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
 ) -> None:
-    """As `Device.attend`: queries rounded to halves, everything else in 32 bits."""
+    """Implements `Device.attend`: queries are rounded to f16, all else is in 32 bits."""
     s = shape
     table = host_bytes(page_table).view(np.int32)[: -(-s.positions // PAGE_POSITIONS)]
     k = _in_order(keys, table, s.num_kv_heads, s.key_dim)[:, : s.positions]

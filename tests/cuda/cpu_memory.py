@@ -1,4 +1,4 @@
-"""Memory of the host in the place of a GPU's."""
+"""Host memory in place of a GPU's."""
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +28,14 @@ class CpuMemory:
         return len(self.array)
 
     def cells(self, offset: int) -> int:
-        """Address of what the engine knows of the bytes from `offset` on; once made, it stays."""
+        """Returns the address of the engine's cells for the bytes from `offset` on; it stays."""
         if self._cells is None:
             self._cells = np.zeros(self.num_bytes * _CELL_BYTES, np.uint8)
         return self._cells.ctypes.data + offset * _CELL_BYTES
 
 
 class AdoptedMemory(CpuMemory):
-    """An array that is there already, read-only perhaps."""
+    """An existing array, which may be read-only."""
 
     def __init__(self, array: npt.NDArray[np.uint8]) -> None:
         self.array = array.reshape(-1).view(np.uint8)

@@ -10,7 +10,7 @@ from sharpi.device.launch import Span
 
 
 def upload(device: Device, array: npt.NDArray[Any]) -> Span:
-    """A memory of its own that holds just this array."""
+    """Uploads an array to a memory of its own."""
     span = empty(device, array.nbytes)
     if array.nbytes:
         device.upload(span, array)
@@ -18,14 +18,14 @@ def upload(device: Device, array: npt.NDArray[Any]) -> Span:
 
 
 def empty(device: Device, num_bytes: int) -> Span:
-    """Memory that nobody set; on the CPU its bytes are 0xff."""
+    """Allocates memory that is not set; on the CPU its bytes are 0xff."""
     return Span(device.allocate(num_bytes), 0, num_bytes)
 
 
 def read(
     device: Device, span: Span, dtype: npt.DTypeLike, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """What the span holds now."""
+    """Downloads the contents of a span."""
     array = np.empty(shape, dtype)
     device.download(span, array)
     return array

@@ -37,7 +37,7 @@ class BuildError(RuntimeError):
 
 
 def build_folder() -> Path:
-    """Where builds are kept between runs."""
+    """Returns the folder that keeps builds between runs."""
     folder = Path(tempfile.gettempdir()) / f"sharpi-cuda-on-cpu-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -84,14 +84,14 @@ def source_line(library: Path, offset: int) -> str:
 
 
 def write_whole(target: Path, text: str) -> None:
-    """So that no other process sees half of it."""
+    """Writes a file under another name first, so that no process sees half of it."""
     partial = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
     partial.write_text(text, encoding="utf-8")
     partial.replace(target)
 
 
 def _entries(path: str, flags: tuple[str, ...]) -> list[str]:
-    """The names after __global__, once macros are expanded."""
+    """Returns the names after __global__ in the preprocessed source."""
     command = ["g++", *flags, "-E", "-P", "-DCUDA_ON_CPU_LIST_ENTRIES", path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

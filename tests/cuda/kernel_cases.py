@@ -1,4 +1,4 @@
-"""Small runs of the product's kernels, through their launchers, each with what it leaves."""
+"""Small runs of the product's kernels, through their launchers, each with its result."""
 
 from typing import Any
 

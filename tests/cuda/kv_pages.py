@@ -18,7 +18,7 @@ def page_bytes(kv_type: KvType, num_heads: int, dim: int) -> int:
 def pack_pages(
     rows: npt.NDArray[Any], kv_type: KvType, page_table: npt.NDArray[np.int32], num_pages: int
 ) -> npt.NDArray[np.uint8]:
-    """Pages that hold rows (positions, num_heads, dim); all else is 0xff, as nobody set it."""
+    """Packs rows (positions, num_heads, dim) into pages; bytes that are not set are 0xff."""
     num_heads, dim = rows.shape[1:]
     pages = np.full((num_pages, page_bytes(kv_type, num_heads, dim)), 0xFF, np.uint8)
     for position, row in enumerate(rows):
@@ -39,7 +39,7 @@ def unpack_row(
 
 
 def round_row(row: npt.NDArray[Any], kv_type: KvType) -> npt.NDArray[Any]:
-    """What the cache makes of values (..., dim)."""
+    """Rounds values (..., dim) as the KV cache does."""
     if kv_type == "f16":
         return row.astype(np.float16).astype(np.float32)
     q, scale = _quantise(row)

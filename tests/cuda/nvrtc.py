@@ -1,4 +1,4 @@
-"""NVRTC without a GPU: compiles a kernel for an architecture, and says what it takes of it."""
+"""NVRTC without a GPU: compiles a kernel for an architecture, and reports its resource usage."""
 
 import ctypes
 import hashlib
@@ -49,14 +49,17 @@ class Usage:
 
 
 def toolkits() -> list[Toolkit]:
-    """Those installed beside Python, newest first."""
+    """Returns the toolkits that are installed as Python packages, newest first."""
     spec = importlib.util.find_spec("nvidia")
     roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
     return [toolkit for root in roots for toolkit in _installed(root)]
 
 
 def usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> list[Usage]:
-    """Of every entry point; raises CompileError. Kept in the temporary folder for the next time."""
+    """Returns the resource usage of every entry point; raises CompileError.
+
+    The temporary folder keeps it for the next time.
+    """
     version = _nvrtc(toolkit).version
     parts = (_digest_of_this_file(), version, source, *options)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

@@ -1,4 +1,4 @@
-"""Which kernels are compiled for which architecture, and compiling them side by side."""
+"""Chooses which kernels are compiled for which architecture, and compiles them in parallel."""
 
 import multiprocessing
 import os
@@ -41,7 +41,7 @@ def jobs(architecture: int, every_type: bool) -> list[Job]:
 
 
 def compile_jobs(toolkit: Toolkit, wanted: Sequence[Job]) -> list[list[Usage] | CompileError]:
-    """What each takes, or why it is refused."""
+    """Returns the resource usage of each job, or the error of its compilation."""
     processes = len(os.sched_getaffinity(0))
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of the tests
     with ProcessPoolExecutor(processes, context) as pool:

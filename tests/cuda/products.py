@@ -1,4 +1,4 @@
-"""What tests of matrix products share: activations as a kernel takes them and as it sees them."""
+"""Activations for tests of matrix products: as a kernel takes them, and as exact values."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Operand:
 
 
 def random_tokens(tokens: int, columns: int, seed: int = 0) -> Floats:
-    """(tokens, columns), of uneven magnitude."""
+    """Returns tokens (tokens, columns) of uneven magnitude."""
     rng = np.random.default_rng([seed, tokens, columns])
     x = rng.standard_normal((tokens, columns), np.float32)
     return x * np.exp(rng.normal(0, 1, (1, columns))).astype(np.float32)
@@ -41,7 +41,7 @@ def operand(device: Device, x: Floats, planes: int) -> Operand:
 
 
 def taken(device: Device, x: Floats, planes: int) -> Span:
-    """The same without a look at it: x may have what cannot be rounded."""
+    """Returns the operand without its exact values, for x that cannot be rounded."""
     span = upload(device, x)
     if planes == 0:
         return span

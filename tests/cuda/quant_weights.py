@@ -1,4 +1,4 @@
-"""Random weights of every type that the CUDA kernels take, and what they stand for."""
+"""Random weights of every quant type with CUDA kernels, and their values."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def random_weights(
 
 
 def as_floats(quant_type: QuantType, weights: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    """What the gguf package says they mean, (rows, columns); or, of what it lacks, the format."""
+    """Dequantises with the gguf package, (rows, columns), or by the format if it lacks the type."""
     if quant_type in (QuantType.Q1_0, QuantType.Q2_0):
         return _few_bits(weights.reshape(len(weights), -1, 18), quant_type.block_values)
     return np.asarray(gguf.quants.dequantize(weights, _kind(quant_type)), np.float64)
@@ -89,7 +89,7 @@ def _kind(quant_type: QuantType) -> gguf.GGMLQuantizationType:
 
 
 def _scales(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.float16]:
-    """(rows, blocks), of either sign."""
+    """Returns scales (rows, blocks) of both signs."""
     scales = rng.uniform(0.01, 1, (rows, count)) * rng.choice([-1, 1], (rows, count))
     return scales.astype(np.float16)
 

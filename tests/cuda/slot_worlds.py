@@ -1,4 +1,4 @@
-"""Layers of small experts with slots on a device, of which every byte can be looked at."""
+"""Layers of small experts with slots on a device, all bytes of which tests can check."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,19 +85,19 @@ class SlotWorld:
             self.device.launch(launch)
 
     def use(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
-        """A token's use; returns the loads: rows of expert, target, source."""
+        """Runs a token's use; returns the loads: rows of expert, target, source."""
         launches = self.tables.use(layer, upload(self.device, np.array(ids, np.int32)))
         self.run(launches)
         return self.loads(launches)
 
     def decide(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
-        """A token's use without its copies; returns the loads."""
+        """Runs a token's use without its copies; returns the loads."""
         launches = self.tables.use(layer, upload(self.device, np.array(ids, np.int32)))
         self.run(launches[:1])
         return self.loads(launches)
 
     def use_batch(self, layer: int, routes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """A batch's use; returns the loads."""
+        """Runs a batch's use; returns the loads."""
         launches = self.tables.use_batch(layer, upload(self.device, routes), len(routes))
         self.run(launches)
         return self.loads(launches)
@@ -105,21 +105,21 @@ class SlotWorld:
     def prefetch(
         self, layer: int, predictions: Sequence[int], after: int, budget: int
     ) -> list[int]:
-        """Returns the experts that were fetched."""
+        """Prefetches experts of a layer; returns those that were fetched."""
         ids = upload(self.device, np.array(predictions, np.int32))
         launches = self.tables.prefetch(layer, ids, after, budget)
         self.run(launches)
         return self.loads(launches)[:, 0].tolist()
 
     def loads(self, launches: Sequence[Launch]) -> npt.NDArray[np.int32]:
-        """What the list says that the last of these launches copies."""
+        """Reads the list of loads that the last of these launches copies."""
         span = launches[-1].arguments[0]
         assert isinstance(span, Span)
         words = read(self.device, span, np.int32, (span.num_bytes // 4,))
         return words[4 : 4 + 4 * words[0]].reshape(-1, 4)[:, :3]
 
     def addresses(self, layer: int) -> list[npt.NDArray[np.uint64]]:
-        """The layer's tables, offsets taken off, piece by piece."""
+        """Returns the layer's tables without their offsets, piece by piece."""
         experts = (self.rules.num_experts,)
         return [
             read(self.device, table.addresses, np.uint64, experts) - np.uint64(table.offset)
@@ -128,7 +128,7 @@ class SlotWorld:
         ]
 
     def assert_true(self, layer: int, experts: Sequence[int]) -> None:
-        """The tables lead to these experts' bytes; a slot's expert is read from its slot."""
+        """Checks that the tables lead to these experts' bytes, in slots for those that have one."""
         slots = self.tables.read_states()[layer].slot_of
         places = iter(self.addresses(layer))
         for piece, data in zip(self.layers[layer].pieces, self.bytes, strict=True):

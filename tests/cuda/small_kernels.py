@@ -1,4 +1,4 @@
-"""Kernels of a few lines (small/*.cu) that show what the emulator does, run on ints."""
+"""Runs kernels of a few lines (small/*.cu) on ints, to test the emulator."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ class SmallKernels:
 
 
 def integers(values: Sequence[int]) -> Span:
-    """A memory of its own with these."""
+    """Uploads integers to a memory of their own."""
     array = np.array(values, np.int32)
     span = Span(CpuDevice().allocate(array.nbytes), 0, array.nbytes)
     CpuDevice().upload(span, array)

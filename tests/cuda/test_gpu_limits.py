@@ -1,4 +1,4 @@
-"""The reading kernel reads every byte once; rates are rates of what was read."""
+"""The read_rate kernel reads every byte once; rates are those of the bytes read."""
 
 import numpy as np
 import pytest

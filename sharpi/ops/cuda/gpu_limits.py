@@ -1,6 +1,7 @@
-"""How fast a GPU reads, measured: its own memory, and the host's over the bus.
+"""Measures how fast a GPU reads its own memory, and the host's memory over the bus.
 
-Benchmarks hold the kernels against these, as the CPU's against `sharpi.ops.cpu.machine_limits`.
+Benchmarks compare the kernels with these limits, like those of the CPU with
+`sharpi.ops.cpu.machine_limits`.
 """
 
 import time
@@ -14,45 +15,45 @@ from sharpi.device.launch import Kernel, Launch, Memory, Span
 
 BYTES_A_TRY = 1 << 30  # well beyond any GPU's cache
 BUS_BYTES_A_TRY = 128 << 20
-READS_OF_A_TRY = 16  # in one graph, beside which the host's part is nothing
+READS_OF_A_TRY = 16  # in one graph, so that the host's part of the time is negligible
 TRIES = 5
-_CHUNK_BYTES = 32 << 20  # of random bytes, made once: zeros may be read faster than weights
+_CHUNK_BYTES = 32 << 20  # random bytes, which are repeated; zeros may be read faster than weights
 _THREADS, _BLOCK_BYTES, _WORD_BYTES = 256, 128 << 10, 16
 _SUMS_OF_BLOCK, _SUM_BYTES = 8, 4
 
 
 class GpuLimits:
-    """The best rates seen so far; nothing stays allocated between two measurements."""
+    """The best rates so far; no memory stays allocated between measurements."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._read, self._bus = 0.0, 0.0
 
     def measure(self) -> None:
-        """Another try at the GPU's memory: as much as BYTES_A_TRY, or half of what is free."""
+        """Reads the GPU's memory once more: BYTES_A_TRY, or half of the free memory."""
         size = _whole_words(min(BYTES_A_TRY, self._device.free_bytes // 2))
         memory = filled_memory(self._device, size)
         self._read = max(self._read, read_bytes_per_second(self._device, memory))
 
     def measure_bus(self) -> None:
-        """Another try at page-locked memory of the host."""
+        """Reads page-locked memory of the host once more."""
         memory, host = self._device.mapped(_whole_words(BUS_BYTES_A_TRY))
         host[:] = np.resize(random_bytes(len(host)), len(host))
         self._bus = max(self._bus, read_bytes_per_second(self._device, memory))
 
     @property
     def bytes_per_second(self) -> float:
-        """Of reading the GPU's memory; `measure` comes first."""
+        """The best rate of reading the GPU's memory; call `measure` first."""
         return self._read
 
     @property
     def bus_bytes_per_second(self) -> float:
-        """Of reading the host's memory in place; `measure_bus` comes first."""
+        """The best rate of reading the host's memory in place; call `measure_bus` first."""
         return self._bus
 
 
 def read_bytes_per_second(device: Device, memory: Memory) -> float:
-    """The rate of reading a memory, best of a few tries."""
+    """Measures the rate of reading a memory, the best of a few tries."""
     sums = device.allocate(sums_bytes(memory.num_bytes))
     whole = Span(memory, 0, memory.num_bytes)
     launch = read_rate(whole, Span(sums, 0, sums.num_bytes))
@@ -61,7 +62,10 @@ def read_bytes_per_second(device: Device, memory: Memory) -> float:
 
 
 def read_rate(data: Span, sums: Span) -> Launch:
-    """Reads `data`, whole 16 bytes; `sums` (blocks, 8) uint32 are exclusive ors of all words."""
+    """Launches the kernel that reads `data`, a multiple of 16 bytes.
+
+    It writes `sums` (blocks, 8) uint32, the exclusive or of all words.
+    """
     return Launch(
         Kernel("read_rate", "read_rate"),
         grid=(_num_blocks(data.num_bytes), 1, 1),
@@ -72,7 +76,7 @@ def read_rate(data: Span, sums: Span) -> Launch:
 
 
 def sums_bytes(num_bytes: int) -> int:
-    """Size of `sums` for so many bytes of data."""
+    """Returns the size of `sums` for `num_bytes` of data."""
     return _num_blocks(num_bytes) * _SUMS_OF_BLOCK * _SUM_BYTES
 
 
@@ -81,9 +85,10 @@ def _num_blocks(num_bytes: int) -> int:
 
 
 def replay_seconds(device: Device, launches: Sequence[Launch], tries: int) -> list[float]:
-    """Seconds that these launches take as one graph, after a warm-up; one for each try.
+    """Measures the seconds that these launches take as one graph, once for each try.
 
-    The host starts them all with one call and waits once, so that neither costs much of the time.
+    A warm-up comes before. The host makes one call and waits once, so its part of the time is
+    small.
     """
     work: list[Work] = [partial(device.launch, launch) for launch in launches]
     for each in work:
@@ -101,7 +106,7 @@ def _seconds(device: Device, graph: Work) -> float:
 
 
 def filled_memory(device: Device, num_bytes: int) -> Memory:
-    """Memory of the GPU, full of random bytes; raises DeviceError where there is no room."""
+    """Allocates GPU memory full of random bytes; raises DeviceError if there is too little."""
     memory, chunk = device.allocate(num_bytes), random_bytes(num_bytes)
     for start in range(0, num_bytes, len(chunk)):
         part = chunk[: num_bytes - start]
@@ -110,7 +115,7 @@ def filled_memory(device: Device, num_bytes: int) -> Memory:
 
 
 def random_bytes(most: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Random bytes, of a size to repeat: no more than `most`."""
+    """Returns at most `most` random bytes, which may be repeated to fill a larger memory."""
     size = min(most, _CHUNK_BYTES)
     return np.frombuffer(np.random.default_rng(0).bytes(size), np.uint8)
 

@@ -1,4 +1,4 @@
-"""The states of recurrent layers in the GPU's memory; who has which is decided elsewhere."""
+"""The recurrent states on the GPU, which its users assign to sequences."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,10 @@ _FLOAT_BYTES = 4
 
 
 class GpuStates:
-    """`num_states` states of some layers, (num_states, num_floats) in `memory`.
+    """The states of some layers, (num_states, num_floats) in `memory`.
 
-    `offsets`: where each shape begins within a state, in floats.
+    `offsets` are those of the shapes within a state, in floats. With `has_backup` there is memory
+    to save one state.
     """
 
     def __init__(
@@ -34,18 +35,18 @@ class GpuStates:
         self._backup = Span(device.allocate(size), 0, size)
 
     def copy(self, source: int, target: int) -> None:
-        """Makes a state what another is."""
+        """Copies state `source` to state `target`."""
         if self.num_floats:
             spans = self._state(source), self._state(target)
             self._device.launch(add_scaled(None, *spans, count=self.num_floats, scale=1.0))
 
     def save(self, state: int) -> None:
-        """Keeps what a state is now; only of states that were made with a backup."""
+        """Saves a state for `restore`; needs `has_backup`."""
         if self.num_floats:
             self._device.copy(self._backup, self._state(state))
 
     def restore(self, state: int) -> None:
-        """Makes a state what it was."""
+        """Restores the saved state."""
         if self.num_floats:
             self._device.copy(self._state(state), self._backup)
 

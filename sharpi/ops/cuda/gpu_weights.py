@@ -1,4 +1,4 @@
-"""The weights on the GPU: collected while a step is recorded, then copied there together."""
+"""The weights on the GPU: they are collected while a step is recorded, then copied together."""
 
 from collections.abc import Callable
 
@@ -9,12 +9,12 @@ ALIGNMENT = 256
 
 
 def aligned(num_bytes: int) -> int:
-    """Room of an array, so that the next one begins aligned."""
+    """Rounds the size of an array up, so that the next array is aligned."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 class GpuWeights:
-    """Arrays in the GPU's memory, each once: `want` before `load`, `span` after."""
+    """Arrays in the GPU's memory, each once; call `want` before `load`, and `span` after it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -24,24 +24,24 @@ class GpuWeights:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of what was loaded."""
+        """The bytes of all loaded arrays."""
         return sum(aligned(array.nbytes) for array, _ in self._loaded.values())
 
     def want(self, array: HostArray) -> HostArray:
-        """Remembers an array that the GPU is to hold; returns it."""
+        """Adds an array to those that `load` copies; returns the array."""
         if id(array) not in self._loaded:
             self._wanted[id(array)] = array
         return array
 
     def constant(self, name: str, *sizes: int, make: Callable[..., HostArray]) -> HostArray:
-        """`make(*sizes)`, which no file has, wanted as well: one for each name and sizes."""
+        """Adds the array `make(*sizes)`, made once for each name and sizes; returns it."""
         key = name, *sizes
         if key not in self._constants:
             self._constants[key] = make(*sizes)
         return self.want(self._constants[key])
 
     def load(self) -> None:
-        """Copies what was wanted since the last time; raises DeviceError where there is no room."""
+        """Copies the arrays added since the last call; raises DeviceError if they do not fit."""
         total = sum(aligned(array.nbytes) for array in self._wanted.values())
         memory, at = self._device.allocate(total), 0
         for key, array in self._wanted.items():
@@ -52,9 +52,9 @@ class GpuWeights:
         self._wanted = {}
 
     def span(self, array: HostArray) -> Span:
-        """Where a loaded array is."""
+        """Returns the memory of a loaded array."""
         return self._loaded[id(array)][1]
 
     def optional(self, array: HostArray | None) -> Span | None:
-        """The same for one that may be missing."""
+        """Returns the memory of a loaded array, None for None."""
         return None if array is None else self.span(array)

@@ -1,7 +1,7 @@
-"""The KV cache on the GPU: pages of 64 positions, keys and values of a layer apart.
+"""The KV cache on the GPU: pages of 64 positions, with separate arrays for keys and values.
 
-Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim) in f16; as q8_0
-a page's head is int8 (64, dim), then f16 scales (64, dim / 32).
+Keys are (pages, KV heads, 64, key_dim), values (pages, KV heads, 64, value_dim) in f16. As q8_0
+each head of a page is int8 (64, dim), then f16 scales (64, dim / 32).
 """
 
 from collections.abc import Iterable
@@ -19,25 +19,25 @@ _BLOCK = 32
 
 
 class LayerKv(NamedTuple):
-    """One layer's pages; without values those are in the keys."""
+    """The pages of one layer; without `values` the values are part of the keys."""
 
     keys: Span
     values: Span | None
 
 
 def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
-    """Bytes of the keys, or of the values, of one page of a layer."""
+    """Returns the bytes of the keys, or of the values, in one page of a layer."""
     row = 2 * dim if kv_type == "f16" else dim + 2 * (dim // _BLOCK)
     return num_heads * PAGE_POSITIONS * row
 
 
 def _dims(shape: AttentionShape) -> tuple[int, ...]:
-    """Widths of what is stored of a position and KV head: keys, and values if they are apart."""
+    """Returns the widths of one position in a KV head: of keys, and of values stored apart."""
     return (shape.key_dim,) if shape.values_in_keys else (shape.key_dim, shape.value_dim)
 
 
 def layer_bytes(shape: AttentionShape, num_pages: int, kv_type: KvType) -> int:
-    """Bytes of one layer's pages, as they are allocated."""
+    """Returns the bytes that are allocated for one layer's pages."""
     return sum(
         aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kv_type)) for dim in _dims(shape)
     )
@@ -52,10 +52,10 @@ def _check(shape: AttentionShape) -> None:
 
 
 class GpuKvCache:
-    """All pages of some layers, each in a memory of its own; who uses which is decided elsewhere.
+    """The pages of some layers, each layer's in a memory of its own.
 
-    `kv_type` is one that `check_kv_type` passes. Raises UnsupportedModelError for heads that the
-    kernels do not take.
+    Its users assign pages to sequences. The model must pass `check_kv_type` for `kv_type`. Raises
+    UnsupportedModelError for head sizes that the kernels do not support.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class GpuKvCache:
 
     @property
     def num_bytes(self) -> int:
-        """Of all layers."""
+        """The bytes of all pages of all layers."""
         return self.bytes_of(self.num_pages)
 
     def bytes_of(self, num_pages: int) -> int:
-        """What all layers take with so many pages."""
+        """Returns the bytes of `num_pages` pages of all layers."""
         return sum(layer_bytes(shape, num_pages, self.kv_type) for shape in self._shapes)
 
     def _allocate(self, shape: AttentionShape, num_pages: int) -> LayerKv:
@@ -92,10 +92,10 @@ class GpuKvCache:
         return LayerKv(spans[0], None if len(spans) == 1 else spans[1])
 
     def grow(self, num_pages: int) -> None:
-        """Layer by layer the pages move to a larger memory; what knew the old one is to forget it.
+        """Moves the pages to a larger memory, layer by layer; captured addresses become invalid.
 
-        One layer's pages are there twice meanwhile. Raises DeviceError where there is no room; what
-        was there is whole then, and the next call goes on.
+        One layer's pages are in both memories at a time. Raises DeviceError if memory is too small;
+        the pages are then still valid, and the next call continues.
         """
         for shape in self._shapes:
             if self.layers[shape.layer].keys.num_bytes < self._keys_bytes(shape, num_pages):
@@ -113,7 +113,7 @@ class GpuKvCache:
         return num_pages * page_bytes(shape.num_kv_heads, shape.key_dim, self.kv_type)
 
     def copy_page(self, source: int, target: int) -> None:
-        """Makes a page of every layer what another is."""
+        """Copies page `source` to page `target` in every layer."""
         for shape in self._shapes:
             for span, dim in zip(self.layers[shape.layer], _dims(shape), strict=False):
                 if span is not None:

@@ -1,4 +1,4 @@
-"""PassCounts: how prompts passed through a GPU that has not all of its layers' experts."""
+"""PassCounts: statistics of prefill on a GPU that does not hold all experts of its layers."""
 
 from msgspec import Struct
 
@@ -19,17 +19,17 @@ class PassCounts(Struct):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What happened, in words."""
+        """The counts as lines for the user."""
         notes = []
         if self.by_layer:
-            notes.append(f"prompts that passed layer by layer: {self.by_layer}")
+            notes.append(f"prompts computed layer by layer: {self.by_layer}")
         if self.spilled_pages:
-            notes.append(f"pages of prompts that were in RAM between layers: {self.spilled_pages}")
+            notes.append(f"stash pages that were in RAM between layers: {self.spilled_pages}")
         if self.stash_overflows:
             notes.append(f"prompts too long for the stash: {self.stash_overflows}")
         if self.limited:
             notes.append(
-                f"passes with room for so many routed tokens: {self.limited},"
-                f" run again for want of it: {self.reruns}"
+                f"passes with a limit of routed tokens: {self.limited},"
+                f" repeated because it was too small: {self.reruns}"
             )
         return tuple(notes)

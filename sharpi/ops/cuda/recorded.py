@@ -1,4 +1,4 @@
-"""What the operations of a recording hand on, and the calls that they become."""
+"""The values and calls of a recording for the GPU."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, NamedTuple, TypeAlias
@@ -45,11 +45,11 @@ class StepShape(NamedTuple):
 
     @property
     def is_decode(self) -> bool:
-        """Whether every sequence has one token: steps of which there will be more alike."""
+        """True if every sequence has one token; such step shapes come again and again."""
         return self.tokens == self.sequences
 
     def rows(self, kind: Rows) -> int:
-        """Rows of a value."""
+        """Returns the number of rows of a value."""
         if kind is Rows.PREDICTED:
             return int(self.predicts)
         return self.outputs if kind is Rows.OUTPUTS else self.tokens
@@ -117,14 +117,17 @@ Later: TypeAlias = Callable[[], Span]
 
 
 class Routes:
-    """A layer's expert ids, (rows, width) int32: a room for a step, another for a whole prompt."""
+    """The expert ids of a layer, (rows, width) int32.
+
+    `room` is the memory for those of one step, `of_prompt` for those of a whole prompt.
+    """
 
     def __init__(self, rows: Rows, width: int, room: Span) -> None:
         self.rows, self.width, self.room = rows, width, room
         self.of_prompt: Span | None = None
 
     def span(self, step: StepShape) -> Span:
-        """Where a step's ids are."""
+        """Returns the memory of a step's ids."""
         if step.first is None:
             return self.room
         assert self.of_prompt is not None
@@ -161,7 +164,7 @@ class RecordedTensor(Struct):
     routes: Routes | None = None
 
     def changed(self) -> "RecordedTensor":
-        """What is in the same memory once an operation has changed it there."""
+        """Returns the value that an operation in place leaves in the same memory."""
         self.is_read = True
         pending, self.pending = self.pending, None
         return RecordedTensor(self.width, self.rows, self.floats, self.source, pending=pending)

@@ -1,4 +1,4 @@
-"""A step being recorded for the GPU: its calls, as functions of the sizes, and their buffers."""
+"""Recording: a step that is being recorded for the GPU, as functions of the step's sizes."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,9 +38,10 @@ class Stage(Struct, frozen=True):
 
 
 class Recording:
-    """Buffers live from the operation that makes them to the last that reads them.
+    """The operations recorded so far, and their buffers.
 
-    `routed`: the limit of rows for routed tokens, None without one.
+    A buffer lives from the operation that makes it to the last that reads it. `routed` is the limit
+    of rows for routed tokens, None without a limit.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Recording:
         self._experts: dict[int, int] = {}
 
     def capacity(self, rows: Rows) -> int:
-        """Rows that a value may have."""
+        """Returns the maximum number of rows of a value."""
         if rows is Rows.PREDICTED:
             return 1
         return self.limits.max_outputs if rows is Rows.OUTPUTS else self.limits.max_tokens
@@ -68,7 +69,7 @@ class Recording:
     def value(
         self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False
     ) -> RecordedTensor:
-        """A new value, made by the operation that is appended next."""
+        """Creates a value, which the next operation makes."""
         return RecordedTensor(width, rows, self._rows(rows, width * FLOAT_BYTES), rounds=rounds)
 
     def _rows(self, rows: Rows, row_bytes: int) -> Buffer:
@@ -77,19 +78,19 @@ class Recording:
         return buffer
 
     def buffer(self, num_bytes: int) -> Buffer:
-        """Memory that the next operation is the first to use."""
+        """Creates a buffer, which the next operation is the first to use."""
         now = len(self._operations)
         buffer = Buffer(num_bytes, 0, Rows.TOKENS, now, now)
         self._buffers.append(buffer)
         return buffer
 
     def append(self, calls: Calls) -> None:
-        """Adds an operation; called with the sizes of each step to come."""
+        """Appends an operation, which is later called with the shape of each step."""
         self._appended.append(calls)
 
     @contextmanager
     def apart(self) -> Iterator[list[Calls]]:
-        """What is appended meanwhile goes into a list that an operation to come is to start."""
+        """Appends operations to a list of their own, which a later operation is to run."""
         operations, self._appended = self._appended, []
         try:
             yield self._appended
@@ -97,13 +98,13 @@ class Recording:
             self._appended = operations
 
     def append_experts(self, layer: int, calls: Calls) -> None:
-        """Adds an operation before and after which other tokens may have their turn."""
+        """Appends an operation of a layer's experts, which is a stage of its own."""
         self._experts[len(self._operations)] = layer
         self.append(calls)
 
     @property
     def stages(self) -> list[Stage]:
-        """All operations: those of experts by themselves, and what is between them."""
+        """All operations in stages: one for each layer's experts, and one for those between."""
         cuts = [0, *(at for i in self._experts for at in (i, i + 1)), len(self._operations)]
         return [self._stage(begin, end) for begin, end in pairwise(cuts)]
 
@@ -113,12 +114,15 @@ class Recording:
         return Stage(self._operations[begin:end], layer, self._live(begin), leaves, sums)
 
     def _live(self, cut: int) -> list[Buffer]:
-        """What the operations from the cut on read of those before it; prompts predict nothing."""
+        """Returns the buffers that are written before the cut and read after it.
+
+        Those of predictions are left out, because prompts have no predictions.
+        """
         values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
 
     def floats(self, *values: RecordedTensor) -> None:
-        """Says that the next operation reads these floats; their heads are done by then."""
+        """Declares that the next operation reads these floats, after pending head operations."""
         for value in values:
             self._settle(value)
         for value in values:
@@ -126,13 +130,16 @@ class Recording:
             value.is_read = True
 
     def hold(self, *values: RecordedTensor) -> None:
-        """Says that the next operation needs the memory of these, in all their forms."""
+        """Declares that the next operation needs the floats and the rounded rows of these."""
         self.floats(*values)
         for value in values:
             self._touch(value.rounded)
 
     def rounded(self, value: RecordedTensor) -> RecordedTensor:
-        """Says that the next operation reads the rounded rows, and sees that they are made."""
+        """Declares that the next operation reads the rounded rows, and has them made.
+
+        Raises UnsupportedModelError for a width that is not a multiple of 32.
+        """
         self._settle(value)
         if value.width % _BLOCK:
             raise UnsupportedModelError(f"rows of {value.width} values cannot be rounded by 32")
@@ -148,7 +155,7 @@ class Recording:
         return value
 
     def round(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
-        """Rounds the floats of a value, where anybody wants that."""
+        """Rounds the floats of a value, if an operation reads the rounded rows."""
         target = self.at(value.rounded)
         if target is not None:
             yield quantise.quantise(
@@ -160,7 +167,7 @@ class Recording:
             )
 
     def _settle(self, value: RecordedTensor) -> None:
-        """Does what is pending to the heads in place."""
+        """Appends the pending head operations of a value, in place."""
         if value.pending is None:
             return
         pending = self.take_pending(value)
@@ -174,7 +181,7 @@ class Recording:
         self.append(calls)
 
     def take_pending(self, value: RecordedTensor) -> PendingHeads | None:
-        """What the next operation has to do to a value's heads itself."""
+        """Takes the pending head operations of a value, which the next operation must do itself."""
         pending, value.pending = value.pending, None
         self.floats(value)
         if pending is not None and pending.angles is not None:
@@ -186,60 +193,60 @@ class Recording:
             buffer.last = len(self._operations)
 
     def of(self, value: RecordedTensor) -> Span:
-        """Where the floats of a value are."""
+        """Returns the memory of a value's floats."""
         span = value.source if value.floats is None else self.at(value.floats)
         assert span is not None
         return span
 
     def rounded_of(self, value: RecordedTensor) -> Span:
-        """Where its rounded rows are."""
+        """Returns the memory of a value's rounded rows."""
         span = self.at(value.rounded)
         assert span is not None
         return span
 
     def rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
-        """Some rows of a value's floats."""
+        """Returns the memory of some rows of a value's floats."""
         row = value.width * FLOAT_BYTES
         return self.of(value).part(first * row, count * row)
 
     def rounded_rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
-        """Some rows of a value as it was rounded."""
+        """Returns the memory of some rounded rows of a value."""
         row = activation_bytes(value.width, self.planes)
         return self.rounded_of(value).part(first * row, count * row)
 
     def wanted(self, value: RecordedTensor) -> Span | None:
-        """The same, None where nobody reads them."""
+        """Returns the memory of a value's floats, None where no operation reads them."""
         return self.of(value) if value.is_read else None
 
     def at(self, buffer: Buffer | None) -> Span | None:
-        """Where a buffer is."""
+        """Returns the memory of a buffer, None for None."""
         if buffer is None:
             return None
         assert self._arena is not None
         return Span(self._arena, buffer.offset, buffer.num_bytes)
 
     def finish(self) -> list[Calls]:
-        """Places the buffers and copies the weights; the calls may be made from now on."""
+        """Allocates the buffers and loads the weights; the operations can be called after it."""
         size = assign_offsets(self._buffers)
         self._arena = self.device.allocate(size)
         self.weights.load()
         return self._operations
 
     def keep(self, value: RecordedTensor) -> None:
-        """Saves the floats from being written over after the last operation that reads them."""
+        """Keeps the floats of a value: their memory is not reused after the last operation."""
         self.floats(value)
         assert value.floats is not None
         value.floats.kept = True
 
     def all_spans(self, buffers: Iterable[Buffer | None]) -> list[Span]:
-        """Where buffers are that exist."""
+        """Returns the memory of those buffers that are not None."""
         return [span for span in map(self.at, buffers) if span is not None]
 
 
 def head_group(
     recording: Recording, value: RecordedTensor, pending: PendingHeads | None, num_heads: int
 ) -> HeadGroup:
-    """A value's heads with what is to be done to them, in place."""
+    """Returns a value's heads with the operations that are to be done on them in place."""
     norm = None if pending is None or pending.norm is None else pending.norm()
     rope = None if pending is None or pending.rope is None else pending.rope()
     return HeadGroup(recording.of(value), num_heads, value.width // num_heads, norm, rope)

@@ -1,4 +1,4 @@
-"""RoutedRows: a fixed number of rows for routed tokens, and what is done where it was too small."""
+"""RoutedRows: a limit of rows for routed tokens; a pass that exceeds it is repeated without it."""
 
 import math
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from sharpi.device.launch import Span
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.pass_counts import PassCounts
 
-_SPARE = 2  # experts pass in groups that fill one part in so many of the rows, if evenly used
+_SPARE = 2  # a group of evenly used experts fills 1 / _SPARE of the rows
 
 
 class RoutedRows:
-    """`factor` times tokens * experts per token; nothing is asked of the GPU before a pass ends.
+    """Limits the rows to `factor` times tokens * experts per token, without a wait within a pass.
 
-    Experts compute in groups. A group with more tokens than there are rows drops what is beyond
-    them and raises a flag, which is read with the pass's outputs: then the pass is run once more,
-    in which each group takes as few tokens at a time as certainly fit.
+    Experts compute in groups. A group with more routed tokens than rows drops the rest and sets a
+    flag, which is read after the pass. The pass is then run again, and each group takes only as
+    many tokens at a time as surely fit.
     """
 
     def __init__(
@@ -28,17 +28,17 @@ class RoutedRows:
         self.is_over = Span(device.allocate(4), 0, 4)
 
     def rows(self, tokens: int, used: int, least: int) -> int:
-        """Rows for a batch of so many tokens, at most all they need; `least`: tokens with all."""
+        """Returns the rows for a batch of `tokens`; `least` tokens always have all their rows."""
         return used * min(tokens, max(least, math.ceil(tokens * self._factor)))
 
     def experts_at_once(self, num_experts: int) -> int:
-        """Experts of a group."""
+        """Returns the number of experts in a group."""
         return max(1, int(num_experts * self._factor / _SPARE))
 
     def guard(self, run: Callable[[bool], None], state: int) -> None:
-        """run(False) with the limit; where that was too small run(True) after it, without.
+        """Calls run(False), with the limit, and then run(True), without it, if it was too small.
 
-        Keys and values are written again; the recurrent `state` is taken back before.
+        The second run overwrites keys and values; the recurrent `state` is restored before it.
         """
         self._counts.limited += 1
         self._device.upload(self.is_over, np.zeros(1, np.int32))

@@ -1,4 +1,4 @@
-"""What has no CUDA kernels: a model that needs it runs on the CPU."""
+"""The quant types that CUDA kernels support; models with others run on the CPU."""
 
 from typing import Final, NoReturn
 
@@ -16,11 +16,11 @@ GPU_TYPES: Final = frozenset(
 
 
 def refuse(what: str) -> NoReturn:
-    """Raises UnsupportedModelError, which the choice of a processor turns into a note."""
+    """Raises UnsupportedModelError, which becomes a note when the CPU is chosen instead."""
     raise UnsupportedModelError(f"there are no CUDA kernels for {what} yet")
 
 
 def check_type(quant_type: QuantType) -> None:
-    """Raises UnsupportedModelError for weights that no kernel reads."""
+    """Raises UnsupportedModelError for a quant type that no kernel reads."""
     if quant_type not in GPU_TYPES:
         refuse(f"{quant_type.name} weights")

@@ -18,7 +18,7 @@ TOOLKITS = toolkits()
 
 
 def test_nvrtc_is_installed() -> None:
-    """Without it nothing below would run, and nobody would notice."""
+    """Without NVRTC the tests below would be skipped unnoticed."""
     assert any(toolkit.major == 13 for toolkit in TOOLKITS), (
         "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime"
     )
@@ -40,7 +40,7 @@ def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
 
 
 def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
-    """What is wrong with a compiled file, entry point by entry point."""
+    """Returns the problems of a compiled file, for each entry point."""
     if isinstance(outcome, CompileError):
         yield str(outcome)
         return

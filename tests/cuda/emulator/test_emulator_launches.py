@@ -1,4 +1,4 @@
-"""What a launch and the device around it take and refuse."""
+"""The arguments that launches and the emulated device accept and refuse."""
 
 import numpy as np
 import pytest

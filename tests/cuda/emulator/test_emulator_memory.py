@@ -1,4 +1,4 @@
-"""The emulator finds what is out of bounds, misaligned, only to be read, or was never set."""
+"""The emulator finds accesses that are out of bounds or misaligned, read-only or unset memory."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Numbers of the emulator are those of a GPU: conversions to the last bit, packed integers."""
+"""The emulator's arithmetic is that of a GPU: conversions to the last bit, packed integers."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ BLOCK = 256
 
 
 def mapped(entry: str, x: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """What a kernel makes of each element."""
+    """Returns a kernel's result for each element."""
     out = empty(DEVICE, len(x) * np.dtype(dtype).itemsize)
     KERNELS.run(entry, upload(DEVICE, x), out, grid=len(x) // BLOCK, block=BLOCK, writes=[1])
     return read(DEVICE, out, dtype, (len(x),))
@@ -24,7 +24,7 @@ def mapped(entry: str, x: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray
 
 @pytest.fixture(scope="module")
 def floats() -> npt.NDArray[np.float32]:
-    """Of all magnitudes, of any bits, and halfway between adjacent halves."""
+    """Returns floats of all magnitudes, of random bits, and halfway between adjacent f16 values."""
     random = np.random.default_rng(0)
     any_bits = random.integers(0, 2**32, 16384, np.uint32).view(np.float32)
     magnitudes = random.standard_normal(16384) * 10.0 ** random.uniform(-9, 5, 16384)

@@ -1,4 +1,4 @@
-"""The emulator finds accesses that nothing orders, and lets those pass that something does."""
+"""The emulator finds unordered accesses, and lets ordered ones pass."""
 
 import pytest
 from cpu_device import BACKWARD, FORWARD

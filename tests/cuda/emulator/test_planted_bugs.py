@@ -1,4 +1,4 @@
-"""Bugs put into the kernels that ship: each is found, and the kernels as they are pass."""
+"""Bugs planted in the kernels that ship: each is found, and the unchanged kernels pass."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,7 +183,7 @@ WRONG_NUMBERS = [
 
 
 class ChangedLaunches(CpuDevice):
-    """Changes each launch of one kernel on its way."""
+    """A device that changes each launch of one kernel."""
 
     def __init__(self, entry: str, change: Callable[[Launch], Launch]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`sharpi bench` on a GPU: whose limit, which fields, and what is said of two processors."""
+"""`sharpi bench` on a GPU: its limits, its fields, and its lines about two processors."""
 
 import json
 from collections.abc import Callable

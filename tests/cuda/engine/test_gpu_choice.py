@@ -1,4 +1,4 @@
-"""Which processor is chosen and what is said of it; and that what was planned is what is taken."""
+"""The choice of a processor and its notes; allocations do not exceed the plan."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

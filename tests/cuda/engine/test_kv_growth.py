@@ -1,4 +1,4 @@
-"""A KV cache that grows in the middle of a conversation, and what the slots give back for it."""
+"""A KV cache that grows within a conversation, and the slots that are freed for it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ Load = Callable[..., Engine]
 
 
 class CountedDevice(CpuDevice):
-    """Knows the least that was ever free."""
+    """A device that records the least free memory."""
 
     def __init__(self, memory_bytes: int = 8 << 30) -> None:
         super().__init__(check=False, memory_bytes=memory_bytes)
@@ -65,7 +65,7 @@ def load() -> Iterator[Load]:
 
 
 def with_less_memory(load: Load, case: str, share: float, **options: Any) -> Engine:
-    """On a device that lacks so much of what all experts' slots take."""
+    """Loads on a device that lacks so much of the memory for all experts' slots."""
     plan = load(CountedDevice(), case, **options).plan
     assert plan is not None
     missing = int(share * plan.bytes_in(Tier.VRAM, Purpose.SLOTS))

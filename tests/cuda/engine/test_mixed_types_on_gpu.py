@@ -17,7 +17,7 @@ Load = Callable[..., Engine]
 
 
 def error(model: Path, load: Load, precision: str) -> float:
-    """Norm of the difference to what the CPU computes, over the norm."""
+    """Returns the norm of the difference to the CPU's result, over the norm."""
     wanted = load(model, precision=precision, device="cpu").logits(IDS)
     found = load(model, precision=precision).logits(IDS)
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
@@ -28,7 +28,7 @@ def error(model: Path, load: Load, precision: str) -> float:
 def test_each_role_and_layer_has_its_type(
     first: int, precision: str, load: Load, tmp_path: Path
 ) -> None:
-    """A last bit of an f16 key is what may differ."""
+    """Only the last bit of an f16 key may differ."""
     assert error(rewrite(tmp_path, mixer(first)).mixed, load, precision) < 1e-3
 
 

@@ -31,7 +31,7 @@ def error(logits: np.ndarray, reference: np.ndarray) -> float:
 
 
 def typical_error(logits: np.ndarray, reference: np.ndarray) -> float:
-    """The same of the median token: where two experts are nearly equal, rounding chooses."""
+    """Returns the error of the median token; between nearly equal experts rounding decides."""
     norms = errors_by_token(logits, reference)
     assert np.mean(norms > 0.1) < 0.1
     return float(np.median(norms))

@@ -1,4 +1,4 @@
-"""Prompts whose batches take turns at every layer: no bit differs from batch after batch."""
+"""Prompts whose batches take turns at every layer have the same bits as one batch after another."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def tokens_of(case: str, count: int) -> list[int]:
 
 
 def answers(engine: Engine, ids: list[int]) -> np.ndarray:
-    """Logits after a prompt, and after two tokens more: of what the prompt left behind."""
+    """Returns the logits after a prompt, and after two more tokens, which read its KV cache."""
     sequence = Sequence(engine.runner)
     logits = [sequence.extend(part).copy() for part in (ids[:-2], ids[-2:-1], ids[-1:])]
     sequence.truncate(0)
@@ -191,7 +191,7 @@ def test_a_prompt_that_has_no_pages_passes_batch_after_batch(
 
 
 def test_what_is_not_kept_would_be_seen(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests above can fail: without one of the buffers, bits differ."""
+    """The tests above can fail: if one of the buffers is not kept, bits differ."""
     ways, ids = Ways(load, monkeypatch, "qwen3moe"), tokens_of("qwen3moe", 43)
     expected = answers(ways.by_batch(), ids)
     live = Recording._live

@@ -1,4 +1,4 @@
-"""A fixed number of rows for routed tokens: the same bits, by another pass where they are few."""
+"""A limit of rows for routed tokens gives the same bits, with a second pass if it is too small."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def tokens_of(case: str, count: int) -> list[int]:
 
 
 def answers(engine: Engine, ids: list[int]) -> np.ndarray:
-    """Logits after two prompts and a token more: of what the pass before left behind."""
+    """Returns the logits after two prompts and one more token, which reads their KV cache."""
     sequence = Sequence(engine.runner)
     logits = [sequence.extend(part).copy() for part in (ids[:24], ids[24:35], ids[35:])]
     sequence.truncate(0)

@@ -1,4 +1,4 @@
-"""Rows of tokens find their pages again, on the GPU and in RAM, whatever the batches."""
+"""The stash returns the rows of tokens, from the GPU and from RAM, for all sizes of batches."""
 
 import numpy as np
 from cpu_device import CpuDevice

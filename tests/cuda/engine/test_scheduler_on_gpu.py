@@ -1,4 +1,4 @@
-"""Several answers at once on a GPU, which share its steps."""
+"""Several answers at once on a GPU share steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ REQUEST = GenerationRequest(max_tokens=6, ignore_end=True, sampling=SamplingPara
 
 
 def together(engine: Engine) -> tuple[list[list[int]], list[FinishInfo]]:
-    """The tokens of all answers, the later ones begun while the first runs."""
+    """Returns the tokens of all answers; the later ones begin while the first runs."""
     scheduler = Scheduler(engine, 3)
     ids: list[list[int]] = [[] for _ in PROMPTS]
     finish_infos: list[FinishInfo] = []

@@ -1,4 +1,4 @@
-"""Steps of several sequences on a GPU: the bits that each has alone, by shared launches."""
+"""Steps of several sequences on a GPU share launches, and each has the same bits as alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,14 +45,14 @@ class Text:
     logits: list[Floats] = field(default_factory=list)
 
     def take(self, count: int) -> Segment:
-        """The next tokens."""
+        """Takes the next tokens."""
         ids = self.ids[self.position : self.position + count]
         last = np.array([len(ids) - 1], np.int32)
         return Segment(ids, self.position, last, self.pages, self.number, self.number)
 
 
 def texts(vocabulary: int, count: int, length: int = 90) -> list[Text]:
-    """Their pages lie in a wild order."""
+    """Creates sequences whose pages are in random order."""
     rng = np.random.default_rng(count)
     pages = rng.permutation(count * PAGES_EACH).astype(np.int32).reshape(count, PAGES_EACH)
     rows = rng.integers(3, vocabulary, (count, length)).astype(np.int32)
@@ -60,7 +60,7 @@ def texts(vocabulary: int, count: int, length: int = 90) -> list[Text]:
 
 
 def run(runner: Runner, step: dict[int, int], some: list[Text]) -> None:
-    """One step: so many tokens of these sequences."""
+    """Runs one step with so many tokens of these sequences."""
     segments = [some[number].take(count) for number, count in step.items()]
     logits = runner.step(segments).copy()
     for segment, row in zip(segments, logits, strict=True):
@@ -69,7 +69,7 @@ def run(runner: Runner, step: dict[int, int], some: list[Text]) -> None:
 
 
 def compare(engine: Engine, steps: list[dict[int, int]], count: int = 3) -> None:
-    """All together, then one sequence after the other, in the same batches."""
+    """Compares all sequences together with one after the other, in the same batches."""
     runner = engine.runner
     vocabulary = min(runner.vocab_size, 280)
     together, alone = texts(vocabulary, count), texts(vocabulary, count)
@@ -148,7 +148,7 @@ def program_of(engine: Engine) -> GpuProgram:
 
 @pytest.fixture
 def launches(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Everything that is launched."""
+    """Records all launches."""
     seen: list[Any] = []
     launch = device.launch
     monkeypatch.setattr(device, "launch", lambda each: (seen.append(each), launch(each)))
@@ -193,7 +193,7 @@ def test_experts_with_slots(miss: Miss, slots: int, load: Load, tmp_path: Path) 
 
 
 def words(device: Device, **fields: Any) -> tuple[list[list[int]], list[ExpertStats]]:
-    """Greedy ones of three answers that are decoded together; what their experts did by then.
+    """Returns greedy words of three answers decoded together, and statistics of their experts.
 
     Before them, and after them.
     """
@@ -212,7 +212,7 @@ def words(device: Device, **fields: Any) -> tuple[list[list[int]], list[ExpertSt
 @pytest.mark.parametrize("policy", ["slru", "learned"])
 @pytest.mark.parametrize("miss", ["stream", "load", "cpu"])
 def test_slots_are_filled_by_every_token(miss: Miss, policy: str) -> None:
-    """As single tokens do that, and whatever has a slot, the words are the same."""
+    """Tokens of shared steps fill slots as single ones do, and the words are the same."""
     device = CpuDevice(check=False)
     wanted, _ = words(device)
     asked = ExpertConfig(miss=miss, policy=policy)

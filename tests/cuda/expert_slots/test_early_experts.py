@@ -1,4 +1,4 @@
-"""Experts fetched for the next layer, by predictions right, wrong and late: the same tokens."""
+"""Experts prefetched for the next layer by right, wrong and late predictions: the same tokens."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ Load = Callable[..., Engine]
 
 
 class LateDevice(CpuDevice):
-    """What is on the side stream is done only when somebody waits for it."""
+    """A device that does the work of the side stream only when it is waited for."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -46,12 +46,12 @@ class LateDevice(CpuDevice):
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether something was started that nobody waited for: no graph could be made of that."""
+        """Says if work was started and never waited for, which a graph does not allow."""
         return bool(self._pending)
 
 
 def wrong_predictions() -> dict[str, str]:
-    """The kernel that takes predictions, changed so as to take others."""
+    """Changes the kernel that takes predictions, so that it takes others."""
     text = kernel_source("slot_prefetch")
     assert "? ids[lane]" in text
     return {"slot_prefetch": text.replace("? ids[lane]", "? (ids[lane] + 1) % experts")}
@@ -103,7 +103,7 @@ def test_tokens_are_the_same_with_and_without(miss: Miss, load: Load) -> None:
 def test_guesses_may_be_wrong_and_copies_late(
     kind: type[CpuDevice], texts: dict[str, str], load: Load
 ) -> None:
-    """A fixed set, whose misses the CPU computes, leaves the link idle for predictions."""
+    """With a static set, whose misses the CPU computes, the bus is idle for predictions."""
     experts = ExpertConfig(miss="cpu", resident="first-n")
     wanted = greedy(load(CpuDevice(False), moe_slots=2, experts=replace(experts, prefetch=False)))
     device = kind(check=False, texts=texts)
@@ -123,7 +123,7 @@ def test_guesses_may_be_wrong_and_copies_late(
 
 
 def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
-    """Of tokens that have no output the last layer computes nothing."""
+    """The last layer computes nothing for tokens without an output."""
     experts = ExpertConfig(miss="stream", policy="slru")
     wanted = greedy(load(CpuDevice(False), moe_slots=12, experts=replace(experts, prefetch=False)))
     device = LateDevice(check=False)

@@ -1,4 +1,4 @@
-"""A batch's experts through two buffers: who is where when, with copies as late as they may be."""
+"""A batch's experts pass through two buffers, with copies that are as late as they may be."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ SIZES = {3: (32, 16, 48), 4: (16, 16), 9: (64,)}  # bytes of an expert's part of
 
 
 class Batch:
-    """Carries calls out; copies on the side stream only when somebody waits for them."""
+    """Makes the calls of a batch; those of the side stream only when they are waited for."""
 
     def __init__(self) -> None:
         self._waiting: dict[object, list[Copy]] = {}
@@ -56,7 +56,7 @@ def random_host_copies(
 
 
 def bytes_at(stream: ExpertStream, address: int, size: int) -> np.ndarray:
-    """What lies at an address of the buffers."""
+    """Returns the bytes at an address of the buffers."""
     for span in stream.reach:
         if span.address <= address and address + size <= span.address + span.num_bytes:
             return host_bytes(span.part(address - span.address, size))
@@ -64,7 +64,7 @@ def bytes_at(stream: ExpertStream, address: int, size: int) -> np.ndarray:
 
 
 def check(stream: ExpertStream, chunk: Chunk, data: list[np.ndarray], slots: np.ndarray) -> None:
-    """Every expert of the chunk that has no slot lies where the table says."""
+    """Checks that every missing expert of the chunk is at its address in the table."""
     for tensor, wanted in enumerate(data):
         table = stream.addresses(chunk.layer, tensor)
         for expert in range(chunk.first, chunk.first + chunk.count):

@@ -35,7 +35,7 @@ def dense(what: StackedMatrix) -> np.ndarray:
 
 
 def values(expert_weights: ExpertWeights, experts: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """What each item's expert gives, in float64."""
+    """Returns the values of each item's expert, in float64."""
     assert expert_weights.gate is not None
     gate, up, down = map(dense, (expert_weights.gate, expert_weights.up, expert_weights.down))
     halves = zip(experts, x, strict=True)

@@ -1,4 +1,4 @@
-"""Bugs put into the kernels of slots: each is found, by the checks or by what the tables say."""
+"""Bugs planted in the slot kernels: each is found, by the checks or by wrong tables."""
 
 from dataclasses import dataclass
 
@@ -68,7 +68,7 @@ BUGS = [
 
 
 def tokens(device: Device) -> None:
-    """Some tokens by slru; raises AssertionError where a decision or a table is wrong."""
+    """Runs some tokens with slru; raises AssertionError where a decision or a table is wrong."""
     chosen = PolicySettings(PolicyKind.SLRU, EXPERTS, USED, (SLOTS,), admission=True)
     reference = make_policy(chosen)
     rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True, KernelMissMode.LOAD)

@@ -1,4 +1,4 @@
-"""What becomes of experts that are missed, fetched early, moved: the tables always lead to them."""
+"""The tables always hold the addresses of experts: missed, prefetched or moved ones too."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def overflow(world: SlotWorld) -> int:
 
 
 def static_world(device: Device, miss: KernelMissMode, room: Room, layers: int = 1) -> SlotWorld:
-    """Experts 1, 2 and 3 have slots, and nobody else ever."""
+    """Experts 1, 2 and 3 have slots, and no other ever has."""
     chosen = rules(PolicyKind.STATIC, miss, layers)
     return SlotWorld(device, chosen, (3,) * layers, room, pinned=(3, 2, 1))
 
@@ -131,7 +131,7 @@ def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
 
 @pytest.mark.parametrize("kind", sorted(map(PolicyKind, DEVICE_KINDS)))
 def test_slots_are_given_back(device: Device, kind: PolicyKind) -> None:
-    """Who leaves is the reference's victim, one by one."""
+    """The evicted experts are those of the reference policy, one by one."""
     pinned = (4, 6, 3, 5, 8, 2) if kind is PolicyKind.STATIC else (4,)
     chosen = PolicySettings(kind, EXPERTS, USED, (6,), pinned=(pinned,), warm=((1, 2, 3),))
     reference = make_policy(chosen)

@@ -1,4 +1,4 @@
-"""Models of which a GPU has only some experts: the same tokens, whatever is missed and how."""
+"""Models of which a GPU has only some experts: the tokens are the same for all miss modes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ Load = Callable[..., Engine]
 
 @pytest.fixture
 def quick(device: Device) -> Device:
-    """Without checks on the CPU: whole models, many tokens."""
+    """Returns a device without checks on the CPU, for whole models and many tokens."""
     return CpuDevice(check=False) if isinstance(device, CpuDevice) else device
 
 
@@ -38,7 +38,7 @@ def load_on(device: Device, **options: Any) -> Engine:
 
 
 def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:
-    """Tokens by the largest logit, the prompt in batches first."""
+    """Returns greedy tokens after a prompt that is computed in batches."""
     sequence = Sequence(engine.runner)
     tokens = [int(np.argmax(sequence.extend(prompt)))]
     while len(tokens) < count:
@@ -61,7 +61,7 @@ def long_prompt(count: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def answers() -> dict[int, list[int]]:
-    """By prompt length, of a GPU that has everything."""
+    """Returns answers by prompt length, from a GPU that holds all experts."""
     engine = load_on(CpuDevice(check=False))
     wanted = {len(PROMPT): greedy(engine, PROMPT, 8)}
     wanted |= {n: greedy(engine, long_prompt(n), 4) for n in (30, 100)}
@@ -168,7 +168,7 @@ def test_what_is_written_at_the_end(quick: Device, tmp_path: Path) -> None:
 
 
 def test_a_prompt_evicts_nobody(quick: Device) -> None:
-    """It fills free slots, with the experts that it used most."""
+    """A prompt fills free slots with the experts that it used most."""
     engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy="lru"))
     tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None

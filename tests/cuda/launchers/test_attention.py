@@ -85,7 +85,7 @@ class Case:
 def attend(
     device: Device, case: Case, tokens: slice = slice(None), max_positions: int = 0, planes: int = 0
 ) -> tuple[Array, Array]:
-    """The kernels' floats (T, heads * value_dim) and rounded rows; pages in a wild order."""
+    """Returns the kernels' floats (T, heads * value_dim) and rounded rows; pages are shuffled."""
     keys, values = case.cache()
     num_pages = -(-len(keys) // PAGE)
     table = np.random.default_rng(7).permutation(num_pages + 2)[:num_pages].astype(np.int32)
@@ -185,7 +185,7 @@ def test_soft_cap_and_sinks(device: Device) -> None:
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize(("num_heads", "value_dim"), [(4, 64), (4, 40), (16, 10)])
 def test_rounded(device: Device, num_heads: int, value_dim: int, planes: int) -> None:
-    """Heads that are no multiple of 32 share rounded blocks."""
+    """Heads whose size is not a multiple of 32 share rounded blocks."""
     case = Case((40, 270), num_heads, 2, 64, value_dim)
     out, rows = attend(device, case, planes=planes)
     np.testing.assert_allclose(out, case.want(), rtol=1e-5, atol=1e-5)
@@ -194,7 +194,7 @@ def test_rounded(device: Device, num_heads: int, value_dim: int, planes: int) ->
 
 
 def test_bits_do_not_depend_on_the_launch(device: Device) -> None:
-    """Alone or among others, in a small grid or a large one."""
+    """A token has the same bits alone or among others, in a small grid or a large one."""
     case = Case((255, 256, 257, 258), num_heads=6, window=200)
     together, _ = attend(device, case)
     for token in range(4):
@@ -203,7 +203,7 @@ def test_bits_do_not_depend_on_the_launch(device: Device) -> None:
 
 
 def test_sequences_have_pages_of_their_own(device: Device) -> None:
-    """Three sequences, whose pages lie among each other: each token as with its own alone."""
+    """Three sequences with interleaved pages: each token has the same result as alone."""
     case = Case((300, 5, 70), num_heads=3, num_kv_heads=1, kv_type="q8_0")
     keys, values = case.cache()
     tables = np.random.default_rng(5).permutation(15).reshape(3, 5).astype(np.int32)

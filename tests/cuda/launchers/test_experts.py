@@ -71,7 +71,7 @@ def _planes(quant_type: QuantType) -> tuple[int, ...]:
 
 
 def _close(out: Array, expected: Array, planes: int) -> None:
-    """Products of products: an error in one factor is one in the result."""
+    """Compares products of products, in which an error of one factor is one of the result."""
     error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
     assert error < (ROUNDED_ERROR if planes else 4 * EXACT_ERROR), error
 

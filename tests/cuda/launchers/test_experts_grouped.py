@@ -55,7 +55,7 @@ def _gate_ups(
     planes: int,
     hidden_planes: int,
 ) -> list[Array]:
-    """What the grouped launch writes, then the other."""
+    """Returns the results of the grouped launch and of the other."""
     routes, rows = _routes(device), expert_weights[0].dense.shape[1]
     row = activation_bytes(rows, hidden_planes) or 4 * rows
     grouped, single = (empty(device, TOKENS * USED * row) for _ in range(2))

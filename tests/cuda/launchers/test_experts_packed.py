@@ -1,4 +1,4 @@
-"""Experts that compute group by group, in rows of which there may be too few."""
+"""Experts that are computed in groups, within a limit of rows that may be too small."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ ITEMS = TOKENS * USED
 
 @dataclass(frozen=True)
 class Lists:
-    """What `pack_routes` makes of some experts' items."""
+    """The lists that `pack_routes` makes for some experts' items."""
 
     offsets: np.ndarray
     items: np.ndarray

@@ -1,4 +1,4 @@
-"""Copies of experts between memories that are aligned in every way."""
+"""Copies of experts between memories of all alignments."""
 
 import numpy as np
 import pytest

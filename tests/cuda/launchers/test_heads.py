@@ -24,7 +24,7 @@ def _angles(half: int) -> np.ndarray:
 def _want(
     x: np.ndarray, weight: np.ndarray | None, angles: np.ndarray | None, interleaved: bool
 ) -> np.ndarray:
-    """x: (T, heads, dim)"""
+    """Returns the expected heads of x (T, heads, dim)."""
     ops, flat = ReferenceOps(), x.reshape(len(x), -1)
     if weight is not None:
         flat = ops.rms_norm(flat, weight.reshape(-1), EPSILON, x.shape[1])
@@ -85,7 +85,7 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
 
 
 def test_sequences_go_to_pages_of_their_own(device: Device) -> None:
-    """Three tokens of two sequences, at their positions of these."""
+    """Three tokens of two sequences go to the pages of their own sequence."""
     x, size = _values(3, 2, 64), page_bytes("f16", 2, 64)
     tables = np.array([[3, 0, 0, 2], [4, 0, 0, 1]], np.int32)
     owners = np.array([1, 0, 1], np.int32)

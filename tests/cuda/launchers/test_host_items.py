@@ -45,7 +45,7 @@ def test_the_host_gets_what_the_gpu_has_not(
 
 @pytest.mark.parametrize("has_residual", [True, False])
 def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, device: Device) -> None:
-    """To the bits of a sum that knows nothing of two processors."""
+    """The sum has the same bits as that of a single processor."""
     tokens, used, scale = 3, 4, 0.5
     rng = np.random.default_rng(0)
     ids = routes(tokens, used)

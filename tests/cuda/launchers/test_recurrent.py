@@ -1,4 +1,4 @@
-"""The recurrent kernels against the NumPy reference, in any batches, with states among others."""
+"""The recurrent kernels against the NumPy reference, in all batches, among other states."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -108,7 +108,7 @@ def _case(name: str) -> Case:
 
 
 def _run(device: Device, case: Case, batches: list[int]) -> tuple[Floats, Floats]:
-    """What all tokens give, and the memory of the states afterwards."""
+    """Returns the results of all tokens, and the memory of the states afterwards."""
     stride = OFFSET + case.shape.state_floats + 3
     states = upload(device, np.full((STATES, stride), 7, np.float32))  # left by another sequence
     index, weights = (
@@ -150,7 +150,7 @@ def test_any_batches_give_the_same_bits(device: Device, name: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_sequences_have_states_of_their_own(device: Device, name: str) -> None:
-    """Of uneven lengths, one of them already under way; their tokens lie one after the other."""
+    """Sequences of uneven lengths, one of them begun before, with tokens one after the other."""
     case, counts = _case(name), (1, 18, 2)
     stride = OFFSET + case.shape.state_floats
     ends = np.cumsum([0, *counts]).astype(np.int32)

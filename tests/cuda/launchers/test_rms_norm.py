@@ -39,7 +39,7 @@ def test_floats(device: Device, tokens: int, width: int, groups: int, per_group:
 def test_rounded(
     device: Device, tokens: int, width: int, groups: int, per_group: bool, planes: int
 ) -> None:
-    """Groups that are no multiple of 32 share rounded blocks; the floats come along, in place."""
+    """Groups whose size is not a multiple of 32 share rounded blocks; floats are written too."""
     x, weight, want = _case(tokens, width, groups, per_group)
     columns = groups * width
     rounded = empty(device, tokens * activation_bytes(columns, planes))

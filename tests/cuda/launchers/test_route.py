@@ -88,7 +88,7 @@ def test_sparse_mixer_weighs_against_near_logits(device: Device) -> None:
 @pytest.mark.parametrize("num_groups", [0, 4])
 @pytest.mark.parametrize("scoring", list(Scoring))
 def test_ids_stay_distinct(device: Device, scoring: Scoring, num_groups: int) -> None:
-    """Whatever a broken model's logits are, no expert is chosen twice or does not exist."""
+    """For all logits of a broken model, chosen experts exist and are distinct."""
     logits = _logits(4, 40)
     logits[0] = np.nan
     logits[1, 3:] = np.nan

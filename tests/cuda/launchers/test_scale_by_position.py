@@ -10,7 +10,7 @@ from sharpi.ops.reference.reference import ReferenceOps
 @pytest.mark.parametrize("width", [1, 256, 300])
 @pytest.mark.parametrize(("first", "interval"), [(0, 8192), (8190, 8192), (999_998, 3)])
 def test_against_the_reference(device: Device, width: int, first: int, interval: int) -> None:
-    """Around the first position that is scaled, and far beyond it."""
+    """Tests positions around the first that is scaled, and far beyond it."""
     positions = np.arange(first, first + 3, dtype=np.int32)
     x = np.random.default_rng(width).standard_normal((3, width), np.float32)
     span, sizes = upload(device, x), {"tokens": 3, "width": width}

@@ -1,4 +1,4 @@
-"""The device decides as the reference policies do, use by use."""
+"""The device's slot policies decide as the reference policies do, use by use."""
 
 import os
 import sys
@@ -86,7 +86,7 @@ class Both:
             np.testing.assert_array_equal(states.slot_of >= 0, resident)
 
     def run(self, routes: NDArray[np.int32]) -> None:
-        """Decoded tokens, a new text now and then."""
+        """Runs decoded tokens, with a new text now and then."""
         for token, layers in enumerate(routes):
             if token % 301 == 300:
                 self.world.tables.reset_sequence()

@@ -22,7 +22,7 @@ def test_split(device: Device, widths: tuple[int, ...], tokens: int, groups: int
 
 
 def test_split_leaves_out(device: Device) -> None:
-    """What is around a part of the rows goes nowhere."""
+    """The values around a part of the rows are not written anywhere."""
     x = _values(3, 20)
     out = empty(device, 4 * 3 * 6)
     device.launch(split(upload(device, x), (None, out, None), (4, 6, 10), runs=3))

@@ -1,8 +1,8 @@
-"""ExpertStream: what a batch needs of a layer's experts comes through two buffers in turn.
+"""ExpertStream: copies a layer's experts for a batch through two buffers in turn.
 
-While one buffer's experts compute, the next ones are copied into the other. Experts that have a
-slot are taken from there; who has one does not change while a batch passes through a layer. Where
-several batches take turns at a chunk, it is brought before the first and done after the last.
+While the experts in one buffer compute, the next ones are copied to the other. Experts that have a
+slot are read there; slots do not change while a batch passes through a layer. Where several batches
+take turns at a chunk, it is copied before the first one and released after the last.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,12 +33,15 @@ class Chunk(Struct, frozen=True):
 
     @property
     def buffer(self) -> int:
-        """Which of the buffers it passes through."""
+        """The index of the buffer that it passes through."""
         return self.number % _NUM_BUFFERS
 
 
 class ExpertStream:
-    """Two buffers of `capacity` experts of any layer; `host_copies`: of each layer's tensors."""
+    """Two buffers of `capacity` experts of any layer.
+
+    `host_copies` are those of each layer's tensors.
+    """
 
     def __init__(
         self, device: Device, host_copies: Mapping[int, Sequence[HostExpertCopies]], capacity: int
@@ -52,17 +55,20 @@ class ExpertStream:
 
     @property
     def reach(self) -> tuple[Span, ...]:
-        """The memory of the buffers."""
+        """The memory of both buffers."""
         return tuple(self._buffers)
 
     def begin(self, slots: Mapping[int, Slots]) -> None:
-        """A batch passes through these layers, in this order; who has which slot."""
+        """Begins a batch that passes through these layers in this order.
+
+        `slots` are those of each layer's experts, which decide its chunks.
+        """
         self._chunks = []
         for layer, slot_of in slots.items():
             self._cut(layer, slot_of)
 
     def _cut(self, layer: int, slot_of: Slots) -> None:
-        """As many neighbours as can be without more missing ones than a buffer holds."""
+        """Cuts a layer into chunks, so that the missing experts of each fit in a buffer."""
         first, missing = 0, list[int]()
         for expert in range(len(slot_of)):
             if slot_of[expert] < 0 and len(missing) == self._capacity:
@@ -77,11 +83,14 @@ class ExpertStream:
         self._chunks.append(chunk)
 
     def chunks(self, layer: int) -> list[Chunk]:
-        """Those of one of the layers that the batch passes through, in order."""
+        """Returns the chunks of a layer, in order."""
         return [chunk for chunk in self._chunks if chunk.layer == layer]
 
     def addresses(self, layer: int, tensor: int) -> Addresses:
-        """Where each expert's part of a tensor is while its chunk computes; 0 where not here."""
+        """Returns the address of each expert's part of a tensor while its chunk computes.
+
+        It is (experts,), 0 for experts that are not in the buffers.
+        """
         table = np.zeros(self._host_copies[layer][tensor].num_experts, np.uint64)
         for chunk in self.chunks(layer):
             for place, expert in enumerate(chunk.missing):
@@ -89,7 +98,7 @@ class ExpertStream:
         return table
 
     def bring(self, chunk: Chunk) -> Iterator[Call]:
-        """What comes before the experts of a chunk compute."""
+        """Yields the calls before a chunk computes, which copy it or wait for its copy."""
         if chunk.number == 0:
             for early in self._chunks[:_NUM_BUFFERS]:
                 yield from self._fetch(early)
@@ -97,7 +106,7 @@ class ExpertStream:
             yield WaitFor((self, chunk.buffer))
 
     def done(self, chunk: Chunk) -> Iterator[Call]:
-        """What follows them: their buffer is free for another chunk."""
+        """Yields the calls after a chunk has computed, which copy another one to its buffer."""
         number = chunk.number + _NUM_BUFFERS
         if number < len(self._chunks):
             yield from self._fetch(self._chunks[number])
@@ -111,7 +120,7 @@ class ExpertStream:
             yield SideStream((self, chunk.buffer), tuple(copies))
 
     def _copies(self, chunk: Chunk, tensor: int) -> Iterator[Copy]:
-        """One for each run of neighbours that are missing."""
+        """Yields one copy for each run of adjacent missing experts."""
         host_copies = self._host_copies[chunk.layer][tensor]
         place = 0
         for first, count in _runs(chunk.missing):
@@ -119,7 +128,7 @@ class ExpertStream:
             place += count
 
     def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
-        """Room for some experts' parts: the tensors come one after the other in a buffer."""
+        """Returns the place of experts' parts of a tensor; a buffer holds tensor after tensor."""
         tensors = self._host_copies[chunk.layer]
         before = self._capacity * sum(each.stride for each in tensors[:tensor])
         stride = tensors[tensor].stride
@@ -127,7 +136,7 @@ class ExpertStream:
 
 
 def _runs(experts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, count) of neighbours among ascending ids."""
+    """Yields (first, count) of each run of adjacent ids; the ids are ascending."""
     start = 0
     for i in range(1, len(experts) + 1):
         if i == len(experts) or experts[i] != experts[i - 1] + 1:

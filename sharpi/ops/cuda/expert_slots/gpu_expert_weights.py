@@ -1,4 +1,7 @@
-"""Where each expert is, as the kernels look it up: all of a layer on the GPU, or some in slots."""
+"""GpuExpertWeights: the addresses of all experts for the kernels.
+
+A layer has all experts on the GPU, or some of them in slots.
+"""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -35,9 +38,9 @@ class HostComputeSettings(Struct, frozen=True):
 
 
 class GpuExpertWeights:
-    """Stacked matrices of experts; without `slots` all of them are on the GPU as a whole.
+    """The stacked matrices of all layers; without `slots` all experts are on the GPU.
 
-    `host`: how misses are computed where a step says so.
+    `host` are the settings by which the CPU computes missed experts, if a step wants that.
     """
 
     def __init__(
@@ -54,11 +57,11 @@ class GpuExpertWeights:
         self._parts: dict[int, GpuStackedMatrix] = {}
 
     def is_slotted(self, expert_weights: ExpertWeights) -> bool:
-        """Whether a layer's experts have slots, or are not on the GPU at all."""
+        """Says if these experts have slots; otherwise all of them are on the GPU."""
         return self.slotted is not None and self.slotted.has(expert_weights)
 
     def fetches_early(self, layer: int) -> bool:
-        """Whether there is room for experts that a layer will want."""
+        """Says if predicted experts of a layer can be prefetched to early slots."""
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
     def want_slotted(
@@ -68,7 +71,7 @@ class GpuExpertWeights:
         rows: Rows,
         limits: ProgramLimits,
     ) -> int:
-        """Remembers a layer with slots; returns its number."""
+        """Registers a layer with slots; returns its number."""
         assert self.slotted is not None
         check_types(expert_weights)
         number = self.slotted.want(expert_weights, rows)
@@ -79,21 +82,24 @@ class GpuExpertWeights:
 
     @property
     def streams(self) -> bool:
-        """Whether batches may pass by experts that come through buffers."""
+        """True if experts may pass through buffers while a batch computes."""
         return self.slotted is not None and self.slotted.prefill_access.streams
 
     def num_groups(self, layer: int) -> int:
-        """Chunks in which the experts of a layer with slots pass; see `SlottedLayers`."""
+        """Returns the number of chunks at which batches take turns in a layer.
+
+        See `PrefillExpertAccess`.
+        """
         return 1 if self.slotted is None else self.slotted.prefill_access.num_groups(layer)
 
     def begin(self, step: StepShape) -> None:
-        """Announces a batch, before its calls are made."""
+        """Begins a batch, before its calls are made."""
         if self.slotted is not None:
             self.slotted.begin(step)
 
     @cached_property
     def host(self) -> HostMisses:
-        """Who computes what the GPU has not; made when a step first needs it."""
+        """The part of the host that computes missed experts, made when a step first needs it."""
         s, limits = self._host_settings, self._limits
         assert s is not None
         assert limits is not None
@@ -115,14 +121,12 @@ class GpuExpertWeights:
         return self.slotted.rules.experts_per_token
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stops the host's threads."""
         if "host" in self.__dict__:
             self.host.experts.close()
 
     def want(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
-        """Remembers a stacked matrix that is on the GPU as a whole; the function gives the loaded
-        one.
-        """
+        """Registers a stacked matrix for the GPU; the returned function gives the loaded one."""
         check_type(stacked.quant_type)
         for array in (stacked.bias, stacked.scales):
             if array is not None:
@@ -145,6 +149,6 @@ class GpuExpertWeights:
 
 
 def check_types(expert_weights: ExpertWeights) -> None:
-    """Raises UnsupportedModelError for weights that no kernel reads."""
+    """Raises UnsupportedModelError for quant types that no kernel reads."""
     for stacked in matrices_of(expert_weights):
         check_type(stacked.quant_type)

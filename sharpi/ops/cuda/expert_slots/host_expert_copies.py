@@ -1,6 +1,4 @@
-"""HostExpertCopies: where the experts of a tensor are when they have no slot, as the GPU sees
-it.
-"""
+"""HostExpertCopies: the host copies of a tensor's experts, as the GPU sees them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +10,9 @@ Addresses = npt.NDArray[np.uint64]
 
 
 class HostExpertCopies:
-    """The tensor `data` of `num_experts`, page-locked where it is mapped, else a copy that is.
+    """The tensor `data` of `num_experts`, page-locked in place, or else in a page-locked copy.
 
-    Without `is_reached` the GPU reads none of it, and every address is 0.
+    Without `is_reached` the GPU cannot read it, and every address is 0.
     """
 
     def __init__(
@@ -26,33 +24,33 @@ class HostExpertCopies:
 
     @property
     def reach(self) -> tuple[Span, ...]:
-        """The memory that the addresses are in."""
+        """The memory that the addresses point into."""
         if self._memory is None:
             return ()
         return (Span(self._memory, 0, self._memory.num_bytes),)
 
     @property
     def addresses(self) -> Addresses:
-        """Where each expert begins, (experts,)."""
+        """The address of each expert, (experts,)."""
         if self._memory is None:
             return np.zeros(self.num_experts, np.uint64)
         steps = np.arange(self.num_experts, dtype=np.uint64) * np.uint64(self.stride)
         return np.uint64(self._memory.address) + steps
 
     def span(self, first: int, count: int) -> Span:
-        """Some adjacent experts; not of a tensor that the GPU does not reach."""
+        """Returns the memory of adjacent experts; the GPU must be able to read the tensor."""
         assert self._memory is not None
         return Span(self._memory, first * self.stride, count * self.stride)
 
     def bring(self, device: Device, expert: int, target: Span) -> None:
-        """Copies one expert to memory of the GPU."""
+        """Copies one expert to GPU memory."""
         if self._memory is None:
             device.upload(target, self.bytes_of(expert))
         else:
             device.copy(target, self.span(expert, 1))
 
     def bytes_of(self, expert: int) -> HostArray:
-        """One expert as the host has it."""
+        """Returns the bytes of one expert in host memory."""
         data: HostArray = self._data[expert]
         return data
 

@@ -1,4 +1,4 @@
-"""HostExperts: the experts that the GPU has not, computed by the native engine meanwhile."""
+"""HostExperts: computes missed experts with the native CPU operations, while the GPU works."""
 
 import ctypes
 from collections import deque
@@ -17,15 +17,15 @@ from sharpi.ops.cpu.stacked_matrix_params import piece_params
 from sharpi.ops.cuda.expert_slots.mailbox import HostView
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights
 
-_PATIENCE_MS = 20_000  # a GPU that has not asked by then will not ask any more
+_PATIENCE_MS = 20_000  # after so long the host stops waiting for a request of the GPU
 
 
 class HostExperts:
-    """One program a layer; requests of the GPU are answered in the order that was announced.
+    """One program per layer, which answers the GPU's requests in the order given to `begin`.
 
-    Every item is a row of its own with one expert and the weight 1, so that its values come back
-    unsummed: the GPU adds them in the order that it always has. `source` brings experts that are
-    not in memory, None stands for the mapped file.
+    Every item is a row of its own with one expert and the weight 1. Its values are returned
+    unsummed, and the GPU adds them in its usual order. `source` loads experts that are not in
+    memory; None stands for the mapped file.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class HostExperts:
         self._mailbox, self._limits, self._source = mailbox, limits, source
         self._pool = ThreadPool(num_threads)
         self._programs: list[Program] = []
-        self._places: dict[int, int] = {}  # of layers, among those that were added
+        self._places: dict[int, int] = {}  # layer -> index of its program
         self._asking: deque[int] = deque()
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
@@ -51,7 +51,7 @@ class HostExperts:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def add(self, expert_weights: ExpertWeights, activation: Activation) -> None:
-        """A layer that the GPU may ask for."""
+        """Adds a layer that the GPU may request; raises SharpiError if memory is too small."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(expert_weights, activation, program))
         program.seal_scratch(within=self._programs)
@@ -78,15 +78,15 @@ class HostExperts:
         )  # fmt: skip
 
     def begin(self, layers: Iterable[int]) -> None:
-        """The GPU is going to ask for these layers, in this order."""
+        """Begins a step in which the GPU requests these layers in this order."""
         self._asking = deque(self._places[layer] for layer in layers)
 
     def serve_next(self) -> None:
-        """Answers the next request; raises DeviceError where there is none."""
+        """Answers the next request; raises DeviceError if the GPU makes none in time."""
         self._serve(self._asking.popleft(), 1)
 
     def serve_rest(self) -> None:
-        """Answers the requests that have not been answered since `begin`."""
+        """Answers all remaining requests of the step; raises DeviceError as `serve_next` does."""
         while self._asking:
             first, count = self._asking.popleft(), 1
             while self._asking and self._asking[0] == first + count:
@@ -95,15 +95,15 @@ class HostExperts:
             self._serve(first, count)
 
     def _serve(self, first: int, count: int) -> None:
-        """Neighbours among the layers that were added."""
+        """Serves `count` adjacent programs, from `first` on."""
         result = self._library.sharpi_misses_serve(self._handle, first, count)
         if result == -1:
-            raise DeviceError("the GPU does not answer any more; see `sharpi doctor`")
+            raise DeviceError("the GPU does not respond; see `sharpi doctor`")
         if result:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def close(self) -> None:
-        """Ends the threads; a second call does nothing."""
+        """Stops the threads; a second call does nothing."""
         if self._handle is not None:
             self._library.sharpi_misses_destroy(self._handle)
             self._handle = None
@@ -114,7 +114,7 @@ class HostExperts:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The native library with the functions of kernels/cpu/runtime/miss_server.cpp typed."""
+    """Loads the native library and types the functions of kernels/cpu/runtime/miss_server.cpp."""
     library = load_library()
     words = [c_void_p] * 4
     signatures = {

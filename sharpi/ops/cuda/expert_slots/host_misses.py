@@ -1,4 +1,4 @@
-"""HostMisses: the calls by which the GPU asks the host for experts and takes its values back."""
+"""HostMisses: the calls by which the GPU requests experts of the host and merges its values."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 
 
 class HostMisses:
-    """A mailbox, and who looks into it."""
+    """A mailbox, and the host's experts that answer its requests."""
 
     def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
         self._mailbox, self.experts = mailbox, experts
@@ -27,7 +27,7 @@ class HostMisses:
         used: int,
         columns: int,
     ) -> Iterator[Call]:
-        """Hands over the items whose experts have no address; see `host_items`."""
+        """Passes the items whose experts have no address to the host; see `host_items`."""
         yield host_items(
             ids, addresses, x, input_weights, places, self._mailbox.host_items,
             tokens=tokens, used=used, columns=columns,

@@ -1,4 +1,4 @@
-"""Mailbox: page-locked memory in which the GPU asks the host for what it has no expert of."""
+"""Mailbox: page-locked memory through which the GPU has the host compute missed experts."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.host_items import HostItems
 
-_LINE = 64  # bytes that two sides do not share
+_LINE = 64  # bytes of a cache line; no two arrays share one
 _WORD = 4
 
 Ints = npt.NDArray[np.int32]
@@ -17,26 +17,22 @@ Floats = npt.NDArray[np.float32]
 
 
 class HostView(NamedTuple):
-    """The same memory as the host has it.
+    """The host's view of a mailbox."""
 
-    `request`, `answer` and `num_items` (1,); `experts` and `weights` (items,), `rows` (items,
-    columns); `values` (items, rows) are the answer.
-    """
-
-    request: Ints
-    answer: Ints
-    num_items: Ints
-    experts: Ints
-    rows: Floats
-    weights: Floats
-    values: Floats
+    request: Ints  # (1,)
+    answer: Ints  # (1,)
+    num_items: Ints  # (1,)
+    experts: Ints  # (items,)
+    rows: Floats  # (items, columns), the inputs
+    weights: Floats  # (items,)
+    values: Floats  # (items, rows), the answer
 
 
 class Mailbox:
-    """Room for `max_items` items of `columns` values each, and answers of `rows` values.
+    """Memory for `max_items` items of `columns` values each, and for answers of `rows` values.
 
-    The GPU sets `request` to 1 once the items are there, the host `answer` once the values are;
-    whoever reads a word sets it back.
+    The GPU sets `request` to 1 once the items are written, the host sets `answer` to 1 once the
+    values are. The reader of a word sets it back to 0.
     """
 
     def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:

@@ -1,6 +1,6 @@
-"""PrefillExpertAccess: how a batch goes through layers with slots, and where it finds the experts.
+"""PrefillExpertAccess: how a batch reads the experts of layers with slots, and their addresses.
 
-Its tables say where everything is while it passes; who has a slot does not change meanwhile.
+Its tables hold the addresses while a batch passes; slots do not change during that time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +23,15 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 ExpertAccess: TypeAlias = Literal["streamed", "in place", "host"]
 
-STREAMED_ITEMS = 4  # of an expert on average: from here on a layer is brought as a whole
+STREAMED_ITEMS = 4  # items per expert, on average, from which on a whole layer is copied
 _ADDRESS_BYTES, _MAX_MATRICES = 8, 3
 
 
 class PrefillExpertAccess:
-    """`layers` and the `rows` that each works on, by number; announced anew for every batch."""
+    """The access to the experts of each layer, chosen anew for every batch.
+
+    `layers` and `rows`, which say what rows a layer works on, are by layer number.
+    """
 
     def __init__(
         self,
@@ -46,12 +49,12 @@ class PrefillExpertAccess:
 
     @property
     def streams(self) -> bool:
-        """Whether there are buffers that batches pass through."""
+        """True if there are buffers that experts can pass through."""
         return self._settings.num_streamed > 0 and self._settings.is_reached
 
     @cached_property
     def stream(self) -> ExpertStream:
-        """The buffers that batches pass through; there have to be some."""
+        """The buffers that experts pass through; `streams` must be true."""
         assert self.streams
         host_copies = {
             number: [t.host_copies for t in tensors]
@@ -61,26 +64,25 @@ class PrefillExpertAccess:
         return ExpertStream(self._device, host_copies, self._settings.num_streamed)
 
     def access(self, number: int) -> ExpertAccess:
-        """How the announced batch passes through a layer."""
+        """Returns how the current batch reads the experts of a layer."""
         return self._access[number]
 
     def tables(self, number: int) -> dict[int, Span]:
-        """Where the announced batch finds the experts of a layer, by the place of the stacked
-        matrix.
-        """
+        """Returns the address tables of a layer for the current batch, by index of the matrix."""
         return self._tables[number]
 
     def num_groups(self, number: int) -> int:
-        """Chunks of a layer's experts at each of which the announced batches take turns."""
+        """Returns the number of chunks of a layer at which the current batches take turns."""
         is_streamed = self._access.get(number) == "streamed"
         if not is_streamed or self._rows[number] is not Rows.TOKENS or self._turns == 1:
             return 1
         return len(self.stream.chunks(number))
 
     def begin(self, steps: Mapping[int, StepShape]) -> None:
-        """Announces a batch, or several that take turns, as each layer takes part in it.
+        """Begins a batch, or several that take turns, with the step shape of each layer.
 
-        Decides how they pass, by who has a slot now; their shapes have the tokens of all of them.
+        It decides how the experts are read from the slots that they have now. The shapes hold the
+        tokens of all batches together.
         """
         self._turns = max((step.turns for step in steps.values()), default=1)
         states = self._memories.tables.read_states()
@@ -101,7 +103,7 @@ class PrefillExpertAccess:
         return "in place" if is_reached and step.misses != "cpu" else "host"
 
     def _upload(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
-        """All the batch's tables in one copy."""
+        """Uploads all tables of the batch in one copy."""
         rows, places = [], []
         for number in numbers:
             for place, stacked in enumerate(matrices_of(self._layers[number])):
@@ -125,7 +127,7 @@ class PrefillExpertAccess:
     def _addresses(
         self, number: int, place: int, stacked: StackedMatrix, states: SlotStates
     ) -> npt.NDArray[np.uint64]:
-        """Where each expert of a stacked matrix is while the batch passes."""
+        """Returns the address of each expert's matrix while the batch passes, (experts,)."""
         tensors = self._memories.tensors[number]
         index = next(i for i, tensor in enumerate(tensors) if place in tensor.matrices)
         access, piece = self._access[number], self._memories.pieces(number)[index]

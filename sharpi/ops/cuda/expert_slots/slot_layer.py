@@ -1,4 +1,4 @@
-"""What one layer's slots are made from: the memory of its experts' tensors, and what it becomes."""
+"""SlotLayer: the memory of one layer's slots and host copies, tensor by tensor."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,13 +41,16 @@ class SlotPiece(Struct, frozen=True):
     staging: Span | None = None
 
     def room(self, memory: Span | None) -> int:
-        """How many experts' parts a memory holds."""
+        """Returns the number of experts whose parts fit into a memory."""
         if memory is None:
             return 0
         return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
 
     def where(self, rooms: tuple[int, int, int]) -> NDArray[np.uint64]:
-        """The address of every host copy, and of so many slots, early slots and staging slots."""
+        """Returns the addresses of all host copies, then of slots, early slots and staging buffers.
+
+        `rooms` are the numbers of the last three.
+        """
         memories = zip((self.slots, self.early, self.staging), rooms, strict=True)
         places = [self._places(memory, room) for memory, room in memories if memory is not None]
         return np.concatenate([self.host_addresses, *places])
@@ -71,21 +74,21 @@ class SlotLayer(Struct, frozen=True):
 
     @property
     def num_slots(self) -> int:
-        """Slots that there is memory for."""
+        """The number of slots that there is memory for."""
         return min(piece.room(piece.slots) for piece in self.pieces)
 
     @property
     def num_early(self) -> int:
-        """Early slots, which the next use's experts are fetched to."""
+        """The number of early slots, to which experts are prefetched for the next use."""
         return min(32, *(piece.room(piece.early) for piece in self.pieces))
 
     @property
     def num_staging(self) -> int:
-        """Experts without a slot that can be copied for one use."""
+        """The number of staging buffers, to which experts without a slot are copied for one use."""
         return min(piece.room(piece.staging) for piece in self.pieces)
 
     def state(self, words: Span, learned: Span | None, upload: Upload) -> LayerState:
-        """The layer as kernels are told of it."""
+        """Returns the state of the layer that kernels take."""
         rooms = (self.num_slots, self.num_early, self.num_staging)
         tables = [
             (table.addresses, upload(piece.where(rooms) + np.uint64(table.offset)))
@@ -95,7 +98,7 @@ class SlotLayer(Struct, frozen=True):
         return LayerState(words, tuple(tables), *rooms, learned)
 
     def gather_pieces(self, upload: Upload) -> tuple[GatherPiece, ...]:
-        """The pieces as they are copied."""
+        """Returns the pieces that the copying kernel takes."""
         return tuple(
             GatherPiece(
                 upload(piece.host_addresses),
@@ -110,7 +113,7 @@ class SlotLayer(Struct, frozen=True):
         )
 
     def with_slots(self, memories: Sequence[Span]) -> "SlotLayer":
-        """The same with other memory for the slots, one for each piece."""
+        """Returns a copy with other memory for the slots, one for each piece."""
         pieces = tuple(
             replace(piece, slots=slots) for piece, slots in zip(self.pieces, memories, strict=True)
         )
@@ -118,7 +121,7 @@ class SlotLayer(Struct, frozen=True):
         return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
 
     def fill_tables(self, device: Device, residents: Sequence[int]) -> None:
-        """The tables say that these experts are in slots, from the first one on."""
+        """Writes the tables: these experts are in slots 0, 1, ..., the others in host copies."""
         for piece in self.pieces:
             experts = len(piece.host_addresses)
             addresses = piece.where((len(residents), 0, 0))
@@ -141,7 +144,7 @@ class SlotMemory(Struct, frozen=True):
 
 
 def table_of(device: Device, array: HostArray) -> Span:
-    """The array in a memory of its own."""
+    """Uploads an array to a memory of its own."""
     span = Span(device.allocate(array.nbytes), 0, array.nbytes)
     device.upload(span, array)
     return span

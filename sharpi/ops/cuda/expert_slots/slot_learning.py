@@ -1,4 +1,4 @@
-"""What learned-keep has on the device beside the slots: maps, and the newest routes."""
+"""SlotLearning: the maps and the newest routes of the policy learned-keep, on the device."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ _RANKS, _INPUT_WORDS = 4, 32
 
 
 class SlotLearning:
-    """Maps of all layers of the model, with and without experts, side by side."""
+    """The maps of all layers of the model, one after the other; layers without experts have one."""
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Iterable[int]) -> None:
         self._device, self._rules = device, rules
@@ -49,19 +49,19 @@ class SlotLearning:
         return self._learning.routes
 
     def map_of(self, layer: int) -> Span:
-        """A layer's map."""
+        """Returns the map of a layer."""
         return self._learning.maps.part(layer * self._map_bytes, self._map_bytes)
 
     def remembered_of(self, layer: int) -> Span:
-        """Where a batch leaves a layer's last routes, (64, experts per token) int32."""
+        """Returns the memory for the last routes of a layer, (64, experts per token) int32."""
         return self._learning.remembered.part(layer * self._route_bytes, self._route_bytes)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
-        """All maps learn from the batch that every layer has used."""
+        """Returns the launches that update all maps after the last layer of a batch."""
         return slot_learn_batch(self._rules, self._learning, tokens=tokens)
 
     def forget_routes(self) -> None:
-        """A new text: nothing is known of the token before; what was learned stays."""
+        """Forgets the routes of the token before, for a new text; the maps stay."""
         unknown = np.full(_RANKS * self._rules.num_layers, -1, np.int32)
         self._device.upload(self._learning.routes, unknown)
         inputs = 8 * self._rules.num_experts

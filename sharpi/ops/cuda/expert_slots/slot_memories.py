@@ -1,4 +1,4 @@
-"""SlotMemories: what layers with slots have on the GPU, taken when it is first asked for."""
+"""SlotMemories: the GPU memory of layers with slots, allocated at its first use."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,9 +20,7 @@ from sharpi.ops.interface import ExpertWeights
 
 
 class SlotMemories:
-    """Host copies, slots and tables of `layers`, all of which are known by the time of the first
-    use.
-    """
+    """The host copies, slots and tables of `layers`, which must be complete at the first use."""
 
     def __init__(
         self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertWeights]
@@ -31,7 +29,7 @@ class SlotMemories:
 
     @cached_property
     def tensors(self) -> dict[int, tuple[ExpertTensor, ...]]:
-        """Each layer's tensors, with their host copies."""
+        """The tensors of each layer, with their host copies."""
         reaches = self._settings.reaches
         return {
             number: tensors_of(self._device, expert_weights, is_reached=reaches(number))
@@ -54,7 +52,7 @@ class SlotMemories:
 
     @cached_property
     def tables(self) -> SlotTables:
-        """The slots of all layers, filled with what they begin with."""
+        """The slots of all layers, filled with their first experts."""
         tables = SlotTables(self._device, self._settings.rules, self._slot_layers)
         for number, layer in self._slot_layers.items():
             loads = tables.first_loads(number)
@@ -62,17 +60,17 @@ class SlotMemories:
         return tables
 
     def _fill(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
-        """Copies these experts to the slots, from the first one on."""
+        """Copies these experts to slots 0, 1, ..."""
         for slot, expert in enumerate(residents):
             for tensor, piece in zip(self.tensors[number], layer.pieces, strict=True):
                 target = piece.slots.part(slot * piece.stride, piece.num_bytes)
                 tensor.host_copies.bring(self._device, expert, target)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
-        """Between tokens: layers have so many slots at most, and the memory of others is free.
+        """Reduces layers to so many slots, between tokens, and frees the memory of the others.
 
-        What stays is copied anew from its host copies: there is no moment at which it is there
-        twice.
+        Experts that stay are copied again from host memory, so that no memory is needed for old and
+        new slots at once.
         """
         fewer = {n: count for n, count in slots.items() if count < self.num_slots(n)}
         for number, count in fewer.items():
@@ -100,17 +98,15 @@ class SlotMemories:
         return layer
 
     def num_slots(self, number: int) -> int:
-        """Slots that a layer has memory for."""
+        """Returns the number of slots that a layer has memory for."""
         return self._slot_layers[number].num_slots
 
     def pieces(self, number: int) -> tuple[SlotPiece, ...]:
-        """A layer's memory, tensor by tensor."""
+        """Returns the memory of a layer, tensor by tensor."""
         return self._slot_layers[number].pieces
 
     def addresses(self, number: int) -> dict[int, Span]:
-        """The tables that the slots' kernels keep, by the place of the stacked matrix in the
-        layer.
-        """
+        """Returns the address tables that the slot kernels maintain, by index of the matrix."""
         pairs = zip(self.tensors[number], self.pieces(number), strict=True)
         return {
             place: table.addresses
@@ -119,7 +115,7 @@ class SlotMemories:
         }
 
     def reach(self, number: int) -> Iterator[Span]:
-        """All memory that a layer's addresses may be in, but for what batches pass through."""
+        """Yields all memory that a layer's addresses may be in, except buffers of the stream."""
         for piece in self.pieces(number):
             yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
             yield from piece.reach

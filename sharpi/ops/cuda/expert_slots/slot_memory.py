@@ -1,4 +1,4 @@
-"""SlotMemories: one layer's room on the GPU: slots of its own, and others that layers share."""
+"""Allocates the GPU memory of one layer's experts: its own slots, and buffers that layers share."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ _ADDRESS_BYTES = 8
 
 
 def matrices_of(expert_weights: ExpertWeights) -> tuple[StackedMatrix, ...]:
-    """Gate, where there is one, up and down."""
+    """Returns the matrices of a feed-forward: gate, if there is one, up and down."""
     return tuple(
         stacked
         for stacked in (expert_weights.gate, expert_weights.up, expert_weights.down)
@@ -27,7 +27,7 @@ def matrices_of(expert_weights: ExpertWeights) -> tuple[StackedMatrix, ...]:
 
 
 def offset_of(stacked: StackedMatrix) -> int:
-    """Where a stacked matrix begins within what a tensor has of an expert."""
+    """Returns the offset of a matrix within an expert's part of the tensor, in bytes."""
     return stacked.first_row * row_bytes(stacked.quant_type, stacked.columns)
 
 
@@ -41,14 +41,14 @@ class ExpertTensor(Struct, frozen=True):
 
     @property
     def slot_bytes(self) -> int:
-        """Room for one expert's part, so that the next begins aligned."""
+        """The size of one expert's part, rounded up so that the next is aligned."""
         return aligned(self.host_copies.stride)
 
 
 def tensors_of(
     device: Device, expert_weights: ExpertWeights, *, is_reached: bool
 ) -> tuple[ExpertTensor, ...]:
-    """The layer's tensors, each once: gate and up may share one."""
+    """Returns the tensors of a layer, each once; gate and up may share one."""
     all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
     for place, stacked in enumerate(all_matrices):
         owners.setdefault(id(stacked.data), []).append(place)
@@ -63,7 +63,7 @@ def tensors_of(
 
 
 class SharedRoom:
-    """Memory for so many experts of any layer, of which each has what it needs for its tensors."""
+    """Memory for `num_experts` experts of any layer, which all layers use in turn."""
 
     def __init__(self, device: Device, num_experts: int, slot_bytes: int) -> None:
         self._num_experts = num_experts
@@ -71,7 +71,7 @@ class SharedRoom:
         self._span = Span(device.allocate(size), 0, size) if size else None
 
     def parts(self, tensors: Sequence[ExpertTensor]) -> list[Span | None]:
-        """Room for every tensor's part of the experts, side by side."""
+        """Splits the memory into one part for each tensor of a layer, None without memory."""
         if self._span is None:
             return [None] * len(tensors)
         starts = [0]
@@ -88,7 +88,7 @@ def slot_layer(
     staging: SharedRoom,
     early: SharedRoom,
 ) -> SlotLayer:
-    """A layer with slots of its own, and a table of addresses for each stacked matrix."""
+    """Allocates the slots of a layer, and an address table for each stacked matrix."""
     all_matrices = matrices_of(expert_weights)
     rooms = zip(tensors, staging.parts(tensors), early.parts(tensors), strict=True)
     return SlotLayer(

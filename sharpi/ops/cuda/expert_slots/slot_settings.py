@@ -1,4 +1,4 @@
-"""SlotSettings: how layers use a GPU that has not room for all their experts."""
+"""SlotSettings: how layers use a GPU whose memory does not fit all their experts."""
 
 from collections.abc import Mapping
 
@@ -25,5 +25,5 @@ class SlotSettings(Struct, frozen=True):
     computed: frozenset[int] = frozenset()
 
     def reaches(self, number: int) -> bool:
-        """Whether the GPU can read the host copies of a layer's experts."""
+        """Says if the GPU can read the host copies of a layer's experts."""
         return self.is_reached and number not in self.computed

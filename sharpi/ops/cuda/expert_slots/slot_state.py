@@ -1,6 +1,6 @@
-"""A layer's slots as words of the device's memory: what is there at first, and what is read back.
+"""The state of a layer's slots in the device's memory: makes the first one, and reads it back.
 
-The layout is `SlotHeader` and `Slots` of kernels/cuda/slots/slot_state.cuh.
+The layout is that of `SlotHeader` and `Slots` in kernels/cuda/slots/slot_state.cuh.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-STATIC = 8  # the kind whose pinned experts are the whole set
+STATIC = 8  # the kind of policy that has pinned experts only
 _SLRU = 0
 _COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 32, 144, 6
 _NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 33, 34, 35, 36
@@ -21,41 +21,35 @@ Words = NDArray[np.int32]
 
 
 class SlotCounts(NamedTuple):
-    """A layer's look-ups and what was moved for them, in experts; `Count` of slot_state.cuh.
-
-    loads: into slots, of which `loads_from_early` came from early slots and not over the bus.
-    early_loads, early_hits, early_wasted: experts fetched before their use, used in it, or not.
-    staged, streamed, computed: missed ones without a slot. overflows: uses with too little staging.
-    predictions, right_predictions: experts named for a next use, and those of them that it used.
-    """
+    """The statistics of a layer's slots, in experts; `Count` of slot_state.cuh."""
 
     accesses: int = 0
     hits: int = 0
-    loads: int = 0
-    loads_from_early: int = 0
-    early_loads: int = 0
-    early_hits: int = 0
-    early_wasted: int = 0
-    staged: int = 0
-    streamed: int = 0
-    computed: int = 0
-    overflows: int = 0
-    predictions: int = 0
-    right_predictions: int = 0
+    loads: int = 0  # into slots
+    loads_from_early: int = 0  # those of `loads` that came from early slots, not over the bus
+    early_loads: int = 0  # prefetched to early slots
+    early_hits: int = 0  # prefetched and then used
+    early_wasted: int = 0  # prefetched and not used
+    staged: int = 0  # missed, no slot, copied to a staging buffer
+    streamed: int = 0  # missed, no slot, read from the host copy
+    computed: int = 0  # missed, no slot, computed by the CPU
+    overflows: int = 0  # uses that had too few staging buffers
+    predictions: int = 0  # predicted for the next use
+    right_predictions: int = 0  # predicted and then used
 
     @property
     def over_bus(self) -> int:
-        """Experts whose bytes crossed the bus."""
+        """The number of experts whose bytes crossed the bus."""
         moved = self.loads - self.loads_from_early + self.early_loads
         return moved + self.staged + self.streamed
 
 
 class SlotStates(NamedTuple):
-    """By expert: the slot or -1, whether pinned, how often used."""
+    """The state of each expert of a layer, (experts,) each."""
 
-    slot_of: Words
+    slot_of: Words  # -1 without a slot
     pinned: NDArray[np.bool_]
-    uses: Words
+    uses: Words  # how often it was used
 
 
 class FirstSlots(Struct, frozen=True):
@@ -70,24 +64,24 @@ class FirstSlots(Struct, frozen=True):
     warm: tuple[int, ...] = ()
 
     def pins(self, kind: int) -> list[int]:
-        """The ids that are pinned."""
+        """Returns the ids that are pinned: at most half of the slots, or all for a static set."""
         room = self.num_slots if kind == STATIC else self.num_slots // 2
         return list(dict.fromkeys(self.pinned))[:room]
 
     def residents(self, kind: int) -> list[int]:
-        """The ids that have slots 0, 1, ... from the start."""
+        """Returns the ids that have slots 0, 1, ... at the start."""
         pins = self.pins(kind)
         warm: Iterable[int] = () if kind == STATIC else self.warm
         return list(dict.fromkeys([*sorted(pins), *warm]))[: self.num_slots]
 
 
 def state_bytes(num_experts: int) -> int:
-    """Size of a layer's state."""
+    """Returns the bytes of a layer's state."""
     return 4 * (_HEADER_WORDS + _NUM_ARRAYS * num_experts)
 
 
 def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
-    """A layer's state before its first use."""
+    """Makes the state of a layer before its first use."""
     words = np.zeros(state_bytes(num_experts) // 4, np.int32)
     residents, pins = first.residents(kind), first.pins(kind)
     counts = words[:_COUNT_WORDS].view(np.int64)
@@ -110,23 +104,23 @@ def _arrays(words: Words) -> Words:
 
 
 def counts_of(words: Words) -> SlotCounts:
-    """What a layer's state has counted."""
+    """Reads the statistics from a layer's state."""
     counts = words[:_COUNT_WORDS].view(np.int64)
     return SlotCounts(*counts[: len(SlotCounts._fields)].tolist())
 
 
 def total_counts(layers: Sequence[SlotCounts]) -> SlotCounts:
-    """The sum over layers."""
+    """Returns the sum over all layers."""
     return SlotCounts(*(sum(column) for column in zip(*layers, strict=True)))
 
 
 def states_of(words: Words) -> SlotStates:
-    """Who is where in a layer's state: copies."""
+    """Reads the slots, pins and uses of all experts from a layer's state, as copies."""
     arrays = _arrays(words)
     pinned = (arrays[_FLAGS] & _PINNED) != 0
     return SlotStates(arrays[_SLOT_OF].copy(), pinned, arrays[_USES].copy())
 
 
 def num_slots_of(words: Words) -> int:
-    """How many slots the layer has now."""
+    """Reads the current number of slots from a layer's state."""
     return int(words[_NUM_SLOTS])

@@ -1,6 +1,6 @@
-"""The slots of all layers' experts on a device, and what is started to use, fill and resize them.
+"""SlotTables: the slots of all layers on a device, and the launches that use and resize them.
 
-Residency is what the tables of addresses say, by which the experts' kernels find every expert.
+The kernels of experts find every expert by the address tables, which say what is resident.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,15 +35,15 @@ from sharpi.ops.cuda.launchers.slot_policy import (
     slot_resize,
 )
 
-DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8})  # the policies that slot_rules.cuh has
+DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8})  # the policies in slot_rules.cuh
 _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 
 
 class SlotTables:
-    """State, tables and lists of every layer with experts; `layers` by the model's layer number.
+    """The state, tables and lists of all layers with experts; `layers` are by layer number.
 
-    Whoever makes it copies the bytes of `first_loads` itself, before the first use. Launches of a
-    layer go in order: those of `prefetch`, `use`, then the experts' kernels.
+    The caller copies the experts of `first_loads` to their slots before the first use. The launches
+    of a layer are made in this order: `prefetch`, `use`, the experts' kernels.
     """
 
     def __init__(self, device: Device, rules: PolicyRules, layers: Mapping[int, SlotLayer]) -> None:
@@ -81,14 +81,15 @@ class SlotTables:
         return Span(self._device.allocate(num_bytes), 0, num_bytes)
 
     def first_loads(self, layer: int) -> list[tuple[int, int]]:
-        """(expert, slot): whose bytes have to be in slots before the first use."""
+        """Returns (expert, slot) of all experts that must be in slots before the first use."""
         residents = self._layers[layer].first.residents(self._rules.kind)
         return [(expert, slot) for slot, expert in enumerate(residents)]
 
     def use(self, layer: int, ids: Span, miss: KernelMissMode | None = None) -> tuple[Launch, ...]:
-        """What follows the router of one token: `ids` (experts per token,) int32, best first.
+        """Returns the launches after the router of one token, which look up and load its experts.
 
-        `miss`: what becomes of missed experts, None for what the rules say.
+        `ids` are (experts per token,) int32, best first. `miss` is the handling of missed experts,
+        None for that of the rules.
         """
         memory, rules = self._memory[layer], self._rules
         decide = slot_policy(
@@ -105,11 +106,14 @@ class SlotTables:
         return decide, self._gather(memory, memory.loads, rules.experts_per_token)
 
     def outcomes(self, layer: int) -> Span:
-        """(experts per token,) int32: the `Outcome` of each of the token's experts."""
+        """Returns the `Outcome` of each of the token's experts, (experts per token,) int32."""
         return self._memory[layer].outcomes
 
     def use_batch(self, layer: int, ids: Span, tokens: int) -> tuple[Launch, ...]:
-        """What follows the router of a batch: `ids` (tokens, experts per token) int32."""
+        """Returns the launches after a batch has passed a layer, which fill free slots.
+
+        `ids` are (tokens, experts per token) int32.
+        """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
         sizes = {"tokens": tokens, "used": rules.experts_per_token}
@@ -117,15 +121,16 @@ class SlotTables:
         return decide, self._gather(memory, self._all_loads, memory.state.num_slots)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
-        """What follows a batch's last layer."""
+        """Returns the launches after the last layer of a batch."""
         return () if self._learning is None else self._learning.end_batch(tokens)
 
     def prefetch(
         self, layer: int, predictions: Span, after: int, budget: int
     ) -> tuple[Launch, ...]:
-        """Fetches predicted experts of `layer` if layer `after`, under way, leaves the link idle.
+        """Returns the launches that prefetch predicted experts of a layer, if the bus is idle.
 
-        `predictions` (experts per token,) int32, best first.
+        It is idle if the current layer `after` loads no experts over it. `predictions` are (experts
+        per token,) int32, best first.
         """
         memory, now = self._memory[layer], self._memory[after].loads
         decide = slot_prefetch(
@@ -134,20 +139,23 @@ class SlotTables:
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early)
 
     def resize(self, layer: int, num_slots: int) -> None:
-        """Between tokens: slots from `num_slots` on are no longer used, or used again.
+        """Changes the number of slots that a layer uses, between tokens.
 
-        Experts leave in the policy's own order, pinned ones last; those that stay move to the
-        front. Raises ValueError for more slots than there is memory for.
+        Experts are evicted in the policy's order, pinned ones last; the others move to the first
+        slots. Raises ValueError for more slots than there is memory for.
         """
         memory = self._memory[layer]
         if not 0 <= num_slots <= memory.state.num_slots:
-            raise ValueError(f"{num_slots} slots where there is room for {memory.state.num_slots}")
+            raise ValueError(f"{num_slots} slots, but memory for {memory.state.num_slots}")
         wanted = min(num_slots, self._rules.num_experts)
         self._run(slot_resize(self._rules, memory.state, self._all_loads, resized=wanted))
         self._run(self._gather(memory, self._all_loads, memory.state.num_slots))
 
     def set_memory(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
-        """Between tokens: a layer's slots are elsewhere from now on, and these experts in them."""
+        """Replaces the memory of a layer's slots, between tokens.
+
+        The `residents` are in slots 0, 1, ... of the new memory.
+        """
         memory = self._memory[number]
         spans = partial(table_of, self._device)
         self._layers[number] = layer
@@ -159,9 +167,9 @@ class SlotTables:
         layer.fill_tables(self._device, residents)
 
     def pin_most_used(self, count: int) -> None:
-        """Between tokens: each layer pins those of its `count` most used for which there is room.
+        """Pins the `count` most used experts of each layer, between tokens.
 
-        Up to half of its slots; who has no slot is loaded.
+        At most half of the slots are pinned. Pinned experts without a slot are loaded.
         """
         for memory in self._memory.values():
             loads = self._all_loads
@@ -169,24 +177,24 @@ class SlotTables:
             self._run(self._gather(memory, loads, memory.state.num_slots))
 
     def reset_sequence(self) -> None:
-        """A new, unrelated text."""
+        """Begins a new, unrelated text."""
         if self._learning is not None:
             self._learning.forget_routes()
 
     def read_counts(self) -> dict[int, SlotCounts]:
-        """What every layer has counted; waits for the device."""
+        """Reads the statistics of every layer; waits for the device."""
         return {layer: counts_of(words) for layer, words in self._read().items()}
 
     def read_states(self) -> dict[int, SlotStates]:
-        """Who is where in every layer; waits for the device."""
+        """Reads the slots, pins and uses of all experts; waits for the device."""
         return {layer: states_of(words) for layer, words in self._read().items()}
 
     def read_num_slots(self) -> dict[int, int]:
-        """How many slots every layer has now; waits for the device."""
+        """Reads the current number of slots of every layer; waits for the device."""
         return {layer: num_slots_of(words) for layer, words in self._read().items()}
 
     def clear_overflow(self) -> None:
-        """`overflow` is 0 until a use has too little staging."""
+        """Sets `overflow` to 0; a use with too few staging buffers sets it to 1."""
         self._device.upload(self.overflow, np.zeros(1, np.int32))
 
     def _read(self) -> dict[int, NDArray[np.int32]]:

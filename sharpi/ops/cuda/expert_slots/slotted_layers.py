@@ -1,7 +1,7 @@
 """SlottedLayers: layers of which some experts have slots on the GPU and all have host copies.
 
-A token finds its experts by tables that the slots' kernels keep; a batch by tables of its own,
-which say where everything is while it passes, and slots are filled after it.
+For a token the slot kernels maintain the address tables. A batch has tables of its own, which are
+valid while it passes, and free slots are filled after it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ _MODES = {
 
 
 class SlottedLayers:
-    """Layers are wanted while a step is recorded; memory is taken when one is first asked for."""
+    """Layers that are registered while a step is recorded; memory is allocated at its first use."""
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
         self._weights, self._settings = weights, settings
@@ -41,31 +41,31 @@ class SlottedLayers:
 
     @property
     def rules(self) -> PolicyRules:
-        """How all layers decide."""
+        """The policy of all layers."""
         return self._settings.rules
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The layers that have slots, in order."""
+        """The numbers of the layers that have slots, in order."""
         return tuple(self._settings.first)
 
     def has(self, expert_weights: ExpertWeights) -> bool:
-        """Whether these are the experts of such a layer."""
+        """Says if these experts are those of a layer with slots."""
         return expert_weights.layer in self._settings.first
 
     def fetches_early(self, number: int) -> bool:
-        """Whether experts that were predicted for a layer can be brought before it wants them."""
+        """Says if predicted experts of a layer can be prefetched."""
         s = self._settings
         return s.num_early > 0 and s.reaches(number) and number in s.first
 
     def step(self, number: int, step: StepShape) -> StepShape:
-        """As a layer takes part in a step."""
+        """Returns the step's shape with the miss mode of a layer."""
         if number in self._settings.computed:
             return step._replace(misses="cpu")
         return step
 
     def want(self, expert_weights: ExpertWeights, rows: Rows) -> int:
-        """Remembers a layer; returns its number."""
+        """Registers a layer; returns its number."""
         assert expert_weights.layer is not None
         for stacked in matrices_of(expert_weights):
             for array in (stacked.bias, stacked.scales):
@@ -77,23 +77,23 @@ class SlottedLayers:
 
     @property
     def tables(self) -> SlotTables:
-        """The slots of all layers, filled with what they begin with."""
+        """The slots of all layers, filled with their first experts."""
         return self._memories.tables
 
     def num_slots(self, number: int) -> int:
-        """Slots that a layer has memory for."""
+        """Returns the number of slots that a layer has memory for."""
         return self._memories.num_slots(number)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
-        """Between tokens: layers have so many slots at most, and the memory of others is free."""
+        """Reduces layers to so many slots, between tokens, and frees the memory of the others."""
         self._memories.shrink(slots)
 
     def parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
-        """The stacked matrices by the tables that the slots' kernels keep."""
+        """Returns the matrices with the address tables that the slot kernels maintain."""
         return self._gpu_matrices(number, self._memories.addresses(number))
 
     def passing_parts(self, number: int) -> tuple[GpuStackedMatrix, ...]:
-        """The stacked matrices by the tables of the batch that was announced last."""
+        """Returns the matrices with the address tables of the current batch."""
         return self._gpu_matrices(number, self.prefill_access.tables(number))
 
     def _gpu_matrices(
@@ -109,17 +109,17 @@ class SlottedLayers:
         )
 
     def use(self, number: int, ids: Span, misses: MissMode) -> Iterable[Launch]:
-        """A token's experts are looked up, and some of the missed ones brought."""
+        """Returns the launches that look up a token's experts and load some of the missed ones."""
         return self.tables.use(number, ids, _MODES[misses])
 
     def prefetch(self, number: int, predictions: Span, after: int) -> Iterable[Launch]:
-        """A token's predicted experts are brought early, if layer `after` leaves the link idle."""
+        """Returns the launches that prefetch predicted experts, if layer `after` loads none."""
         return self.tables.prefetch(number, predictions, after, self._settings.num_early)
 
     def use_batch(self, number: int, ids: Span, tokens: int) -> Iterable[Launch]:
-        """A batch has passed through the layer: free slots are filled with its experts."""
+        """Returns the launches after a batch, which fill free slots with its experts."""
         return self.tables.use_batch(number, ids, tokens)
 
     def begin(self, step: StepShape) -> None:
-        """Announces a batch, or several that take turns: decides how they pass."""
+        """Begins a batch, or several that take turns, and decides how they read experts."""
         self.prefill_access.begin({number: self.step(number, step) for number in self._layers})

@@ -1,4 +1,4 @@
-"""Activations rounded to 8 bits, as CUDA kernels take them (kernels/cuda/quant/activations.cuh)."""
+"""The size of activations rounded to 8 bits for kernels (kernels/cuda/quant/activations.cuh)."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ PLANES: Final[dict[Rounding, int]] = {"int8": 1, "int16": 2, "f32": 0}
 
 
 def activation_bytes(columns: int, planes: int) -> int:
-    """Bytes of a token's row of `columns`, a multiple of 32; none without planes."""
+    """Returns the bytes of a rounded row of `columns`, a multiple of 32; 0 without planes."""
     return planes * ((columns * 5 // 4 + 15) // 16 * 16)

@@ -1,4 +1,4 @@
-"""Starts of the choice of the largest logit."""
+"""Launches the argmax kernel, which finds the largest logit."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from sharpi.device.launch import Kernel, Launch, Span
 
 
 def argmax(logits: Span, out: Span, *, rows: int, width: int) -> Launch:
-    """out int32 (rows,): where each row of logits (rows, width) is largest.
+    """Writes the id of the largest logit in each row of (rows, width) to out, int32 (rows,).
 
-    The lowest id among equals; -1 where one is NaN or the largest infinite.
+    Ties go to the lowest id. The id is -1 where a logit is NaN or the largest is infinite.
     """
     return Launch(
         Kernel("argmax", "argmax"),

@@ -1,4 +1,4 @@
-"""Starts of attention over the KV cache: a part for each span of 256 positions, then the merge."""
+"""Launches the attention kernels: one for spans of 256 positions, one that merges the spans."""
 
 from math import gcd
 from typing import Final
@@ -12,12 +12,12 @@ SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
 
 _THREADS: Final = 256
-_HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # of a KV head; the kernels' entry points
+_HEADS_AT_ONCE: Final = (1, 2, 4, 8)  # query heads of a KV head; one entry point each
 _BLOCK_COLUMNS: Final = 32
 
 
 def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
-    """Bytes of `attention`'s scratch: a state of two floats and the values of every span."""
+    """Returns the bytes of `attention`'s scratch: two floats and the values for each span."""
     return 4 * tokens * num_heads * _spans(max_positions) * (2 + value_dim)
 
 
@@ -43,14 +43,14 @@ def attention(
     planes: int,
     max_positions: int,
 ) -> tuple[Launch, Launch]:
-    """softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
+    """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
-    Into floats `out` and/or `rounded` activation rows. keys, values: a layer's pages
-    (kernels/cuda/attention/kv_cache.cuh), with the tokens' own already in them, by `place`, whose
-    positions are all under max_positions. Without values those are the first of each key. `window`
-    0 sees everything, one that `is_chunked` begins at a multiple of it; `soft_cap` 0 is none; sinks
-    (num_heads,): one more score in each denominator. Dims are even, of q8_0 multiples of 32;
-    value_dim is at most 1024.
+    The result goes to floats `out` and/or to `rounded` activation rows. `keys` and `values` are a
+    layer's pages (kernels/cuda/attention/kv_cache.cuh), which already hold those of the tokens;
+    without `values`, the first value_dim values of a key are its value. The positions in `place`
+    are below max_positions. `window` 0 sees all positions; with `is_chunked` it begins at a
+    multiple of its size. `soft_cap` 0 is none. `sinks` (num_heads,) are one more score in each
+    denominator. Dims are even, for q8_0 multiples of 32; value_dim is at most 1024.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
     tiles = -(-group // _HEADS_AT_ONCE[-1])

@@ -1,4 +1,4 @@
-"""Starts of the making of f16 matrices from quant blocks."""
+"""Launches the kernels that dequantise matrices to f16."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ _BLOCK = 256
 def dequantise(
     weights: Span, out: Span, *, quant_type: QuantType, rows: int, columns: int
 ) -> Launch:
-    """out f16 (rows, columns); what f16 cannot hold becomes infinite."""
+    """Dequantises weights to out, f16 (rows, columns); values too large for f16 become infinite."""
     name = quant_type.name.lower()
     return Launch(
         Kernel("dequantise", f"dequantise_{name}", name),

@@ -1,4 +1,4 @@
-"""Starts of the kernels that treat every value by itself, or move whole rows."""
+"""Launches the elementwise kernels, and the one that gathers rows."""
 
 from typing import Final
 
@@ -10,21 +10,24 @@ _THREADS: Final = 256
 
 
 def add_scaled(a: Span | None, b: Span, out: Span, *, count: int, scale: float) -> Launch:
-    """out = a + scale * b, `count` floats each; without an `a`, scale * b. May be in place."""
+    """Computes out = a + scale * b of `count` floats, which may be in place.
+
+    Without `a` it is scale * b.
+    """
     arguments = (a, b, out, np.int32(count), np.float32(scale))
     writes = frozenset(i for i, span in enumerate((a, b, out)) if span == out)
     return Launch(Kernel("add_scaled", "add_scaled"), _blocks(count), _THREADS, arguments, writes)
 
 
 def sigmoid(x: Span, *, count: int) -> Launch:
-    """1 / (1 + e^-x) of `count` floats, in place."""
+    """Computes 1 / (1 + e^-x) of `count` floats, in place."""
     return Launch(
         Kernel("sigmoid", "sigmoid"), _blocks(count), _THREADS, (x, np.int32(count)), frozenset({0})
     )
 
 
 def soft_cap(x: Span, *, count: int, cap: float) -> Launch:
-    """cap * tanh(x / cap) of `count` floats, in place."""
+    """Computes cap * tanh(x / cap) of `count` floats, in place."""
     arguments = (x, np.int32(count), np.float32(cap))
     return Launch(
         Kernel("soft_cap", "soft_cap"), _blocks(count), _THREADS, arguments, frozenset({0})
@@ -32,7 +35,7 @@ def soft_cap(x: Span, *, count: int, cap: float) -> Launch:
 
 
 def gather(x: Span, rows: Span, out: Span, *, outputs: int, width: int) -> Launch:
-    """out (outputs, width) = the rows of x (any, width) that int32 `rows` (outputs,) names."""
+    """Copies the rows of x (any, width) with the indices `rows` int32 (outputs,) to out."""
     grid = (outputs, _blocks(width)[0], 1)
     return Launch(
         Kernel("gather", "gather"), grid, _THREADS, (x, rows, out, np.int32(width)), frozenset({2})

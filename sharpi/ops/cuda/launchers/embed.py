@@ -1,4 +1,4 @@
-"""Starts of the look-up of embedding rows."""
+"""Launches the kernels that look up embeddings."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def embed(
     columns: int,
     scale: float,
 ) -> Launch:
-    """out (T, columns) = rows of the table for `ids` int32 (T,), times `scale`."""
+    """Computes out (T, columns), the rows of the table for `ids` int32 (T,), times `scale`."""
     name = quant_type.name.lower()
     return Launch(
         Kernel("embed", f"embed_{name}", name),

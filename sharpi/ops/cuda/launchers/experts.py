@@ -1,8 +1,8 @@
-"""Starts of a feed-forward's halves for few tokens: each item by its own blocks.
+"""Launches the expert kernels for few tokens, in which each item has blocks of its own.
 
-Item t * used + r is what token t has of its r-th expert. `ids` (T, used) int32; without, expert 0
-computes everything and used is 1. Activation rows have `planes` > 0 and quantised weights; else
-activations are floats.
+Item t * used + r is the r-th expert of token t. `ids` are (T, used) int32; without them expert 0
+computes all tokens and used is 1. Activations are rounded rows if `planes` > 0 and the weights are
+quantised, or else floats.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from sharpi.ops.cuda.matvec_layout import (
 )
 from sharpi.ops.interface import Activation
 
-TILE_ROWS = 32  # that a block rounds together
+TILE_ROWS = 32  # rows that a block rounds together
 _MAX_PARTIALS = 2048  # kMaxPartials
 _MOSTLY_BUSY = 0.9
 
@@ -39,7 +39,7 @@ class GpuStackedMatrix(Struct, frozen=True):
     factors: Span | None = None
 
     def some(self, first: int, count: int, num_experts: int) -> "GpuStackedMatrix":
-        """`count` of the matrices, from the first on."""
+        """Returns `count` of the `num_experts` matrices, from `first` on."""
         if count == num_experts:
             return self
         spans = (self.addresses, self.bias, self.factors)
@@ -49,7 +49,7 @@ class GpuStackedMatrix(Struct, frozen=True):
 
 
 def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
-    """What belongs to some of the experts of an array with an equal share for each."""
+    """Returns the part of an array that belongs to some of the experts; all have equal shares."""
     if span is None:
         return None
     share = span.num_bytes // whole
@@ -73,10 +73,10 @@ def gate_up(
     hidden_planes: int,
     input_weights: Span | None = None,
 ) -> Launch:
-    """hidden (T * used, rows) = act(gate x + bias) * (up x + bias); gate and up of one quant type.
+    """Computes hidden (T * used, rows) = act(gate x + bias) * (up x + bias).
 
-    Into activation rows, of rows a multiple of 32, when `hidden_planes` > 0; else floats.
-    `input_weights` (T, used): x is times these.
+    gate and up have the same quant type. With `hidden_planes` > 0 the result is rounded activation
+    rows, for rows a multiple of 32, or else floats. `input_weights` (T, used) multiply x.
     """
     lanes = lanes_of_row(quant_type, columns)
     return Launch(
@@ -108,7 +108,7 @@ def product(
     planes: int,
     input_weights: Span | None = None,
 ) -> Launch:
-    """out (T * used, rows) = W x + bias by each item's expert: gate or up alone."""
+    """Computes out (T * used, rows) = W x + bias with the matrix of each item's expert."""
     lanes = lanes_of_row(quant_type, columns)
     rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
     threads = block_threads(rows * tokens * used, rows_of_block)
@@ -144,7 +144,7 @@ def activate(
     rows: int,
     hidden_planes: int,
 ) -> Launch:
-    """hidden = act(gate) * up of products (items, rows), as `gate_up` has it; up None is 1."""
+    """Computes hidden = act(gate) * up of products (items, rows), like `gate_up`; up None is 1."""
     return Launch(
         Kernel("experts_activate", "experts_activate"),
         grid=(items, -(-rows // BLOCK), 1),
@@ -173,9 +173,10 @@ def down(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """out (T, rows) = residual + scale * sum of weight * (down h + bias).
+    """Computes out (T, rows) = residual + scale * sum of weight * (down h + bias).
 
-    In ascending order of expert id. `weights` (T, used); None is 1. At most 32 used.
+    The sum is in ascending order of expert id. `weights` are (T, used), None for 1. `used` is at
+    most 32.
     """
     lanes = lanes_of_row(quant_type, columns)
     tile = _down_rows(BLOCK // lanes, used, rows_at_once(quant_type))
@@ -203,17 +204,17 @@ def down(
 
 
 def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:
-    """The operation's entry point for a type of weights and of activations."""
+    """Returns the kernel of an operation for a type of weights and of activations."""
     return Kernel(operation, entry(operation, quant_type, planes), quant_type.name.lower())
 
 
 def gate_up_threads(lanes: int) -> int:
-    """Threads of a block of which every group of lanes has a row of the tile."""
+    """Returns the threads of a block, at most so many that each group of lanes has a row."""
     return min(BLOCK, TILE_ROWS * lanes)
 
 
 def _down_rows(groups: int, used: int, rows_of_group: int) -> int:
-    """Rows of a block: the fewest with which nearly all its groups have work in every turn."""
+    """Returns the rows of a block: the fewest that keep nearly all its groups busy in each turn."""
     busy: dict[int, float] = {}
     tile = rows_of_group
     while tile <= BLOCK and tile * used <= _MAX_PARTIALS:

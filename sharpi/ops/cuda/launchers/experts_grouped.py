@@ -1,6 +1,7 @@
-"""Starts of a feed-forward's halves for many tokens: those that share an expert read it together.
+"""Launches the expert kernels for many tokens, in which tokens of one expert read it together.
 
-Every value has the bits that `experts` gives it. `offsets`, `items`: of `group_routes`.
+Every value has the same bits as with the kernels of `experts`. `group_routes` makes `offsets` and
+`items`.
 """
 
 import numpy as np
@@ -31,7 +32,7 @@ def gate_up(
     input_weights: Span | None = None,
     is_packed: bool = False,
 ) -> Launch:
-    """As `experts.gate_up`; into rows by place in the list where items are packed."""
+    """Computes the same as `experts.gate_up`; `is_packed` puts rows in the order of `items`."""
     lanes = lanes_of_row(quant_type, columns)
     return Launch(
         kernel("experts_grouped_gate_up", quant_type, planes),
@@ -70,7 +71,10 @@ def product(
     input_weights: Span | None = None,
     is_packed: bool = False,
 ) -> Launch:
-    """As `experts.product`: x has a row for each `used` items; for `is_packed` see `gate_up`."""
+    """Computes the same as `experts.product`; x has one row per `used` items.
+
+    With `is_packed`, rows of the result are in the order of `items`.
+    """
     lanes = lanes_of_row(quant_type, columns)
     return Launch(
         kernel("experts_grouped_product", quant_type, planes),
@@ -108,9 +112,9 @@ def down(
     rows: int,
     planes: int,
 ) -> Launch:
-    """out (T * used, rows) = down h + bias of each item; `merge` sums them.
+    """Computes out (T * used, rows) = down h + bias of each item, which `merge` sums.
 
-    Without `items` these are rows of packed ones.
+    Without `items` the rows are those of packed items.
     """
     return product(
         *(hidden, offsets, items, stacked, out),
@@ -135,7 +139,7 @@ def merge(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """out (T, rows) = residual + scale * sum of weight * value, as `experts.down`."""
+    """Computes out (T, rows) = residual + scale * sum of weight * value, like `experts.down`."""
     return Launch(
         Kernel("experts_grouped_merge", "experts_grouped_merge"),
         grid=(tokens, -(-rows // BLOCK), 1),

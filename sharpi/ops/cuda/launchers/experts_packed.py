@@ -1,4 +1,4 @@
-"""Starts of what experts need that compute group by group: sums that grow, and packed items."""
+"""Launches the kernels for groups of experts: they add a group's results, and pack its items."""
 
 import numpy as np
 
@@ -21,10 +21,10 @@ def merge_group(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """sums (T, rows) with what these of `num_experts` experts give; groups come in ascending order.
+    """Adds the values of a group of experts to sums (T, rows); groups must come in ascending order.
 
-    After the last group it is what `experts_grouped.merge` gives. `places` (T * used,): the row of
-    `values` that an item has, -1 without one; None: items have rows of their own.
+    After the last of `num_experts` experts the result is that of `experts_grouped.merge`. `places`
+    (T * used,) is the row of `values` of each item, -1 for none; without it row i is item i's.
     """
     stages = experts.start == 0, experts.stop == num_experts
     return Launch(
@@ -53,8 +53,8 @@ def pack_routes(
 ) -> Launch:
     """Lists the items of `experts` adjacent experts for a buffer of `capacity` rows.
 
-    `offsets`, `items`: of `group_routes`, from the first of them on. `is_over` becomes 1 where
-    there are more items than rows.
+    `offsets` and `items` are those of `group_routes`, from the first of these experts on. `is_over`
+    is set to 1 if there are more items than rows.
     """
     return Launch(
         Kernel("pack_routes", "pack_routes"),

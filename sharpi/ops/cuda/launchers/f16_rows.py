@@ -1,4 +1,4 @@
-"""Starts of what brings rows of floats to matrix products in f16, and the results back."""
+"""Launches the kernels that convert rows of floats to f16 for matrix products, and back."""
 
 from typing import Final
 
@@ -10,9 +10,10 @@ _THREADS: Final = 256
 
 
 def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
-    """out f16 (T, width) * scales (T,) = x (T, width), where magnitudes in `out` are at most 1.
+    """Computes out f16 (T, width) and scales (T,) with out * scales = x (T, width).
 
-    Scales are powers of two, so that only the rounding to f16 is lost.
+    Values in `out` are within -1..1. Scales are powers of two, so that only the rounding to f16
+    loses bits.
     """
     return Launch(
         Kernel("f16_rows", "to_f16"),
@@ -35,9 +36,10 @@ def from_f16(
     scale: float,
     factor: float = 1.0,
 ) -> Launch:
-    """out = residual + scale * (factor * y * scales + bias); bias (width,).
+    """Computes out = residual + scale * (factor * y * scales + bias).
 
-    out, residual and y, f16, (T, width); scales (T,) are `to_f16`'s. `out` may be the residual.
+    out, residual and y (f16) are (T, width), bias is (width,), scales (T,) are those of `to_f16`.
+    `out` may be the residual.
     """
     return Launch(
         Kernel("f16_rows", "from_f16"),

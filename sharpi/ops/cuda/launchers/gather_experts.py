@@ -1,4 +1,4 @@
-"""Starts of the copying of experts into their slots, by a list that a kernel made."""
+"""Launches the kernel that copies experts into their slots, from a list that a kernel made."""
 
 from collections.abc import Sequence
 
@@ -37,9 +37,9 @@ def gather_experts(
     num_early: int,
     most_loads: int,
 ) -> Launch:
-    """Copies what `loads` lists (kernels/cuda/slots/slot_state.cuh), for all pieces.
+    """Copies the pieces of all experts listed in `loads` (kernels/cuda/slots/slot_state.cuh).
 
-    `num_slots`: as many as the slots' memory has room for. `most_loads` only sizes the grid.
+    `num_slots` is the number of slots in memory. `most_loads` only sets the size of the grid.
     """
     given = [_arguments(piece) for piece in pieces]
     given += [_NO_PIECE] * (MAX_PIECES - len(pieces))

@@ -1,4 +1,4 @@
-"""Starts of the listing of items by the expert that computes them."""
+"""Launches the kernel that groups the items of routes by expert."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ _BLOCK = 256
 def group_routes(
     ids: Span, offsets: Span, items: Span, *, tokens: int, used: int, experts: int
 ) -> Launch:
-    """Expert e has items[offsets[e]:offsets[e + 1]], in ascending order.
+    """Lists items by expert: expert e has items[offsets[e]:offsets[e + 1]], in ascending order.
 
-    `ids` (T, used), `offsets` (experts + 1,), `items` (T * used,): int32. Item t * used + r is what
-    token t has of its r-th expert.
+    `ids` (T, used), `offsets` (experts + 1,) and `items` (T * used,) are int32. Item t * used + r
+    is the r-th expert of token t.
     """
     return Launch(
         Kernel("group_routes", "group_routes"),

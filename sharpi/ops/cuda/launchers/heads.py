@@ -1,4 +1,4 @@
-"""Starts of what is done to every head before attention: norm, rotation, KV cache."""
+"""Launches the kernel that norms and rotates heads, and stores them in the KV cache."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,8 +11,8 @@ from sharpi.ops.cpu.kv_cache import KvType
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
-_ARGUMENTS: Final = 9  # of a group, of which the fourth is its pages
-_PAGES: Final = 3
+_ARGUMENTS: Final = 9  # of a group
+_PAGES: Final = 3  # the index of a group's pages among its arguments
 _NO_GROUP: Final[tuple[Argument, ...]] = (
     *(None, None, None, None, np.int32(0), np.int32(0), np.int32(0), np.int32(0), np.float32(0)),
 )
@@ -66,9 +66,9 @@ class KvCacheSlice(Struct, frozen=True):
 
 
 def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | None = None) -> Launch:
-    """Prepares one to three groups for attention; RoPE pairs are the same kind in all.
+    """Prepares one to three groups of heads for attention; all have the same kind of RoPE pairs.
 
-    head_dim is even for what goes into the cache, and a multiple of 32 for q8_0.
+    head_dim is even for heads that are stored in the KV cache, and a multiple of 32 for q8_0.
     """
     row = max(group.head_dim for group in groups)
     count = tokens * sum(group.num_heads for group in groups)

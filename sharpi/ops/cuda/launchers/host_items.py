@@ -1,7 +1,7 @@
-"""Starts of what hands items to the host and takes its values back: experts the GPU has not.
+"""Launches the kernels that pass items of missed experts to the host, and merge its results.
 
-An expert whose address is 0 is one of those. `places` (T * used,) int32 says which of the host's
-values is an item's, -1 for what the GPU computes.
+An expert that the host computes has the address 0. `places` (T * used,) int32 is the index of each
+item's value among the host's, -1 for items that the GPU computes.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,10 @@ _BLOCK = 256
 
 
 class HostItems(NamedTuple):
-    """In page-locked memory: how many items, and for each its expert, its input and its weight."""
+    """The items for the host, in page-locked memory.
+
+    There is the number of items, and of each its expert, its input row and its weight.
+    """
 
     num_items: Span
     experts: Span
@@ -34,9 +37,9 @@ def host_items(
     used: int,
     columns: int,
 ) -> Launch:
-    """Puts together what the host is to compute; ids (T, used), x (T, columns) floats.
+    """Lists the items that the host is to compute, from ids (T, used) and floats x (T, columns).
 
-    `weights` (T, used): of inputs, which the host then multiplies by them; None is 1.
+    `weights` (T, used) are those of inputs, which the host multiplies; None is 1.
     """
     return Launch(
         Kernel("host_items", "host_items"),
@@ -64,9 +67,9 @@ def merge(
     residual: Span | None,
     scale: float,
 ) -> Launch:
-    """out (T, rows) = residual + scale * sum of weight * value, ascending expert ids.
+    """Computes out (T, rows) = residual + scale * sum of weight * value, in order of expert id.
 
-    Values of the GPU (T * used, rows), and of the host, `items` (host items, rows).
+    `values` are those of the GPU, (T * used, rows), and `items` of the host, (host items, rows).
     """
     return Launch(
         Kernel("experts_host_merge", "experts_host_merge"),

@@ -1,4 +1,4 @@
-"""Starts of the norm with a mean."""
+"""Launches the layer-norm kernel."""
 
 import numpy as np
 
@@ -17,9 +17,10 @@ def layer_norm(
     epsilon: float,
     planes: int,
 ) -> Launch:
-    """(x - mean) / deviation * weight + bias of x (T, width); weight, bias (width,).
+    """Computes (x - mean) / deviation * weight + bias of x (T, width); weight and bias (width,).
 
-    Into floats `out` and/or `rounded`: activation rows, of a width that is a multiple of 32.
+    The result goes to floats `out` and/or to `rounded` activation rows, for which the width is a
+    multiple of 32.
     """
     return Launch(
         Kernel("layer_norm", "layer_norm"),

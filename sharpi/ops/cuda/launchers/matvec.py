@@ -1,4 +1,4 @@
-"""Starts of matrix-vector products on quant blocks."""
+"""Launches the kernels for matrix-vector products with quant blocks."""
 
 from collections.abc import Sequence
 
@@ -46,10 +46,11 @@ def matvec(
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
-    """out (T, rows) = residual + scale * (factor * W x + bias), up to three matrices of a type.
+    """Computes out (T, rows) = residual + scale * (factor * W x + bias) for one to three matrices.
 
-    `x`: activation rows, or floats (T, columns) when `planes` is 0 or the weights are floats.
-    Columns: a multiple of the type's block; of float types any even number.
+    The matrices have the same quant type. `x` is rounded activation rows, or floats (T, columns) if
+    `planes` is 0 or the weights are floats. Columns are a multiple of the type's block, of float
+    types any even number.
     """
     lanes = lanes_of_row(quant_type, columns)
     rows_of_block = BLOCK // lanes * rows_at_once(quant_type)

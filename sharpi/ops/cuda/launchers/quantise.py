@@ -1,4 +1,4 @@
-"""Starts of the rounding of activations to 8 bits."""
+"""Launches the kernel that rounds activations to 8 bits."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _WARP_COLUMNS = 32
 
 
 def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
-    """Floats (T, columns) to activation rows; columns a multiple of 32, planes 1 or 2."""
+    """Rounds floats (T, columns) to activation rows of 1 or 2 planes; columns % 32 is 0."""
     warps = columns // _WARP_COLUMNS
     return Launch(
         Kernel("quantise", "quantise"),

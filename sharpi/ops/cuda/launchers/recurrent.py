@@ -1,4 +1,4 @@
-"""Starts of what carries states from token to token: each sequence's are walked in their order."""
+"""Launches the kernels of recurrent layers, which compute the tokens of a sequence in order."""
 
 from typing import Final, NamedTuple
 
@@ -7,33 +7,28 @@ import numpy as np
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.ops.recurrent import ConvolutionShape, DeltaNetShape, Mamba2Shape, whole_vectors
 
-MAX_KEYS: Final = 1024  # of a matrix state: a thread holds an eighth
+MAX_KEYS: Final = 1024  # of a head's state; a thread holds an eighth of them
 _THREADS: Final = 256
-_TILE: Final = 32  # values of a head that a block has
-_KEYS_HELD: Final = (16, 32, 128)  # by a thread; the kernels' entry points
+_TILE: Final = 32  # values of a head per block
+_KEYS_HELD: Final = (16, 32, 128)  # keys per thread; one entry point each
 _WARPS: Final = _THREADS // 32
 _TOKENS_OF_THREAD: Final = 16  # of a convolution
 
 
 class StateSlice(NamedTuple):
-    """States (any, stride) floats, of which int32 `state` (sequences,) says whose is which.
+    """The states of a layer for the sequences of a step."""
 
-    `offset` within it. positions int32 (T,): where a sequence's first is 0, the state is zeros,
-    whatever the memory holds. starts int32 (sequences + 1,): whose tokens begin where, and where
-    all end; None where one sequence has all.
-    """
-
-    memory: Span
-    state: Span
-    positions: Span
-    stride: int
-    offset: int
-    starts: Span | None = None
+    memory: Span  # floats (states, stride)
+    state: Span  # int32 (sequences,), the index of each sequence's state
+    positions: Span  # int32 (T,); a sequence that begins at 0 starts from a state of zeros
+    stride: int  # floats of a state
+    offset: int  # of the layer within a state, in floats
+    starts: Span | None = None  # int32 (sequences + 1,), their first tokens, then T; None for one
     num_sequences: int = 1
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """As the kernels take them."""
+        """The arguments that the kernels take for it."""
         return (
             *(self.memory, self.state, self.positions, self.starts),
             *(np.int64(self.stride), np.int64(self.offset)),
@@ -51,9 +46,10 @@ def convolve(
     tokens: int,
     silu: bool,
 ) -> Launch:
-    """out (T, channels) of x (T, channels), weight (kernel, channels), bias (channels,).
+    """Computes the causal convolution of x (T, channels) to out (T, channels), which is not x.
 
-    Its state is (kernel - 1, channels). The kernel has at most 16 tokens; `out` is not x.
+    weight is (kernel, channels), bias (channels,), the state (kernel - 1, channels). The kernel has
+    at most 16 tokens.
     """
     longest = tokens - (place.num_sequences - 1)
     return Launch(
@@ -84,9 +80,10 @@ def delta_net(
     shape: DeltaNetShape,
     tokens: int,
 ) -> Launch:
-    """out (T, value heads * value_dim) of qkv (T, width), beta and alpha (T, value heads).
+    """Applies the gated delta rule (see Ops.delta_net) to out (T, value heads * value_dim).
 
-    a, dt_bias (value heads,). At most 1024 key dims.
+    qkv is (T, width), beta and alpha are (T, value heads), a and dt_bias (value heads,). The key
+    size is at most 1024.
     """
     return Launch(
         Kernel("delta_net", f"delta_net_{_keys_held(shape.key_dim)}"),
@@ -115,9 +112,10 @@ def mamba2(
     shape: Mamba2Shape,
     tokens: int,
 ) -> Launch:
-    """out (T, heads * head_dim) of xbc (T, width) and dt (T, heads).
+    """Computes the state space step (see Ops.mamba2) to out (T, heads * head_dim).
 
-    a, skip, dt_bias (heads,). A state has at most 1024 keys.
+    xbc is (T, width), dt (T, heads), and a, skip and dt_bias are (heads,). The state size is at
+    most 1024.
     """
     return Launch(
         Kernel("mamba2", f"mamba2_{_keys_held(shape.state_size)}"),

@@ -1,4 +1,4 @@
-"""Starts of the RMS norm."""
+"""Launches the RMS-norm kernel."""
 
 from math import gcd
 
@@ -22,10 +22,10 @@ def rms_norm(
     epsilon: float,
     planes: int,
 ) -> Launch:
-    """x (T, groups * width) / rms of each group * weight (width,), or (groups * width,).
+    """Computes x (T, groups * width) / rms of each group * weight (width,) or (groups * width,).
 
-    Into floats `out`, which may be x, and/or `rounded`: activation rows of groups * width columns,
-    a multiple of 32.
+    The result goes to floats `out`, which may be x, and/or to `rounded` activation rows of groups *
+    width columns, a multiple of 32.
     """
     groups_each = 1 if rounded is None else _BLOCK_COLUMNS // gcd(width, _BLOCK_COLUMNS)
     return Launch(

@@ -1,4 +1,4 @@
-"""Starts of the kernel for rotary angles."""
+"""Launches the kernel that computes rotary angles."""
 
 from typing import Final
 
@@ -12,9 +12,9 @@ _THREADS: Final = 128
 def rope_angles(
     frequencies: Span, positions: Span, angles: Span, *, tokens: int, half: int, scale: float
 ) -> Launch:
-    """angles (T, 2, half): cosines, then sines, of position * frequency, all times `scale`.
+    """Computes angles (T, 2, half): cosines, then sines, of position * frequency, times `scale`.
 
-    frequencies (half,); positions int32 (T,).
+    frequencies are (half,), positions int32 (T,).
     """
     return Launch(
         Kernel("rope_angles", "rope_angles"),

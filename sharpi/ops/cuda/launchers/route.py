@@ -1,4 +1,4 @@
-"""Starts of the router's choice of experts."""
+"""Launches the kernel that chooses experts from router logits."""
 
 import numpy as np
 
@@ -21,10 +21,11 @@ def route(
     num_groups: int,
     groups_used: int,
 ) -> Launch:
-    """ids int32 and weights (T, used), best first, of logits (T, experts).
+    """Chooses ids int32 and weights (T, used), best first, from logits (T, experts).
 
-    At most 512 experts, 32 used. `bias` (experts,) is for the choice alone. The rules are
-    `reference.choose_experts`'; ids are distinct even where logits are no numbers.
+    There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is added for the
+    choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
+    logits are NaN.
     """
     return Launch(
         Kernel("route", "route"),

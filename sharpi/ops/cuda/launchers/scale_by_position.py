@@ -1,4 +1,4 @@
-"""Starts of what makes queries grow with their position."""
+"""Launches the kernel that scales queries by their position."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _THREADS = 256
 def scale_by_position(
     x: Span, positions: Span, *, tokens: int, width: int, interval: int, rate: float
 ) -> Launch:
-    """x (T, width) * (1 + rate * ln(1 + floor((position + 1) / interval))), in place."""
+    """Computes x (T, width) * (1 + rate * ln(1 + floor((position + 1) / interval))), in place."""
     return Launch(
         Kernel("scale_by_position", "scale_by_position"),
         grid=(-(-width // _THREADS), tokens, 1),

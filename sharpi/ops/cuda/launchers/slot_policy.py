@@ -1,4 +1,4 @@
-"""Starts of the kernels that decide which experts of a layer have slots."""
+"""Launches the kernels of the slot policy, which decide which experts of a layer have slots."""
 
 from enum import IntEnum
 
@@ -7,19 +7,19 @@ from msgspec import Struct
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
-LEARNED_KEEP = 4  # the one kind with a map
+LEARNED_KEEP = 4  # the only kind of policy with maps
 MAX_USED, MAX_EXPERTS = 32, 512
-BATCH_MEMORY = 64  # kBatchMemory: the tokens of a batch that teach a policy
+BATCH_MEMORY = 64  # kBatchMemory: the last tokens of a batch, from which a policy learns
 _BLOCK, _WARP = 256, 32
 _RANKS, _NUM_SOURCES, _INPUT_WORDS = 4, 7, 32  # of kernels/cuda/slots/slot_learned.cuh
 _LEARNING_RATE = 0.15
 
 
 class KernelMissMode(IntEnum):
-    """What becomes of an expert that is missed and gets no slot; `Miss` of slot_policy.cu.
+    """The handling of a missed expert that gets no slot; `Miss` of slot_policy.cu.
 
-    LOAD: it is copied to staging. STREAM: it is read where it is. COMPUTE: its address is 0, for
-    the CPU computes it.
+    LOAD copies it to a staging buffer. STREAM reads its host copy. COMPUTE sets its address to 0,
+    because the CPU computes it.
     """
 
     LOAD = 0
@@ -28,7 +28,7 @@ class KernelMissMode(IntEnum):
 
 
 class Outcome(IntEnum):
-    """Where one of a token's experts is read; `Outcome` of slot_policy.cu."""
+    """The place where one of a token's experts is read; `Outcome` of slot_policy.cu."""
 
     HIT = 0
     LOADED = 1
@@ -50,23 +50,23 @@ class PolicyRules(Struct, frozen=True):
 
     @property
     def num_ranks(self) -> int:
-        """Experts of a route that teach a map."""
+        """The number of a route's experts, from the best on, that a map learns from."""
         return min(self.experts_per_token, _RANKS)
 
     @property
     def rate(self) -> np.float32:
-        """By which a map learns."""
+        """The learning rate of a map."""
         energy = sum(1.0 / (rank * rank) for rank in range(1, self.num_ranks + 1))
         return np.float32(_LEARNING_RATE / (_NUM_SOURCES * energy))
 
     @property
     def map_floats(self) -> int:
-        """Size of a layer's map: bias, scores, inputs, weights."""
+        """The size of a layer's map in floats: bias, scores, inputs, weights."""
         return self.num_experts * (2 + _NUM_SOURCES * self.num_experts) + _INPUT_WORDS
 
     @property
     def is_learned(self) -> bool:
-        """Whether layers have maps."""
+        """True if layers have maps."""
         return self.kind == LEARNED_KEEP
 
 
@@ -86,12 +86,12 @@ class LayerState(Struct, frozen=True):
     learned: Span | None = None
 
     def table_arguments(self) -> tuple[Argument, ...]:
-        """Addresses and places of three tables."""
+        """Returns the arguments for three tables, None for missing ones."""
         given = [span for table in self.tables for span in table]
         return (*given, *[None] * (6 - len(given)))
 
     def sizes(self) -> tuple[np.int32, np.int32, np.int32]:
-        """Slots, early slots, staging slots."""
+        """Returns the numbers of slots, early slots and staging buffers."""
         return np.int32(self.num_slots), np.int32(self.num_early), np.int32(self.num_staging)
 
 
@@ -119,11 +119,11 @@ def slot_policy(
     miss: KernelMissMode,
     routes: Span | None = None,
 ) -> Launch:
-    """A token's experts are looked up and placed; what is to be copied is listed.
+    """Looks up the experts of one token, assigns slots to them, and lists the copies to make.
 
-    `ids` (experts per token,), distinct, best first. `loads`: int32 (4 + 4 * experts per token);
-    `outcomes` (experts per token,) int32 `Outcome`; `overflow`: an int32 that is set to 1 where
-    staging was too small. `routes`: of `Learning`.
+    `ids` (experts per token,) are distinct, best first. It writes `loads`, int32 (4 + 4 * experts
+    per token,), and `outcomes` (experts per token,), int32 `Outcome`. `overflow` is an int32 that
+    is set to 1 if there are too few staging buffers. `routes` are those of `Learning`.
     """
     used = np.int32(rules.experts_per_token)
     return Launch(
@@ -150,9 +150,9 @@ def slot_batch(
     tokens: int,
     used: int,
 ) -> Launch:
-    """A batch's routes `ids` (tokens, used): free slots are taken, nothing is evicted.
+    """Assigns free slots to the experts of a batch's routes `ids` (tokens, used); evicts none.
 
-    `loads` has room for as many as there are slots. `remembered`: the layer's part of `Learning`.
+    `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`.
     """
     return Launch(
         Kernel("slot_batch", "slot_batch"),
@@ -170,10 +170,10 @@ def slot_batch(
 def slot_resize(
     rules: PolicyRules, state: LayerState, loads: Span, *, resized: int = -1, num_pinned: int = 0
 ) -> Launch:
-    """The layer has `resized` slots from now on, unless -1, and pins its most used experts.
+    """Changes the number of a layer's slots to `resized`, unless it is -1, and pins experts.
 
-    Of the `num_pinned` most used as many are pinned as there is room for. `loads` has room for as
-    many as there are slots.
+    Of the `num_pinned` most used experts as many are pinned as fit in half of the slots. `loads`
+    has room for all slots.
     """
     return Launch(
         Kernel("slot_resize", "slot_resize"),
@@ -196,9 +196,9 @@ def _scores(rules: PolicyRules, state: LayerState) -> Span | None:
 def slot_prefetch(
     rules: PolicyRules, state: LayerState, predictions: Span, now: Span, loads: Span, *, budget: int
 ) -> Launch:
-    """Predicted experts of a layer go to its early slots, `budget` at most, if the link is idle.
+    """Lists at most `budget` predicted experts for a layer's early slots, if the bus is idle.
 
-    `predictions` (experts per token,), best first; `now`: the loads of the layer under way.
+    `predictions` (experts per token,) are best first; `now` are the loads of the current layer.
     """
     return Launch(
         Kernel("slot_prefetch", "slot_prefetch"),
@@ -214,7 +214,7 @@ def slot_prefetch(
 
 
 def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> tuple[Launch, ...]:
-    """After a batch's last layer: the maps learn from its last tokens."""
+    """Updates the maps from the last tokens of a batch; it is called after the last layer."""
     tokens, used = min(tokens, BATCH_MEMORY), np.int32(rules.experts_per_token)
     ranks, grid = np.int32(rules.num_ranks), (rules.num_layers, 1, 1)
     taught = (learning.remembered, learning.has_experts, learning.routes)

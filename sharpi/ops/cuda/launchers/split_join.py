@@ -1,4 +1,4 @@
-"""Starts of what cuts rows into parts and puts parts together, run by run."""
+"""Launches the kernels that split rows into parts, and that join parts."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,10 @@ _THREADS: Final = 256
 
 
 def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: int) -> Launch:
-    """outs[i] (runs, widths[i]) of x (runs, sum of widths); None is left out. At most three."""
+    """Splits x (runs, sum of widths) into outs[i] (runs, widths[i]), at most three.
+
+    Parts whose `outs` is None are skipped.
+    """
     count, unused = runs * sum(widths), MAX_PARTS - len(outs)
     return Launch(
         Kernel("split", "split"),
@@ -28,7 +31,7 @@ def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: 
 
 
 def join(first: Span, second: Span, out: Span, *, widths: tuple[int, int], runs: int) -> Launch:
-    """out (runs, sum of widths) = first (runs, widths[0]) and second (runs, widths[1])."""
+    """Joins first (runs, widths[0]) and second (runs, widths[1]) to out (runs, sum of widths)."""
     count = runs * sum(widths)
     return Launch(
         Kernel("join", "join"),

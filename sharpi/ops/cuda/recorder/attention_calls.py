@@ -1,4 +1,4 @@
-"""Attention of a recording: heads normed and rotated on their way into the KV cache."""
+"""Records attention; heads are normed and rotated when they are stored in the KV cache."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.interface import AttentionShape, FloatArray
 
-FUSED_BYTES = 256 << 20  # of keys and values that the library's attention may gather
+FUSED_BYTES = 256 << 20  # keys and values that the library's attention may gather
 _FUSED_DIM = 256
-_SCRATCH_BYTES = 32 << 20  # of partial results: more tokens go in turns
+_SCRATCH_BYTES = 32 << 20  # for partial results; more tokens are computed in turns
 _INT_BYTES = 4
 
 
@@ -32,9 +32,9 @@ def attend(
     shape: AttentionShape,
     sinks: FloatArray | None = None,
 ) -> RecordedTensor:
-    """Appends what stores k and v, and what q finds among them: (num_heads * value_dim,).
+    """Appends the store of k and v and the attention of q: (num_heads * value_dim,).
 
-    Without k and v the layer reads what an earlier one stored; without v alone the values are in
+    Without k and v the layer reads what an earlier one stored. Without v alone the values are in
     the keys.
     """
     if sinks is not None:
@@ -100,7 +100,7 @@ class _Attention(Struct, frozen=True):
             yield from self._attend(first, count, step)
 
     def _is_fused(self, step: StepShape) -> bool:
-        """Whether the device's library knows this kind of attention, and there is enough of it."""
+        """Says if the device's library supports this attention, and there are enough tokens."""
         s = self.shape
         is_plain = self.sinks is None and not s.soft_cap
         sees_all = not s.window or step.end <= s.window
@@ -124,7 +124,7 @@ class _Attention(Struct, frozen=True):
         return Attend(q, keys, values, self.inputs.page_table(0), out, shape)
 
     def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
-        """Of the tokens from the first on."""
+        """Returns the places in the KV cache of the tokens from `first` on."""
         inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
         return KvCacheSlice(
             inputs.page_tables,

@@ -1,4 +1,4 @@
-"""The launches of a feed-forward's halves: item by item, or grouped by the experts that compute."""
+"""ExpertLaunches: the launches of a feed-forward, item by item or grouped by expert."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,9 +17,8 @@ from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, 
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
-Parts = Sequence[
-    GpuStackedMatrix
-]  # of the stacked matrices of the first half, then that of the second
+# The stacked matrices of the first half (gate and up, or up), then that of the second (down).
+Parts = Sequence[GpuStackedMatrix]
 
 
 class ExpertLaunches(Struct, frozen=True):
@@ -37,11 +36,11 @@ class ExpertLaunches(Struct, frozen=True):
     first: int = 0
 
     def since(self, first: int) -> "ExpertLaunches":
-        """The same of the tokens from one on."""
+        """Returns the launches for the tokens from `first` on."""
         return replace(self, first=first)
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        """Everything, each item by its own blocks."""
+        """Yields all launches, with blocks of its own for each item."""
         what, down = self.what, self.what.expert_weights.down
         yield from self._item_hidden(parts, tokens)
         yield experts.down(
@@ -52,7 +51,7 @@ class ExpertLaunches(Struct, frozen=True):
         )  # fmt: skip
 
     def item_values(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        """The same up to the values of the items, which are not summed."""
+        """Yields the launches that compute the value of each item, without their sum."""
         down, items = self.what.expert_weights.down, tokens * self.what.used
         yield from self._item_hidden(parts, tokens)
         yield experts.product(
@@ -62,7 +61,7 @@ class ExpertLaunches(Struct, frozen=True):
         )  # fmt: skip
 
     def group(self, tokens: int) -> Launch:
-        """Lists the items of each expert."""
+        """Returns the launch that lists the items of each expert."""
         assert self.ids is not None
         return group_routes.group_routes(
             self.ids, self.at(self.scratch.offsets), self.at(self.scratch.items),
@@ -70,12 +69,15 @@ class ExpertLaunches(Struct, frozen=True):
         )  # fmt: skip
 
     def grouped(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        """The values of all items, expert by expert."""
+        """Yields the launches that compute the values of all items, grouped by expert."""
         yield self.group(tokens)
         yield from self.grouped_values(parts, tokens, 0, self.what.expert_weights.down.num_experts)
 
     def grouped_values(self, parts: Parts, tokens: int, first: int, count: int) -> Iterator[Launch]:
-        """The values of the items of `count` experts from the first on, once they are listed."""
+        """Yields the launches for the items of `count` experts from `first` on.
+
+        The items must be listed before.
+        """
         down = self.what.expert_weights.down
         some = [part.some(first, count, down.num_experts) for part in parts]
         offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
@@ -92,7 +94,10 @@ class ExpertLaunches(Struct, frozen=True):
     def packed_values(
         self, parts: Parts, tokens: int, group: range, num_rows: int
     ) -> Iterator[Launch]:
-        """Adds what a group of experts gives to the sums, once items are listed, in a few rows."""
+        """Yields the launches that add the values of a group of experts to the sums.
+
+        The items must be listed before. They are packed into `num_rows` rows.
+        """
         what, down, packed = self.what, self.what.expert_weights.down, self.scratch.packed
         routed = self.recording.routed
         assert packed is not None
@@ -116,7 +121,7 @@ class ExpertLaunches(Struct, frozen=True):
         yield self.merge_group(tokens, group, places)
 
     def merge(self, tokens: int) -> Launch:
-        """Sums the values of the items."""
+        """Returns the launch that sums the values of the items."""
         return experts_grouped.merge(
             self.values, self.ids, self.weights, self.sums,
             tokens=tokens, used=self.what.used, rows=self.what.expert_weights.down.rows,
@@ -124,7 +129,10 @@ class ExpertLaunches(Struct, frozen=True):
         )  # fmt: skip
 
     def merge_group(self, tokens: int, experts: range, places: Span | None = None) -> Launch:
-        """Adds the values of some experts' items to the sums; `places`: their rows."""
+        """Returns the launch that adds the values of some experts' items to the sums.
+
+        `places` are the rows of the items' values, None for rows of their own.
+        """
         down = self.what.expert_weights.down
         assert self.ids is not None
         return experts_packed.merge_group(
@@ -134,7 +142,7 @@ class ExpertLaunches(Struct, frozen=True):
         )  # fmt: skip
 
     def activate(self, tokens: int, planes: int) -> Launch:
-        """What becomes of gate and up, or of up alone."""
+        """Returns the launch that applies the activation to gate and up, or to up alone."""
         pair = [self.at(buffer) for buffer in self.scratch.pair]
         return experts.activate(
             pair[0], pair[1] if len(pair) > 1 else None, self.at(self.scratch.hidden),
@@ -143,7 +151,7 @@ class ExpertLaunches(Struct, frozen=True):
         )  # fmt: skip
 
     def first_half(self, parts: Parts) -> Iterator[tuple[StackedMatrix, GpuStackedMatrix, Span]]:
-        """Gate and up, or up alone, each with where its products go."""
+        """Yields gate and up, or up alone, each with the memory of its products."""
         for stacked, part, out in zip(
             self.what.first_half, parts[:-1], self.scratch.pair, strict=True
         ):
@@ -162,7 +170,7 @@ class ExpertLaunches(Struct, frozen=True):
         lists: tuple[Span | None, ...],
         sizes: dict[str, int],
     ) -> Iterator[Launch]:
-        """The first half, by launchers that find an item's expert in these lists."""
+        """Yields the launches of the first half; `lists` tell the launchers an item's expert."""
         what, up = self.what, self.what.expert_weights.up
         weights = self.input_weights
         if what.is_fused:
@@ -188,7 +196,7 @@ class ExpertLaunches(Struct, frozen=True):
         return {"columns": stacked.columns, "rows": stacked.rows, "planes": planes}
 
     def _source(self, stacked: StackedMatrix) -> Span:
-        """x in the form that a stacked matrix takes."""
+        """Returns x as a stacked matrix takes it: floats, or rounded rows."""
         at = self.recording
         is_float = takes_floats(stacked.quant_type, at.planes)
         if is_float:
@@ -196,7 +204,7 @@ class ExpertLaunches(Struct, frozen=True):
         return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))
 
     def _since(self, span: Span, row_bytes: int) -> Span:
-        """From the first token on."""
+        """Returns the rows of a span from the first token on."""
         before = self.first * row_bytes
         return span.part(before, span.num_bytes - before)
 
@@ -207,7 +215,7 @@ class ExpertLaunches(Struct, frozen=True):
 
     @property
     def sums(self) -> Span:
-        """What comes out, (T, rows)."""
+        """The result, (T, rows)."""
         return self._since(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
 
     @property
@@ -227,17 +235,17 @@ class ExpertLaunches(Struct, frozen=True):
 
     @property
     def values(self) -> Span:
-        """What the items give, (T * used, rows)."""
+        """The values of the items, (T * used, rows)."""
         return self.at(self.scratch.parts)
 
     @property
     def input_weights(self) -> Span | None:
-        """What x is times for each item, where it is."""
+        """The weights of inputs, (T, used), None without them."""
         return self._route_weights if self.what.expert_weights.weighs_input else None
 
     @property
     def weights(self) -> Span | None:
-        """What the value of each item is times, where it is."""
+        """The weights of the items' values, (T, used), None without them."""
         return None if self.what.expert_weights.weighs_input else self._route_weights
 
     @property
@@ -249,14 +257,14 @@ class ExpertLaunches(Struct, frozen=True):
 
     @property
     def residual(self) -> Span | None:
-        """What the sum is added to."""
+        """The residual that the sum is added to, None without one."""
         residual = self.what.residual
         if residual is None:
             return None
         return self._since(self.recording.of(residual), residual.width * FLOAT_BYTES)
 
     def at(self, buffer: Buffer) -> Span:
-        """Where a buffer is that certainly is somewhere."""
+        """Returns the memory of a buffer."""
         span = self.recording.at(buffer)
         assert span is not None
         return span

@@ -1,4 +1,4 @@
-"""Products of many tokens: a matrix is dequantised to f16 and handed to the device's library."""
+"""Matrix products of many tokens: a matrix is dequantised to f16 for the device's library."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,31 +13,28 @@ from sharpi.ops.cuda.recorded import Call, Product, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Matrix, StackedMatrix
 
-PRODUCT_TOKENS = 32  # from here on it is quicker than reading the quant blocks 8 tokens at a time
+PRODUCT_TOKENS = 32  # from here on it is faster than reading the quant blocks per 8 tokens
 _HALF_BYTES = 2
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Whether so many rows of a step are worth it.
+    """Says if so many rows of a step are computed by the library.
 
-    Not where sequences share the step: each has few tokens then, whose bits are to be those that
-    they have alone.
+    Steps of several sequences are not: each has few tokens, and their bits must be the same as if
+    the sequence were alone.
     """
     return rows >= PRODUCT_TOKENS and step.sequences == 1
 
 
 class OnGpu(NamedTuple):
-    """A matrix (rows, columns) in quant blocks and its bias (rows,), where the GPU has them.
+    """A matrix (rows, columns) in the GPU's memory."""
 
-    `factor`: what the blocks say is to be multiplied by.
-    """
-
-    data: Span
-    bias: Span | None
+    data: Span  # quant blocks
+    bias: Span | None  # (rows,)
     quant_type: QuantType
     rows: int
     columns: int
-    factor: float = 1.0
+    factor: float = 1.0  # applied to the dequantised blocks
 
 
 class F16Matmul(Struct, frozen=True):
@@ -50,7 +47,7 @@ class F16Matmul(Struct, frozen=True):
     out: Buffer
 
     def source(self, x: Span, tokens: int, width: int) -> Iterator[Call]:
-        """Takes x (tokens, width), floats, as what is multiplied from now on."""
+        """Yields the calls that convert floats x (tokens, width), the input of later products."""
         rows, scales, _, _ = self._spans()
         yield f16_rows.to_f16(x, rows, scales, tokens=tokens, width=width)
 
@@ -62,7 +59,10 @@ class F16Matmul(Struct, frozen=True):
         residual: Span | None = None,
         scale: float = 1.0,
     ) -> Iterator[Call]:
-        """out (tokens, rows) = residual + scale * (factor * W x + bias)."""
+        """Yields the calls that compute out = residual + scale * (factor * W x + bias).
+
+        out is (tokens, rows).
+        """
         rows, scales, halves, result = self._spans()
         yield dequantise.dequantise(
             matrix.data,
@@ -91,7 +91,7 @@ class F16Matmul(Struct, frozen=True):
 def f16_matmul(
     recording: Recording, tokens: int, matrices: Sequence[Matrix | StackedMatrix]
 ) -> F16Matmul | None:
-    """Room for products of so many tokens at most; None where there are too few, or no matrix."""
+    """Returns buffers for products of at most so many tokens; None if they are too few."""
     if tokens < PRODUCT_TOKENS or not matrices:
         return None
     return F16Matmul(

@@ -1,4 +1,4 @@
-"""A feed-forward of a recording: what is computed, and the buffers between its halves."""
+"""RecordedFeedForward: a feed-forward in a recording, and the buffers between its halves."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 
-GROUPED_TOKENS = 9  # from here on tokens that share an expert read it together
+GROUPED_TOKENS = 9  # from here on tokens of one expert read it together
 _INT_BYTES = 4
 
 
@@ -26,18 +26,18 @@ class RecordedFeedForward(Struct, frozen=True):
 
     @property
     def used(self) -> int:
-        """Experts of a token."""
+        """The number of experts per token."""
         return 1 if self.ids is None else self.ids.width
 
     @property
     def first_half(self) -> tuple[StackedMatrix, ...]:
-        """The stacked matrices that read x: gate and up, or up alone."""
+        """The matrices that read x: gate and up, or up alone."""
         b = self.expert_weights
         return (b.up,) if b.gate is None else (b.gate, b.up)
 
     @property
     def is_fused(self) -> bool:
-        """Whether one launch computes gate, up and what becomes of them."""
+        """True if one launch computes gate, up and the activation."""
         gate = self.expert_weights.gate
         return gate is not None and gate.quant_type is self.expert_weights.up.quant_type
 
@@ -71,7 +71,7 @@ class Packed(Struct, frozen=True):
 def make_scratch(
     recording: Recording, x: RecordedTensor, what: RecordedFeedForward, *, is_slotted: bool
 ) -> Scratch:
-    """Room for the most rows that x may have; `is_slotted`: not all experts are on the GPU."""
+    """Creates buffers for the most rows of x; `is_slotted` says that experts have slots."""
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
     halves = None
@@ -97,7 +97,10 @@ def make_scratch(
 
 
 def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:
-    """None where all items have rows. Tokens that are too few to be grouped always have some."""
+    """Creates the lists of packed items, None if all items have rows.
+
+    Tokens that are too few to be grouped always have rows.
+    """
     if recording.routed is None:
         return None
     rows, items = recording.routed.rows(tokens, what.used, GROUPED_TOKENS), tokens * what.used
@@ -108,6 +111,6 @@ def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Pac
 
 
 def hidden_planes(recording: Recording, what: RecordedFeedForward) -> int:
-    """Planes of what the second half takes."""
+    """Returns the planes of the second half's input."""
     is_float = takes_floats(what.expert_weights.down.quant_type, recording.planes)
     return 0 if is_float else recording.planes

@@ -1,4 +1,4 @@
-"""A feed-forward of a recording: which launches it becomes, by the number of tokens and experts."""
+"""Records a feed-forward; its launches depend on the number of tokens and on its experts."""
 
 from collections.abc import Callable, Iterator
 
@@ -30,7 +30,7 @@ def feed_forward(
 ) -> RecordedTensor:
     """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,).
 
-    `own`: predictions of what this layer is to use, `following`: those of the next one.
+    `own` is the route prediction for this layer, `following` that for the next one.
     """
     want_source(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)
@@ -91,7 +91,7 @@ class _Calls(Struct, frozen=True):
 
 
 def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix) -> OnGpu:
-    """Expert 0 of a stacked matrix that is on the GPU as a whole."""
+    """Returns expert 0 of a stacked matrix that is on the GPU as a whole."""
     data = part.reach[0].part(offset_of(stacked), stacked.expert_bytes)
     factor = 1.0 if stacked.scales is None else float(stacked.scales[0])
     return OnGpu(data, part.bias, stacked.quant_type, stacked.rows, stacked.columns, factor)

@@ -1,4 +1,4 @@
-"""Products of each head's values with a matrix of its own: head h is an item of expert h."""
+"""Records the product of each head with a matrix of its own, as if head h used expert h."""
 
 from collections.abc import Callable, Iterator
 
@@ -48,7 +48,7 @@ def head_linear(
 
 
 def _heads(items: int, heads: int) -> IntArray:
-    """The expert of each item, (items,)."""
+    """Returns the expert of each item, (items,)."""
     return np.arange(items, dtype=np.int32) % heads
 
 
@@ -81,7 +81,7 @@ class _HeadLinear(Struct, frozen=True):
 
     @property
     def _source(self) -> Span:
-        """The heads' values (items, columns) in the form that the stacked matrix takes."""
+        """The heads (items, columns) as the stacked matrix takes them: floats, or rounded rows."""
         (rounded,) = self.recording.all_spans((self.rounded,))
         return rounded if self.planes else self.recording.of(self.x)
 

@@ -1,4 +1,4 @@
-"""Matrix products of a recording: few tokens on the quant blocks, many through f16 matrices."""
+"""Records matrix products: on quant blocks for few tokens, with f16 matrices for many."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -29,7 +29,7 @@ def linear(
     residual: RecordedTensor | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Appends out = residual + scale * (W x + bias) for each part; a residual has one part."""
+    """Appends out = residual + scale * (W x + bias) for each part; with a residual there is one."""
     for part in parts:
         want_matrix(recording, part.matrix)
     want_source(recording, x, [part.matrix for part in parts])
@@ -47,7 +47,7 @@ def linear(
 
 
 def want_matrix(recording: Recording, matrix: Matrix) -> None:
-    """Remembers what a product with this matrix needs on the GPU."""
+    """Registers a matrix and its bias; raises UnsupportedModelError for a type without kernels."""
     check_type(matrix.quant_type)
     recording.weights.want(matrix.data)
     if matrix.bias is not None:
@@ -57,7 +57,10 @@ def want_matrix(recording: Recording, matrix: Matrix) -> None:
 def want_source(
     recording: Recording, x: RecordedTensor, matrices: Sequence[Matrix | StackedMatrix]
 ) -> None:
-    """Says in which forms x is read: rounding it may take an operation, so that comes first."""
+    """Declares that the next operation reads x, as floats or as rounded rows.
+
+    Rounded rows come first, because rounding may append an operation.
+    """
     forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:
         recording.rounded(x)
@@ -116,7 +119,7 @@ class _Linear(Struct, frozen=True):
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Parts that one launch computes: of one quant type, few, next to each other."""
+    """Yields the parts of each launch: adjacent ones of one quant type, at most MAX_PARTS."""
     for _, same in groupby(parts, key=lambda part: part.matrix.quant_type):
         group = list(same)
         for start in range(0, len(group), MAX_PARTS):

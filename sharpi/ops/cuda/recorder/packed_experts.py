@@ -1,4 +1,4 @@
-"""PackedExperts: routed experts of a batch that compute group by group in a few rows of memory."""
+"""PackedExperts: computes the routed experts of a batch in groups, within a limit of rows."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,10 @@ class PackedExperts(Struct, frozen=True):
     def values(
         self, parts: Parts, tokens: int, experts: range, *, is_exact: bool
     ) -> Iterator[Launch]:
-        """What these experts add to the sums; nothing is too much where it `is_exact`."""
+        """Yields the launches that add the values of these experts to the sums.
+
+        With `is_exact` it takes only as many tokens at a time as surely have rows.
+        """
         stride = self.num_rows // self.launches.what.used if is_exact else tokens
         firsts = range(0, tokens, stride)
         if len(firsts) == 1:
@@ -34,7 +37,7 @@ class PackedExperts(Struct, frozen=True):
 
 
 def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
-    """Where routed tokens have fewer rows than they may need."""
+    """Returns the packed experts of a feed-forward, None if all routed tokens have rows."""
     packed, routed = it.scratch.packed, it.recording.routed
     if packed is None or routed is None:
         return None
@@ -43,7 +46,7 @@ def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
 
 
 def grouped_sum(it: ExpertLaunches, parts: Parts, step: StepShape) -> Iterator[Call]:
-    """All experts, which can be reached; what they give, and its sum."""
+    """Yields the launches that compute and sum the values of all experts, grouped by expert."""
     tokens, packed = step.rows(it.x.rows), packed_experts(it)
     if packed is None:
         yield from it.grouped(parts, tokens)

@@ -1,7 +1,7 @@
-"""Records a model's step for the GPU: the model runs once over this object.
+"""GpuRecorder: records a model's step for the GPU, when the model runs over it once.
 
-What comes out is a `GpuProgram`: launches that are made anew for each batch of a prefill, and
-replayed as one CUDA graph for each token of a decode.
+The result is a `GpuProgram`. It makes the launches anew for each batch of a prefill, and replays
+them as one CUDA graph for each token of a decode.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ from sharpi.ops.interface import (
 
 
 class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
-    """Implements `Ops[RecordedTensor]`; call `finish` with the logits to get the program."""
+    """Implements `Ops[RecordedTensor]`; `finish` with the logits returns the program."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self._route_predictions = RoutePredictions()
 
     def incoming(self, width: int) -> RecordedTensor:
-        """What another processor computed before this part of the model, (width,)."""
+        """Returns the values that another processor computed before this part, (width,)."""
         rec, source = self._recording, self._inputs.incoming
         if self._expert_weights.slotted is None:
             return RecordedTensor(width, Rows.TOKENS, None, source=source)
-        out = rec.value(width)  # its own, as other tokens may come in before it was read
+        out = rec.value(width)  # a copy, because other tokens may come in before it is read
 
         def calls(step: StepShape) -> Iterable[Call]:
             size = step.tokens * width * FLOAT_BYTES
@@ -222,7 +222,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         return out
 
     def finish(self, logits: RecordedTensor) -> GpuProgram:
-        """Places the buffers, copies the weights and makes the program."""
+        """Allocates the buffers, loads the weights and makes the program."""
         rec = self._recording
         rec.keep(logits)
 

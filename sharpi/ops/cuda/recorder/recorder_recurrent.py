@@ -1,4 +1,4 @@
-"""Records the operations of recurrent layers for the GPU, whose states the step names."""
+"""Records the operations of recurrent layers for the GPU; a step's inputs choose the states."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ from sharpi.ops.recurrent import (
 
 
 class RecurrentOnGpu:
-    """The recurrent operations of `Ops[RecordedTensor]`."""
+    """Implements the recurrent operations of `Ops[RecordedTensor]`."""
 
     _recording: Recording
     _inputs: StepInputs

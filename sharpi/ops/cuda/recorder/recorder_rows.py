@@ -1,4 +1,4 @@
-"""Records norms, rotations and sums for the GPU, and how rows are cut and put together."""
+"""Records norms, rotations, sums, splits and joins for the GPU."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,7 +19,7 @@ from sharpi.ops.interface import Activation, FloatArray, RopeTable
 
 
 class RowsOnGpu:
-    """The operations of `Ops[RecordedTensor]` that treat rows by themselves."""
+    """Implements the operations of `Ops[RecordedTensor]` that are independent for each row."""
 
     _recording: Recording
     _inputs: StepInputs

@@ -1,6 +1,4 @@
-"""RoutePrediction: which experts the next layer will want, predicted beside the work of this
-one.
-"""
+"""RoutePrediction: predicts the next layer's experts on the side stream, and prefetches them."""
 
 from collections.abc import Iterator
 
@@ -21,46 +19,55 @@ class RoutePrediction(Struct, frozen=True, eq=False):
     values: tuple[RecordedTensor, ...]
 
     def predict(self, step: StepShape) -> Iterator[Call]:
-        """Beside what the layer before does next; `wait_for_prediction` comes before its end."""
+        """Yields the prediction's calls on the side stream, within the layer before.
+
+        `wait_for_prediction` must follow before the end of that layer.
+        """
         if step.predicts:
             calls = [call for operation in self.operations for call in operation(step)]
             yield SideStream((self, "predict"), tuple(calls))
 
     def wait_for_prediction(self, step: StepShape) -> Iterator[Call]:
-        """The memory of `values` is free for others from now on."""
+        """Yields the wait for the prediction, after which the memory of `values` can be reused."""
         if step.predicts:
             yield WaitFor((self, "predict"))
 
     def fetch(
         self, recording: Recording, layers: SlottedLayers, after: int, step: StepShape
     ) -> Iterator[Call]:
-        """Once layer `after` has said what it loads: predicted experts come if the link is idle."""
+        """Yields the calls that prefetch the predicted experts, if the bus is idle.
+
+        They must follow the launch in which layer `after` lists its own loads.
+        """
         if step.predicts:
             ids = recording.of(self.ids)
             yield SideStream((self, "fetch"), tuple(layers.prefetch(self.layer, ids, after)))
 
     def fetched(self, step: StepShape) -> Iterator[Call]:
-        """Before the layer itself looks its experts up."""
+        """Yields the wait for the prefetch, before the layer itself looks up its experts."""
         if step.predicts:
             yield WaitFor((self, "fetch"))
 
 
 class RoutePredictions:
-    """Those of a recording, in the order of the layers: each is made in the layer before."""
+    """The route predictions of a recording, in the order of the layers.
+
+    Each is recorded within the layer before.
+    """
 
     def __init__(self) -> None:
         self._next: RoutePrediction | None = None
         self._now: RoutePrediction | None = None
 
     def add(self, route_prediction: RoutePrediction) -> None:
-        """The layer being recorded predicts for the next one."""
+        """Adds the prediction that the current layer makes for the next one."""
         self._next = route_prediction
 
     def take(self, *, is_slotted: bool) -> tuple[RoutePrediction | None, RoutePrediction | None]:
-        """For the layer being recorded, and by it for the next one.
+        """Returns the predictions for the current layer and for the next one.
 
-        Nobody predicts beside a layer that has all its experts: whether it leaves the link idle, it
-        does not say.
+        There is none for the next one if the current layer has all its experts on the GPU, because
+        it has no list of loads that says if the bus is idle.
         """
         following, self._next = self._next if is_slotted else None, None
         own, self._now = self._now, following
@@ -68,5 +75,5 @@ class RoutePredictions:
 
 
 def of_predictions(value: RecordedTensor) -> RecordedTensor:
-    """The same memory as the one row that predictions are made from."""
+    """Returns a value in the same memory, with one row, from which predictions are made."""
     return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)

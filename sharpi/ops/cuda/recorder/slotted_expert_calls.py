@@ -1,6 +1,4 @@
-"""SlottedExpertCalls: a feed-forward of experts of which some have slots, which are looked at
-first.
-"""
+"""SlottedExpertCalls: the calls of a feed-forward of which some experts have slots."""
 
 from collections.abc import Iterator
 
@@ -29,7 +27,7 @@ class SlottedExpertCalls(Struct, frozen=True):
     following: RoutePrediction | None = None
 
     def calls(self, step: StepShape) -> Iterator[Call]:
-        """What a step of these sizes starts."""
+        """Yields the calls of a step of this shape."""
         here = replace(self, launches=replace(self.launches, step=step))
         tokens, ids = step.rows(self.launches.x.rows), here.launches.ids
         slotted = self.expert_weights.slotted
@@ -46,9 +44,7 @@ class SlottedExpertCalls(Struct, frozen=True):
                 yield from slotted.use_batch(self.layer, ids, tokens)
 
     def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
-        """What was predicted for this layer is there; predictions for the next one go on beside
-        it.
-        """
+        """Yields the calls of one token; predictions for the next layer run on the side stream."""
         own, following, at = self.own, self.following, self.launches.recording
         if following is not None:
             yield from following.predict(step)
@@ -66,10 +62,10 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from following.wait_for_prediction(step)
 
     def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
-        """Tokens of several sequences: each one's experts are looked up in turn.
+        """Yields the calls for tokens of several sequences, whose experts are looked up in turn.
 
-        An expert that a later token evicts is found in its host copy by the earlier one; but what
-        is in staging stays for one look-up only, so with that each computes before the next.
+        If a later token evicts an expert, the earlier token reads its host copy. Staging buffers
+        keep experts for one look-up only, so with them each token computes before the next look-up.
         """
         stride = 1 if step.misses == "load" else max(1, tokens)
         for first in range(0, tokens, stride):
@@ -103,7 +99,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from it.by_item(parts, tokens)
 
     def _streamed(self, stream: ExpertStream, parts: Parts, step: StepShape) -> Iterator[Call]:
-        """Experts pass in groups, through buffers that are filled meanwhile."""
+        """Yields the calls for experts in chunks, which are copied through buffers meanwhile."""
         it, turns = self.launches, self._turns(step)
         tokens, all_chunks = step.rows(it.x.rows), stream.chunks(self.layer)
         chunks = all_chunks if step.group is None else [all_chunks[step.group]]
@@ -126,13 +122,13 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield it.merge_group(tokens, some)
 
     def _turns(self, step: StepShape) -> range:
-        """Those of the batches that pass by this layer's experts; outputs are of one alone."""
+        """Returns the turns of the batches in this layer; only one batch has outputs."""
         if self.launches.x.rows is Rows.OUTPUTS:
             return range(step.turn, step.turn + 1)
         return range(step.turns)
 
     def _batch_with_host(self, parts: Parts, tokens: int) -> Iterator[Call]:
-        """As many tokens at a time as certainly have rows."""
+        """Yields the calls for a batch with the host, at a time for as many tokens as have rows."""
         packed, used = self.launches.scratch.packed, self.launches.what.used
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):
@@ -141,7 +137,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from some._with_host(parts, some.launches.ids, min(stride, tokens - first))
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int) -> Iterator[Call]:
-        """The host computes what the GPU has not, while the GPU computes the rest."""
+        """Yields calls by which the host computes missed experts while the GPU computes others."""
         it, host = self.launches, self.expert_weights.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}

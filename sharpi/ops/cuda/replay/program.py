@@ -1,4 +1,4 @@
-"""A step recorded for the GPU, ready to run: batches as launches, decoding as CUDA graphs."""
+"""GpuProgram: a step recorded for the GPU; it runs batches as launches, decode as CUDA graphs."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -28,15 +28,15 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Rows4, StepOutputs
 
-MAX_GRAPHS = 32  # that a program keeps
+MAX_GRAPHS = 32  # graphs that a program keeps
 _LEAST_POSITIONS = 256
 
 
 class GpuProgram:
-    """Calls as functions of the step's sizes; `run` makes them, or replays those of before.
+    """Calls as functions of the step's shape, which `run` makes, or replays from a graph.
 
-    A graph, of one token of each of some sequences, is captured at the second step of its sizes:
-    the first has loaded the kernels.
+    A graph is one decode step of some sequences. It is captured at the second step of its shape,
+    because the first has to load the kernels.
     """
 
     def __init__(
@@ -72,12 +72,13 @@ class GpuProgram:
         misses: MissMode = "stream",
         predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
-        """Logits (outputs, vocabulary) of the sequences' wanted rows, one copy to the host.
+        """Runs a step and returns the logits (outputs, vocabulary) of the wanted rows.
 
-        Several have fewer tokens each than `PRODUCT_TOKENS`, and one where layers are partial.
-        `incoming` (tokens, hidden): what the layers before these left, where there are some. With
-        `largest` none are copied, see the method of that name. `misses`: what is done about experts
-        that the GPU has not; with `predicts` a token's layers fetch some for the next one.
+        Each of several sequences has fewer tokens than `PRODUCT_TOKENS`, and a single one if layers
+        have slots. `incoming` (tokens, hidden) is the output of the layers before these, if another
+        processor computes them. With `largest` no logits are copied; the method of that name
+        returns the id. `misses` is the handling of experts that are not on the GPU. With `predicts`
+        the layers of a token prefetch experts of the next layer.
         """
         self.inputs.write(sequences)
         if incoming is not None:
@@ -93,11 +94,11 @@ class GpuProgram:
         return self.read_logits(0 if largest else step.outputs)
 
     def read_logits(self, count: int) -> npt.NDArray[np.float32]:
-        """Those of the first so many outputs of the last step."""
+        """Returns the logits of the first `count` outputs of the last step."""
         return self.outputs.read(self._logits, count)
 
     def largest(self) -> int:
-        """The id of the largest logit of a step that was to find it; -1 if that is not finite."""
+        """Returns the id of the largest logit of a step run with `largest`; -1 if not finite."""
         return self.outputs.read_largest()
 
     def _step_shape(self, sequences: Sequence[SequenceInputs]) -> StepShape:
@@ -109,19 +110,19 @@ class GpuProgram:
         return StepShape(tokens, outputs, bound, sequences=len(sequences))
 
     def step(self, tokens: int, outputs: int, position: int) -> StepShape:
-        """Sizes of one sequence's step."""
+        """Returns the shape of a step of one sequence."""
         end = position + tokens
         return StepShape(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
 
     def _bound_of(self, num_positions: int) -> int:
-        """So few different ones that graphs are used again."""
+        """Rounds a number of positions up, so that steps have few shapes and share graphs."""
         bound = _LEAST_POSITIONS
         while bound < num_positions:
             bound *= 2
         return min(bound, self._limits.max_positions)
 
     def replay(self, step: StepShape) -> None:
-        """Starts the step's work, and does the host's part of it."""
+        """Runs a step of this shape, with the host's part of it."""
         if not step.is_decode and step.sequences == 1:
             self.expert_weights.begin(step)
         if step in self._graphs:
@@ -139,13 +140,13 @@ class GpuProgram:
         self._start(lambda: _do_all(work), requests)
 
     def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
-        """In place of the one that was not needed for longest, where there are many."""
+        """Keeps a graph; of too many, drops the least recently used one."""
         while len(self._graphs) >= MAX_GRAPHS:
             self._graphs.popitem(last=False)
         self._graphs[step] = graph, requests
 
     def _start(self, work: Work, requests: tuple[int, ...]) -> None:
-        """`requests`: the layers that ask the host for experts on the way, in order."""
+        """Starts work; `requests` are the layers that request experts of the host, in order."""
         if not requests:
             work()
             return
@@ -155,22 +156,22 @@ class GpuProgram:
         host.serve_rest()
 
     def forget_graphs(self) -> None:
-        """What was captured knows addresses that are no longer right."""
+        """Drops all graphs, because the addresses in them are no longer valid."""
         self._graphs.clear()
         self._seen.clear()
 
     def start(self, operations: Sequence[Calls], step: StepShape) -> None:
-        """Starts some of the operations, once."""
+        """Runs some of the operations, without a graph."""
         calls = _calls(operations, step)
         work = [self._bound(call) for call in calls]
         self._start(lambda: _do_all(work), _requests(calls))
 
     def calls(self, step: StepShape) -> list[Call]:
-        """What a step of these sizes starts, in order."""
+        """Returns the calls of a step of this shape, in order."""
         return _calls(self._operations, step)
 
     def num_calls(self, tokens: int, outputs: int, position: int) -> int:
-        """How many a step of these sizes starts."""
+        """Returns the number of calls of a step of one sequence."""
         return len(self.calls(self.step(tokens, outputs, position)))
 
     def _bound(self, call: Call) -> Work:
@@ -212,7 +213,7 @@ class GpuProgram:
 
 
 def _calls(operations: Sequence[Calls], step: StepShape) -> list[Call]:
-    """Without launches that have nothing to do."""
+    """Returns the calls of these operations, without launches of empty grids."""
     calls = (call for operation in operations for call in operation(step))
     return [call for call in calls if not isinstance(call, Launch) or all(call.grid)]
 
@@ -223,5 +224,5 @@ def _do_all(work: Sequence[Work]) -> None:
 
 
 def _requests(calls: Sequence[Call]) -> tuple[int, ...]:
-    """The layers for which the host is waited, as often as it is."""
+    """Returns the layers at which the GPU waits for the host, once for each wait."""
     return tuple(call.layer for call in calls if isinstance(call, AwaitWord))

@@ -1,4 +1,4 @@
-"""PromptInputs: what every batch of a prompt reads, on the GPU before the first of them runs."""
+"""PromptInputs: the inputs of all batches of a prompt, copied to the GPU before the first runs."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from sharpi.ops.cuda.replay.step_inputs import StepInputs
 
 
 class PromptInputs:
-    """Ids, positions and output rows of up to `max_turns` batches; the rest is the step's."""
+    """The ids, positions and output rows of up to `max_turns` batches."""
 
     def __init__(self, device: Device, inputs: StepInputs, max_turns: int) -> None:
         self._device, self._target = device, inputs.of_tokens
@@ -20,7 +20,7 @@ class PromptInputs:
         self._all = Span(device.allocate(self._host.nbytes), 0, self._host.nbytes)
 
     def write(self, turns: Sequence[tuple[IntArray, int, IntArray]]) -> None:
-        """(ids, position, output rows) of each batch, all in one copy."""
+        """Copies (ids, position, output rows) of all batches to the GPU at once."""
         tokens, _, _ = self._counts
         for row, (ids, position, outputs) in zip(self._host, turns, strict=False):
             row[: len(ids)] = ids
@@ -30,6 +30,6 @@ class PromptInputs:
         self._device.upload(self._all.part(0, used.nbytes), used)
 
     def select(self, turn: int) -> None:
-        """Makes a batch's inputs those of the next step."""
+        """Copies the inputs of one batch to those of the next step."""
         size = self._target.num_bytes
         self._device.copy(self._target, self._all.part(turn * size, size))

@@ -1,10 +1,10 @@
-"""PromptProgram: the batches of a prompt take turns at every layer of which experts are elsewhere.
+"""PromptProgram: runs the batches of a prompt layer by layer if experts are not all on the GPU.
 
-Every batch passes through such a layer before any goes on to the next, so an expert crosses the bus
-once a layer and prompt: a buffer's experts wait for all batches. Where a layer's missing experts do
-not fit one buffer, they come in chunks and the batches take turns at each chunk; a token's sum over
-its experts grows from chunk to chunk. What a batch carries on lies in a stash meanwhile. Keys,
-values and recurrent states see the batches in order, and no bit differs from batch after batch.
+All batches pass through such a layer before any goes on to the next, so that an expert crosses the
+bus once per layer and prompt. If a layer's missing experts do not fit in one buffer, they come in
+chunks; the batches take turns at each chunk, and each adds its experts to a token's sum. The
+intermediate values of batches are kept in a stash. KV cache and recurrent states see the batches in
+order, so that all bits are the same as if the batches ran one after the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashRoom
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 
-Lanes = tuple[tuple[int, Buffer], ...]  # which lane of the stash a buffer's rows are in
+Lanes = tuple[tuple[int, Buffer], ...]  # (lane of the stash, buffer whose rows are in it)
 
 
 class _Pass(Struct, frozen=True):
@@ -42,15 +42,15 @@ class _Pass(Struct, frozen=True):
 
 
 class _Turn(NamedTuple):
-    """A batch: its first token's index in the prompt."""
+    """One batch of a prompt."""
 
-    first: int
+    first: int  # the index of its first token in the prompt
     step: StepShape
     inputs: tuple[IntArray, int, IntArray]
 
 
 class PromptProgram:
-    """Runs what a `GpuProgram` recorded; `room.max_tokens` at once."""
+    """Runs the operations of a `GpuProgram` on prompts of up to `room.max_tokens`."""
 
     def __init__(self, program: GpuProgram, room: StashRoom) -> None:
         self._program = program
@@ -65,7 +65,7 @@ class PromptProgram:
 
     @property
     def room(self) -> StashRoom:
-        """What the stash has."""
+        """The pages of the stash."""
         return self._stash.room
 
     def run(
@@ -75,7 +75,7 @@ class PromptProgram:
         *,
         misses: MissMode = "stream",
     ) -> npt.NDArray[np.float32]:
-        """As `GpuProgram.run`; wanted outputs are of the last batch."""
+        """Runs a prompt as `GpuProgram.run` does; wanted outputs must be in the last batch."""
         turns = self._turns(prompt, misses)
         assert all(row >= turns[-1].first for row in prompt.outputs), "outputs of an earlier batch"
         self._num_tokens = len(prompt.ids)
@@ -119,7 +119,7 @@ class PromptProgram:
         return turns
 
     def _passes(self) -> list[_Pass]:
-        """What batches take turns at, as the experts pass that were announced."""
+        """Returns the passes at which batches take turns, by the chunks of the current prompt."""
         passes: list[_Pass] = []
         for stage in self._stages:
             enters, leaves = _lanes(stage.enters), _lanes(stage.leaves)
@@ -150,7 +150,7 @@ class PromptProgram:
             self._device.copy(place, rows)
 
     def _places(self, lanes: Lanes, turn: _Turn) -> Iterator[tuple[Span, Span]]:
-        """The rows of a batch, and where the stash has them."""
+        """Yields the rows of a batch in buffers, and their places in the stash."""
         for lane, buffer in lanes:
             span = self._program.recording.at(buffer)
             assert span is not None
@@ -164,12 +164,12 @@ class PromptProgram:
 
     @property
     def router_logits(self) -> list[npt.NDArray[np.float32]]:
-        """Where they are kept, prompts pass batch after batch."""
+        """An empty list: prompts whose router logits are kept are not run layer by layer."""
         return []
 
 
 def token_bytes(stages: Sequence[Stage]) -> int:
-    """Bytes of the stash that a token takes."""
+    """Returns the bytes of the stash that a token takes."""
     return sum(_lane_bytes(stages))
 
 
@@ -187,7 +187,7 @@ def _lanes(buffers: Sequence[Buffer], first: int = 0) -> Lanes:
 
 
 def _lane_bytes(stages: Sequence[Stage]) -> list[int]:
-    """Each lane has the widest rows that are ever in it."""
+    """Returns the bytes per row of each lane, those of the widest rows in it."""
     sizes: list[int] = []
     for stage in stages:
         for lane, buffer in _lanes([*stage.enters, *stage.sums]):

@@ -1,7 +1,7 @@
-"""PromptStash: what a prompt's tokens carry from layer to layer, while others have their turn.
+"""PromptStash: the intermediate values of a prompt's tokens, while other batches have their turn.
 
-Pages of adjacent tokens: first those on the GPU, then those in page-locked RAM. One prompt at
-a time has them all, in order, so nothing is ever fragmented and neighbours are copied together.
+It has pages of adjacent tokens, first on the GPU, then in page-locked memory. One prompt at a time
+uses them in order, so that there is no fragmentation and adjacent tokens are copied together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,17 @@ class StashRoom(Struct, frozen=True):
     host_pages: int = 0
 
     def holds(self, tokens: int) -> bool:
-        """Whether so many tokens have pages."""
+        """Says if there are pages for so many tokens."""
         pages = -(-tokens // self.page_tokens)
         return tokens <= self.max_tokens and pages <= self.gpu_pages + self.host_pages
 
     def spilled_pages(self, tokens: int) -> int:
-        """Pages of so many tokens that are in RAM."""
+        """Returns the number of pages in RAM that so many tokens use."""
         return max(0, -(-tokens // self.page_tokens) - self.gpu_pages)
 
 
 class PromptStash:
-    """Lanes of rows, `lane_bytes` each, a row of every lane for each token."""
+    """Memory for the rows of tokens: each token has one row, of `lane_bytes`, in every lane."""
 
     def __init__(self, device: Device, lane_bytes: Sequence[int], room: StashRoom) -> None:
         self.room = room
@@ -48,7 +48,7 @@ class PromptStash:
     def places(
         self, lane: int, first: int, rows: Span, row_bytes: int
     ) -> Iterator[tuple[Span, Span]]:
-        """(rows, their place) for tokens from `first` on, in one piece or two; rows of a lane."""
+        """Yields (rows, their place) of a lane for tokens from `first` on, in one or two pieces."""
         count = rows.num_bytes // row_bytes
         on_gpu = min(count, max(0, self._gpu_tokens - first))
         parts = (

@@ -1,4 +1,4 @@
-"""What changes from one step to the next: read by the kernels, written before each replay."""
+"""StepInputs: the inputs of a step, which are written before each replay and read by kernels."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,26 +14,23 @@ _INT_BYTES, _FLOAT_BYTES = 4, 4
 
 
 class StepSizes(NamedTuple):
-    """What a step has at most; `num_pages` of one sequence."""
+    """The limits of a step."""
 
     tokens: int
     outputs: int
     sequences: int
-    num_pages: int
+    num_pages: int  # of one sequence
     hidden_size: int
 
 
 class SequenceInputs(NamedTuple):
-    """One sequence's tokens `ids` at positions from `position` on; `outputs`: rows of these.
-
-    `pages` of the KV cache cover them; `state`: which of the recurrent layers' is gone on with.
-    """
+    """The inputs of one sequence in a step."""
 
     ids: IntArray
-    position: int
-    outputs: IntArray
-    pages: IntArray
-    state: int = 0
+    position: int  # of the first of these tokens
+    outputs: IntArray  # indices of the tokens whose logits are wanted
+    pages: IntArray  # the page table, which covers these tokens
+    state: int = 0  # the index of the sequence's recurrent state
 
     @property
     def end(self) -> int:
@@ -42,11 +39,12 @@ class SequenceInputs(NamedTuple):
 
 
 class StepInputs:
-    """Ids, positions, output rows, whose token each is, states and page tables, copied at once.
+    """The inputs of a step on the GPU, copied at once; row i is sequence i in all of them.
 
-    And values from elsewhere. `of_tokens`: the first three, so many of each. `sequences` (T,);
-    `starts` (sequences + 1,): each one's first token, and the end; `states` (sequences,);
-    `page_tables` (sequences, num_pages). A row of a step is the same sequence's in all.
+    `ids`, `positions` and `sequences` (the row of each token's sequence) are (tokens,),
+    `output_rows` (outputs,), `starts` (sequences + 1,) the first token of each sequence, and the
+    end, `states` (sequences,), `page_tables` (sequences, num_pages): all int32. `of_tokens` spans
+    ids, positions and output rows. `incoming` holds values that another processor computed.
     """
 
     def __init__(self, device: Device, sizes: StepSizes) -> None:
@@ -73,12 +71,12 @@ class StepInputs:
         self.incoming = Span(device.allocate(size), 0, size)
 
     def page_table(self, row: int) -> Span:
-        """One sequence's."""
+        """Returns the page table of one sequence."""
         size = self.num_pages * _INT_BYTES
         return self.page_tables.part(row * size, size)
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:
-        """The next step: tokens and outputs of all sequences, one after the other."""
+        """Writes the inputs of the next step, the tokens of one sequence after the other's."""
         _, _, _, _, starts, _, _ = self._views
         starts[0] = token = output = 0
         for row, each in enumerate(sequences):
@@ -89,7 +87,7 @@ class StepInputs:
         self._device.upload(self._all.part(0, num_words * _INT_BYTES), self._host[:num_words])
 
     def _write(self, row: int, each: SequenceInputs, token: int, output: int) -> None:
-        """One sequence, from so many tokens and outputs on."""
+        """Writes one sequence, whose first token and output have these indices in the step."""
         ids, positions, rows, sequences, _, states, tables = self._views
         end = token + len(each.ids)
         ids[token:end] = each.ids
@@ -101,5 +99,5 @@ class StepInputs:
         tables[first : first + len(each.pages)] = each.pages
 
     def write_incoming(self, values: npt.NDArray[np.float32]) -> None:
-        """What another processor computed, (tokens, hidden)."""
+        """Writes the values (tokens, hidden) that another processor computed."""
         self._device.upload(self.incoming.part(0, values.nbytes), values)

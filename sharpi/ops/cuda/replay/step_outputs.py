@@ -1,4 +1,4 @@
-"""What a step leaves behind for the host: logits, routes and router logits, fetched on demand."""
+"""StepOutputs: the outputs of a step, logits, routes and router logits, read on demand."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Rows4(NamedTuple):
 
 
 class StepOutputs:
-    """`max_ids`: ids of all layers' routes together; they lie in one memory, copied at once."""
+    """The outputs of a step; routes of all layers, `max_ids` together, are copied at once."""
 
     def __init__(self, device: Device, max_ids: int) -> None:
         self._device = device
@@ -33,7 +33,7 @@ class StepOutputs:
         self._of_prompt = Span(self._memory, 0, 0)
 
     def add_routes(self, rows: Rows, num_rows: int, width: int) -> Routes:
-        """Room for a layer's ids, (rows, used) int32."""
+        """Adds memory for the expert ids of a layer, (rows, used) int32."""
         start, count = self._num_ids, num_rows * width
         room = Span(self._memory, start * _ID_BYTES, count * _ID_BYTES)
         self._routes.append(Routes(rows, width, room))
@@ -41,7 +41,7 @@ class StepOutputs:
         return self._routes[-1]
 
     def make_room(self, num_tokens: int) -> None:
-        """Room for the ids of a whole prompt, layer by layer."""
+        """Allocates memory for the expert ids of a whole prompt, layer by layer."""
         row_bytes = [each.width * _ID_BYTES for each in self._routes]
         size = num_tokens * sum(row_bytes)
         self._of_prompt = Span(self._device.allocate(size), 0, size)
@@ -50,19 +50,19 @@ class StepOutputs:
             each.of_prompt = self._of_prompt.part(start, num_tokens * row_bytes[i])
 
     def read_largest(self) -> int:
-        """The id that the last step chose, -1 where its logits are not finite."""
+        """Returns the id of the largest logit of the last step, -1 if it is not finite."""
         chosen = np.zeros(1, np.int32)
         self._device.download(self.largest, chosen)
         return int(chosen[0])
 
     def read_routes(self) -> list[IntArray]:
-        """Each layer's ids, (rows, used); rows beyond the step's are of earlier steps."""
+        """Returns the ids of each layer, (rows, used); further rows are those of earlier steps."""
         ids = np.zeros(self._num_ids, np.int32)
         self._device.download(Span(self._memory, 0, ids.nbytes), ids)
         return [_rows_of(ids, each.room, each.width) for each in self._routes]
 
     def read_prompt_routes(self, num_tokens: int) -> list[IntArray]:
-        """The same of a prompt that passed layer by layer."""
+        """Returns the ids of each layer for a prompt that was run layer by layer."""
         ids = np.zeros(self._of_prompt.num_bytes // _ID_BYTES, np.int32)
         self._device.download(self._of_prompt, ids)
         return [
@@ -72,13 +72,13 @@ class StepOutputs:
         ]
 
     def read(self, rows: Rows4, count: int) -> npt.NDArray[np.float32]:
-        """The first rows of a value."""
+        """Returns the first `count` rows of a value."""
         values = np.zeros((count, rows.width), np.float32)
         self._device.download(rows.span.part(0, values.nbytes), values)
         return values
 
 
 def _rows_of(ids: IntArray, part: Span, width: int) -> IntArray:
-    """A layer's ids of those of all layers."""
+    """Returns the ids of one layer from those of all layers."""
     start, count = part.offset // _ID_BYTES, part.num_bytes // _ID_BYTES
     return ids[start : start + count].reshape(-1, width)
