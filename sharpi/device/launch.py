@@ -21,7 +21,7 @@ class Memory(Protocol):
 
 
 class Span(Struct, frozen=True):
-    """Bytes of a memory: what an argument may touch, and no more."""
+    """A range of a memory; a kernel may touch no more than its argument's span."""
 
     memory: Memory
     offset: int
@@ -43,29 +43,21 @@ Argument: TypeAlias = Span | Scalar | None
 
 
 class Kernel(Struct, frozen=True):
-    """An entry point of `<file>.cu` in `kernels/cuda`.
-
-    `quant_type` ("q4_k") compiles that type's entry points alone; without, the file is compiled
-    whole.
-    """
+    """An entry point of `<file>.cu` in `kernels/cuda`."""
 
     file: str
     entry: str
-    quant_type: str | None = None
+    quant_type: str | None = None  # "q4_k" compiles that type's entry points only, None all
 
 
 class Launch(Struct, frozen=True):
-    """A kernel with its grid and arguments.
-
-    A span is passed as its address, None as a null pointer, scalars by value and of the size the
-    kernel declares. `reaches`: memory that the kernel finds through a table of addresses rather
-    than an argument. `writes`: which arguments are written; the others are only read.
-    """
+    """A kernel with its grid and arguments."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
-    block: int
+    block: int  # threads
+    # A span is passed as its address, None as a null pointer, a scalar by value in its own size.
     arguments: tuple[Argument, ...]
-    writes: frozenset[int]
+    writes: frozenset[int]  # indices of the arguments that are written; the others are only read
     shared_bytes: int = 0
-    reaches: tuple[Span, ...] = ()
+    reaches: tuple[Span, ...] = ()  # memory that the kernel finds through a table of addresses

@@ -23,13 +23,13 @@ READ_BYTES = 4 << 20
 
 
 class _Range(Struct, frozen=True):
-    """An aligned range of one file, and where it lands; `needed`: bytes that must be there."""
+    """An aligned range of one file, and the place in memory that it is read to."""
 
-    part: int
-    start: int
+    part: int  # the index of the file
+    start: int  # bytes from the start of the file
     num_bytes: int
-    needed: int
-    at: int
+    needed: int  # bytes from `start` that the file must have
+    at: int  # bytes from the start of the memory
 
 
 def copy_bytes(tensors: Iterable[Tensor]) -> int:

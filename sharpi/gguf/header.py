@@ -39,7 +39,7 @@ _KINDS = (
 
 
 class Header(Struct, frozen=True):
-    """Version, metadata, and where the tensors lie."""
+    """The version and metadata of a file, and the places of its tensors."""
 
     version: int
     metadata: Metadata

@@ -22,19 +22,14 @@ from sharpi.gguf.split_set import check_part, check_total, split_parts
 
 
 class Tensor(Struct, frozen=True, eq=False):
-    """One tensor of a model.
-
-    `shape`: slowest axis first, (rows, columns) or (experts, rows, columns). `data`: its quant
-    blocks, one-dimensional uint8, a read-only view into the mapped file. `part`: index of its file.
-    `offset`: bytes from the start of that file.
-    """
+    """One tensor of a model."""
 
     name: str
     quant_type: QuantType
-    shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8]
-    part: int
-    offset: int
+    shape: tuple[int, ...]  # slowest axis first: (rows, columns) or (experts, rows, columns)
+    data: npt.NDArray[np.uint8]  # quant blocks, (bytes,), a read-only view into the mapped file
+    part: int  # the index of its file
+    offset: int  # bytes from the start of that file
 
     @property
     def num_values(self) -> int:
@@ -48,17 +43,14 @@ class Tensor(Struct, frozen=True, eq=False):
 
 
 class GgufFile(Struct, frozen=True, eq=False):
-    """A model's file, or all files of a split one; a context manager.
-
-    `metadata`: of the first part. `num_bytes`: size of all parts on disk.
-    """
+    """A model's file, or all parts of a split model; a context manager that closes it."""
 
     path: Path
     version: int
-    metadata: Metadata
+    metadata: Metadata  # of the first part
     tensors: Mapping[str, Tensor]
     parts: tuple[Path, ...]
-    num_bytes: int
+    num_bytes: int  # the size of all parts on disk
     _tensors: dict[str, Tensor]
 
     def with_data(self, copies: Mapping[str, Tensor]) -> "GgufFile":

@@ -17,13 +17,7 @@ from sharpi.gguf.tokenizer_summary import TokenizerSummary, summarise_tokenizer
 
 
 class FileSummary(Struct, frozen=True):
-    """A file's contents; None where it does not say, and a tuple where layers differ.
-
-    `num_parameters` counts every stored value once. `num_active_parameters` counts, of expert
-    tensors, the share `num_experts_per_token / num_experts`, and everything else in full, the token
-    embedding included. `file_bytes` is the size on disk of all parts, `tensor_bytes` that of the
-    weights, over which `bits_per_weight` is taken.
-    """
+    """The contents of a file; a field is None where the file does not have it."""
 
     path: str
     parts: tuple[str, ...]
@@ -31,19 +25,19 @@ class FileSummary(Struct, frozen=True):
     name: str | None
     architecture: str | None
     license: str | None
-    file_bytes: int
-    tensor_bytes: int
+    file_bytes: int  # the size of all parts on disk
+    tensor_bytes: int  # the size of all weights
     num_tensors: int
-    num_parameters: int
-    num_active_parameters: int
-    bits_per_weight: float | None
+    num_parameters: int  # every stored value, counted once
+    num_active_parameters: int  # those that one token uses, with the whole token embedding
+    bits_per_weight: float | None  # 8 * tensor_bytes / num_parameters
     num_layers: int | None
     num_experts: int | None
     num_experts_per_token: int | None
     context_length: int | None
     hidden_size: int | None
-    num_heads: int | tuple[int, ...] | None
-    num_kv_heads: int | tuple[int, ...] | None
+    num_heads: int | tuple[int, ...] | None  # a tuple where layers differ
+    num_kv_heads: int | tuple[int, ...] | None  # a tuple where layers differ
     quant_types: tuple[QuantTypeSummary, ...]
     tokenizer: TokenizerSummary
     tensors: tuple[TensorSummary, ...]

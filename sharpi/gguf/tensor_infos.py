@@ -18,12 +18,12 @@ _TYPES = {int(quant_type): quant_type for quant_type in QuantType}
 
 
 class TensorInfo(Struct, frozen=True):
-    """`shape` slowest axis first, `offset` in bytes from the start of the file."""
+    """The type, shape and place of one tensor in the file."""
 
     name: str
     quant_type: QuantType
-    shape: tuple[int, ...]
-    offset: int
+    shape: tuple[int, ...]  # slowest axis first
+    offset: int  # bytes from the start of the file
     num_bytes: int
 
     @property

@@ -13,17 +13,17 @@ _EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
 
 
 class TensorSummary(Struct, frozen=True):
-    """One tensor; `shape` slowest axis first, `part` the index of its file."""
+    """One tensor of a file."""
 
     name: str
     quant_type: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # slowest axis first
     num_bytes: int
-    part: int
+    part: int  # the index of its file
 
 
 class QuantTypeSummary(Struct, frozen=True):
-    """All tensors of one quant type."""
+    """The number and size of all tensors of one quant type."""
 
     name: str
     num_tensors: int

@@ -11,18 +11,14 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 class TokenizerSummary(Struct, frozen=True):
-    """None where the file does not say.
+    """A file's tokenizer and chat template; a field is None where the file does not have it."""
 
-    `special_ids`: id by role ("bos", "eos", "eot" ...). `chat_template_length`: characters, 0
-    without a template. `other_templates`: names of further ones ("tool_use" ...).
-    """
-
-    model: str | None
-    pre: str | None
+    model: str | None  # "gpt2", "llama" ...
+    pre: str | None  # the pre-tokenizer
     vocab_size: int | None
-    special_ids: dict[str, int]
-    chat_template_length: int
-    other_templates: tuple[str, ...]
+    special_ids: dict[str, int]  # token id by role: "bos", "eos", "eot" ...
+    chat_template_length: int  # in characters, 0 without a template
+    other_templates: tuple[str, ...]  # names of further chat templates: "tool_use" ...
 
     @property
     def has_chat_template(self) -> bool:

@@ -9,10 +9,10 @@ from sharpi.ops.interface import Ops, X
 
 
 class Branch(Struct, frozen=True):
-    """x + scale * post_norm(computation(norm(x))); architectures without it have no `post_norm`."""
+    """Computes x + scale * post_norm(computation(norm(x))) of the residual stream x."""
 
     norm: Norm
-    post_norm: Norm | None
+    post_norm: Norm | None  # None in architectures without it
     scale: float
 
     def follow(self, ops: Ops[X], x: X, compute: Callable[[X, X | None, float], X]) -> X:

@@ -23,17 +23,12 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class ModelConfig(Struct, frozen=True):
-    """One model's hyperparameters; names follow Hugging Face with `num_` spelled out.
-
-    `layer_input_width`: of the embeddings that each layer has of its own, 0 for none.
-    `has_long_context`: whether more positions are to be held than the rope was first made for.
-    `num_predict_layers`: layers behind the model's own that predict further tokens; not run.
-    """
+    """One model's hyperparameters; names follow Hugging Face with `num_` spelled out."""
 
     spec: ArchitectureSpec
     architecture: str
     num_layers: int
-    num_predict_layers: int
+    num_predict_layers: int  # layers after these for multi-token prediction, which are not run
     hidden_size: int
     context_length: int
     norm_epsilon: float
@@ -42,8 +37,8 @@ class ModelConfig(Struct, frozen=True):
     embedding_scale: float
     logit_scale: float
     final_soft_cap: float
-    layer_input_width: int = 0
-    has_long_context: bool = False
+    layer_input_width: int = 0  # of the per-layer inputs, 0 for none
+    has_long_context: bool = False  # the KV cache is larger than the rope's original context
 
     def for_context(self, num_positions: int) -> "ModelConfig":
         """Returns the configuration for a KV cache of `num_positions`."""

@@ -11,16 +11,13 @@ from sharpi.ops.interface import ExpertWeights, Ops, X
 
 
 class Layer(Struct, frozen=True):
-    """The weights of one layer; it may have but one of the two, then the other's are None.
+    """The weights of one layer, which may have no mixer or no feed-forward."""
 
-    `input_gate` mixes in the layer's own input; `output_scale` is of all that the layer gives.
-    """
-
-    branch: Branch | None
+    branch: Branch | None  # of the mixer
     mixer: Mixer | None
     feed_forward: FeedForward | None
-    input_gate: LayerInputGate | None = None
-    output_scale: float = 1.0
+    input_gate: LayerInputGate | None = None  # mixes in the layer's own input
+    output_scale: float = 1.0  # multiplies the stream after the layer
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
         """Returns the residual stream (hidden,) after the mixer."""

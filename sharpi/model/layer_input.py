@@ -8,15 +8,15 @@ from sharpi.ops.interface import Activation, Matrix, Ops, X
 
 
 class LayerInputs(Struct, frozen=True):
-    """What the inputs of all layers, (layers * width,), are made of.
+    """The weights that the inputs of all layers, (layers * width,), are computed with.
 
-    Rows of a second embedding, and a projection of the first, normed layer by layer.
+    An input is the sum of a row of a second embedding and of a normed projection of the first.
     """
 
     width: int
-    embedding: Matrix
-    projection: Matrix
-    norm: Norm
+    embedding: Matrix  # (vocabulary, layers * width)
+    projection: Matrix  # (layers * width, hidden)
+    norm: Norm  # of each layer's part of the projection
 
     def compute(self, ops: Ops[X], x: X) -> X:
         """Computes all layers' inputs (layers * width,) from the embedded tokens x (hidden,)."""
@@ -28,7 +28,7 @@ class LayerInputs(Struct, frozen=True):
 
 
 class LayerInputGate(Struct, frozen=True):
-    """What one layer adds to the stream: norm(projection(act(gate x) * its input))."""
+    """Adds norm(projection(act(gate x) * input)) to the residual stream x of one layer."""
 
     gate: Matrix
     projection: Matrix

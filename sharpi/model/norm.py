@@ -7,11 +7,11 @@ from sharpi.ops.interface import FloatArray, Ops, X
 
 
 class Norm(Struct, frozen=True):
-    """x / rms(x) * weight; with a bias (x - mean) / deviation * weight + bias."""
+    """RMS norm, x / rms(x) * weight; or layer norm, (x - mean) / deviation * weight + bias."""
 
     weight: FloatArray
     epsilon: float
-    bias: FloatArray | None = None
+    bias: FloatArray | None = None  # of layer norm; None for RMS norm
 
     def apply(self, ops: Ops[X], x: X, width: int | None = None) -> X:
         """Norms x (width,); if `width` is a multiple of the weight's size, each part by itself."""

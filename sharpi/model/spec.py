@@ -22,78 +22,57 @@ HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 
 class ArchitectureSpec(Struct, frozen=True):
-    """One architecture's named behaviours.
-
-    - `attention`: with keys and values of each KV head, or of one latent vector for all.
-    - `rope_pairing`: values i and i + half rotate together, or 2i and 2i + 1.
-    - `rope_use`: whether layers rotate at all, or if `rope.scaling.finetuned` says so.
-    - `ropes_windows_only`: whether layers that see everything leave positions out, in a model where
-      others have a window.
-    - `yarn_rounds_ramp`: see RopeScaling.
-    - `long_rope_factor`: what replaces the file's attention factor where its divisors depend on the
-      context, 0 for nothing.
-    - `local_rope_base`: RoPE base of windowed layers when the file has no key, 0 for that of the
-      others.
-    - `window_period`: every so many layers one sees everything, when the file has no pattern; 0 for
-      a window on all.
-    - `chunk_size`: windows are chunks, and of so many positions where the file does not say.
-    - `attention_scale`: of queries where the file has none, 0 for 1 / sqrt(head size).
-    - `values_may_be_keys`: in layers without a matrix for values.
-    - `norms_values`: see AttentionSettings.
-    - `head_norms`: whether queries and keys are normed before or after they are rotated, or after
-      it and by length alone.
-    - `unnormed_expert_count`: they are not in models of so many experts.
-    - `temperature_interval`, `temperature_rate`: layers without positions scale queries by 1 + rate
-      * ln(1 + floor((position + 1) / interval)), unless the file has other numbers.
-    - `query_holds_gate`: see AttentionSettings.
-    - `recurrent`: what the layers without attention have in its place; which these are the file
-      tells by flags, by a period for which `attention_period` stands in, or by KV heads of 0.
-    - `delta_net_heads`: see DeltaNetShape.
-    - `activation`, `scoring`: names of the enums.
-    - `corrected_scoring`: the scoring of files with a score correction and no key, where it
-      differs.
-    - `router_normalises`: whether the chosen weights are rescaled to sum to one when the file has
-      no key for it.
-    - `weighs_expert_input`: see ExpertWeights.
-    - `gates_feed_forward`: whether the activation is that of a gate, rather than of what goes up.
-    - `has_one_branch`: whether a layer has a mixer or a feed-forward, never both; a layer with a
-      feed-forward is one of some length.
-    - `divides_logits`: whether the logit scale divides (Granite) or multiplies.
-    - `hidden_query_scale_layers`: models of so many layers scale queries by hidden / heads.
-    - `tensors`: a part's usual name -> its name in this architecture's files.
-    """
+    """The behaviours of one architecture that its files do not tell."""
 
     name: str
+    # Keys and values are those of each KV head, or are made from one latent vector for all heads.
     attention: Literal["heads", "latent"] = "heads"
+    # Values i and i + half rotate together, or 2i and 2i + 1.
     rope_pairing: RopePairing = "half"
+    # "flagged": layers rotate if the file's `rope.scaling.finetuned` is true.
     rope_use: RopeUse = "always"
+    # In a model where some layers have a window, only those rotate.
     ropes_windows_only: bool = False
-    yarn_rounds_ramp: bool = True
+    yarn_rounds_ramp: bool = True  # see RopeScaling
+    # Replaces the file's attention factor where its divisors depend on the context; 0 keeps it.
     long_rope_factor: float = 0.0
+    # The RoPE base of layers with a window if the file has no key for it; 0 for that of the others.
     local_rope_base: float = 0.0
+    # If the file has no pattern, the last layer of each period has no window; 0: all have one.
     window_period: int = 0
+    # Windows are chunks, of this many positions unless the file has another size; 0: they slide.
     chunk_size: int = 0
+    # The scale of queries if the file has none; 0 for 1 / sqrt(head size).
     attention_scale: float = 0.0
-    values_may_be_keys: bool = False
-    norms_values: bool = False
+    values_may_be_keys: bool = False  # a layer without a matrix for values takes its keys
+    norms_values: bool = False  # see AttentionSettings
+    # Queries and keys are normed before or after rotation; "length_after_rope": without weights.
     head_norms: HeadNorms = "before_rope"
-    unnormed_expert_count: int = 0
+    unnormed_expert_count: int = 0  # a model with this many experts has no head norms
+    # Layers without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)),
+    # unless the file has other numbers; 0 for no scale.
     temperature_interval: int = 0
     temperature_rate: float = 0.0
-    query_holds_gate: bool = False
+    query_holds_gate: bool = False  # see Projections
+    # The mixer of layers without attention. The file has flags that say which layers these are, or
+    # a period, or they have 0 KV heads.
     recurrent: RecurrentKind = "none"
-    attention_period: int = 0
-    delta_net_heads: HeadOrder = "grouped"
-    activation: str = "silu"
-    scoring: str = "softmax"
-    corrected_scoring: str = ""
+    attention_period: int = 0  # the period if the file has none: the last layer of it attends
+    delta_net_heads: HeadOrder = "grouped"  # see DeltaNetShape
+    activation: str = "silu"  # the name of an Activation, in lower case
+    scoring: str = "softmax"  # the name of a Scoring, in lower case
+    corrected_scoring: str = ""  # the scoring of files with a score correction, if it differs
+    # The chosen weights are rescaled to sum to one, unless the file has a key for it.
     router_normalises: bool = True
-    weighs_expert_input: bool = False
-    gates_feed_forward: bool = True
+    weighs_expert_input: bool = False  # see ExpertWeights
+    gates_feed_forward: bool = True  # without a gate the activation is applied to `up`
+    # A layer has a mixer, or a feed-forward where the file's `feed_forward_length` is not 0.
     has_one_branch: bool = False
-    embedding_scale: Literal["none", "sqrt_hidden"] = "none"
-    divides_logits: bool = False
+    embedding_scale: Literal["none", "sqrt_hidden"] = "none"  # the factor of token embeddings
+    divides_logits: bool = False  # the logit scale divides (Granite), or else multiplies
+    # A model with this many layers scales queries by 1 / sqrt(hidden size / heads).
     hidden_query_scale_layers: int = 0
+    # The usual name of a part -> its name in this architecture's files.
     tensors: dict[str, str] = field(default_factory=dict)
 
     @property

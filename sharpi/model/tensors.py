@@ -26,15 +26,12 @@ SUPPORTED_TYPES = frozenset(
 
 
 class TensorSource(Struct, frozen=True):
-    """The file's tensors whose names begin with `prefix`.
-
-    `renames`: a part's name here -> its name in this architecture's files. A name that a rename
-    leads to means that part alone.
-    """
+    """The tensors of a file whose names begin with `prefix`."""
 
     file: GgufFile
+    # The usual name of a part -> its name in this architecture's files, which has no other use.
     renames: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""
+    prefix: str = ""  # "blk.3."
     taken: set[str] = field(default_factory=set)
 
     def layer(self, index: int) -> "TensorSource":

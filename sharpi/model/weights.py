@@ -13,7 +13,7 @@ from sharpi.ops.interface import FloatArray, Matrix
 
 
 class ModelWeights(Struct, frozen=True):
-    """All tensors of a model; `unused` names those that no part asked for."""
+    """All tensors of a model."""
 
     embedding: Matrix
     layers: tuple[Layer, ...]
@@ -21,7 +21,7 @@ class ModelWeights(Struct, frozen=True):
     output: Matrix
     rope_divisors: FloatArray | None
     layer_inputs: LayerInputs | None
-    unused: tuple[str, ...]
+    unused: tuple[str, ...]  # names of tensors that no part of the model took
 
 
 def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:

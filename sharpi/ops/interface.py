@@ -50,36 +50,29 @@ class Scoring(IntEnum):
 
 
 class Matrix(Struct, frozen=True):
-    """A (rows, columns) matrix in quant blocks; `data` is uint8, row-major; `bias` (rows,).
-
-    `scale`: what the blocks say is to be multiplied by.
-    """
+    """A (rows, columns) matrix in quant blocks."""
 
     name: str
     quant_type: QuantType
     rows: int
     columns: int
-    data: npt.NDArray[np.uint8]
-    bias: FloatArray | None = None
-    scale: float = 1.0
+    data: npt.NDArray[np.uint8]  # row-major quant blocks
+    bias: FloatArray | None = None  # (rows,)
+    scale: float = 1.0  # applied to the dequantised blocks
 
 
 class StackedMatrix(Struct, frozen=True):
-    """Equal matrices, (experts, rows, columns) in quant blocks; `bias` (experts, rows).
-
-    `scales` (experts,): what the blocks of each say is to be multiplied by. `first_row`: where the
-    matrices begin among the rows that `data` has for each expert, of which they may be some.
-    """
+    """Matrices of equal shape, (experts, rows, columns), in quant blocks."""
 
     name: str
     quant_type: QuantType
     num_experts: int
     rows: int
     columns: int
-    data: npt.NDArray[np.uint8]
-    bias: FloatArray | None = None
-    scales: FloatArray | None = None
-    first_row: int = 0
+    data: npt.NDArray[np.uint8]  # may hold further rows of each expert
+    bias: FloatArray | None = None  # (experts, rows)
+    scales: FloatArray | None = None  # (experts,), applied to the dequantised blocks
+    first_row: int = 0  # the first of these rows among those of an expert in `data`
 
     @property
     def expert_bytes(self) -> int:
@@ -93,17 +86,13 @@ class StackedMatrix(Struct, frozen=True):
 
 
 class ExpertWeights(Struct, frozen=True):
-    """The matrices of a feed-forward; a dense one is a stacked matrix of a single expert.
+    """The matrices of a feed-forward; a dense one is a stacked matrix of a single expert."""
 
-    Without a gate the activation is that of `up`. `layer`: index of the layer of routed experts.
-    `weighs_input`: a route's weight multiplies what an expert takes, not what it gives (Llama 4).
-    """
-
-    gate: StackedMatrix | None
+    gate: StackedMatrix | None  # without it the activation is applied to `up`
     up: StackedMatrix
     down: StackedMatrix
-    layer: int | None = None
-    weighs_input: bool = False
+    layer: int | None = None  # the index of the layer, for routed experts
+    weighs_input: bool = False  # a route's weight multiplies the expert's input (Llama 4)
 
 
 class ExpertSource(Protocol):
@@ -125,49 +114,43 @@ class ExpertSource(Protocol):
 
 
 class Router(Struct, frozen=True):
-    """How experts are chosen: `num_used` of them, weights scaled after normalisation.
+    """The rules by which a layer chooses experts.
 
-    Of `num_groups` groups a token chooses from the `groups_used` strongest: those of the two best
-    experts together, of softmax scores those of the best one. `layer` is the index of the layer
-    whose experts they are.
+    With groups, a token chooses from the `groups_used` best groups. The score of a group is the sum
+    of its two best experts' scores, or with softmax scores that of its best expert.
     """
 
     num_experts: int
-    num_used: int
+    num_used: int  # experts per token
     scoring: Scoring = Scoring.SOFTMAX
-    normalise: bool = True
-    scale: float = 1.0
-    bias: FloatArray | None = None
+    normalise: bool = True  # the weights are divided by their sum
+    scale: float = 1.0  # multiplies the weights, after normalisation
+    bias: FloatArray | None = None  # (experts,), added to scores for the choice only
     num_groups: int = 0
     groups_used: int = 0
-    layer: int = 0
+    layer: int = 0  # the index of the layer
 
 
 class AttentionShape(Struct, frozen=True):
-    """One layer's attention: `window` 0 sees everything, `soft_cap` 0 is none.
+    """The sizes and options of one layer's attention."""
 
-    `is_chunked`: a token sees what its chunk of `window` positions has so far, rather than as many
-    positions back. `layer`: index of the layer whose part of the KV cache is used.
-    `values_in_keys`: the first `value_dim` of what a key has are its value; none is stored.
-    """
-
-    layer: int
+    layer: int  # the index of the layer whose part of the KV cache is used
     num_heads: int
     num_kv_heads: int
     key_dim: int
     value_dim: int
     scale: float
-    window: int = 0
-    soft_cap: float = 0.0
-    is_chunked: bool = False
-    values_in_keys: bool = False
+    window: int = 0  # positions that a token sees, its own included; 0 for all
+    soft_cap: float = 0.0  # of the scores, 0 for none
+    is_chunked: bool = False  # windows are chunks: a token sees only positions of its own chunk
+    values_in_keys: bool = False  # the first `value_dim` values of a key are its value
 
 
 class RopeTable(Struct, frozen=True):
-    """Rotary angles: position * frequencies (half,); cosine and sine are times `scale`."""
+    """The frequencies of a rotary embedding; an angle is position * frequency."""
 
-    frequencies: FloatArray
-    scale: float = 1.0
+    frequencies: FloatArray  # (half,), in radians per position
+    scale: float = 1.0  # multiplies cosines and sines
 
 
 class Ops(Protocol[X]):

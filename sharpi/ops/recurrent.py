@@ -16,15 +16,17 @@ HeadOrder: TypeAlias = Literal["grouped", "tiled"]
 
 
 class DecayRates(Struct, frozen=True):
-    """How fast heads forget, (heads,) each: decay = e^(a * softplus(x + dt_bias)), a below 0."""
+    """The decay of heads: decay = e^(a * softplus(x + dt_bias))."""
 
-    a: npt.NDArray[np.float32]
-    dt_bias: npt.NDArray[np.float32]
+    a: npt.NDArray[np.float32]  # (heads,), below 0
+    dt_bias: npt.NDArray[np.float32]  # (heads,)
 
 
 class ConvolutionShape(Struct, frozen=True):
-    """A causal convolution of every channel alone; its state is the last `kernel` - 1 inputs,
-    (kernel - 1, channels), oldest first."""
+    """A causal convolution of each channel.
+
+    Its state is the last `kernel` - 1 inputs, (kernel - 1, channels), oldest first.
+    """
 
     layer: int
     channels: int
@@ -41,11 +43,9 @@ class ConvolutionShape(Struct, frozen=True):
 
 
 class DeltaNetShape(Struct, frozen=True):
-    """One gated delta net (arXiv 2412.06464); its state is
-    (num_value_heads, panels of key_dim keys).
+    """One gated delta net (arXiv 2412.06464).
 
-    Value head h works with key head h // (value heads / key heads) where they are "grouped", and
-    h % key heads where "tiled". `epsilon` is that of the norm of queries and keys.
+    Its state is (num_value_heads, panels of key_dim keys).
     """
 
     layer: int
@@ -53,8 +53,9 @@ class DeltaNetShape(Struct, frozen=True):
     num_value_heads: int
     key_dim: int
     value_dim: int
+    # The key head of value head h is h // (value heads / key heads), or "tiled": h % key heads.
     head_order: HeadOrder = "grouped"
-    epsilon: float = 1e-6
+    epsilon: float = 1e-6  # of the norm of queries and keys
 
     @property
     def width(self) -> int:
@@ -78,10 +79,10 @@ class DeltaNetShape(Struct, frozen=True):
 
 
 class Mamba2Shape(Struct, frozen=True):
-    """One state space layer (arXiv 2405.21060); its state is
-    (num_heads, panels of state_size keys).
+    """One state space layer (arXiv 2405.21060).
 
-    Heads of a group, which follow each other, share what is written (B) and read (C).
+    Its state is (num_heads, panels of state_size keys). The heads of a group are adjacent and share
+    B and C.
     """
 
     layer: int

@@ -38,7 +38,7 @@ class Toolkit:
 
 @dataclass(frozen=True)
 class Usage:
-    """What an entry point takes; `block` is its `__launch_bounds__`, 0 without."""
+    """The resource usage of an entry point; `block` is its `__launch_bounds__`, 0 without."""
 
     entry: str
     block: int

@@ -27,7 +27,7 @@ class FeedForward(Protocol):
 
 
 class DenseFeedForward(Struct, frozen=True):
-    """down(act(gate h) * up h)."""
+    """A dense feed-forward: down(act(gate h) * up h)."""
 
     branch: Branch
     expert_weights: ExpertWeights
@@ -50,7 +50,7 @@ class DenseFeedForward(Struct, frozen=True):
 
 
 class RoutedFeedForward(Struct, frozen=True):
-    """The chosen experts' weighted sum, and a shared one that may have a gate of its own."""
+    """The weighted sum of the chosen experts, plus a shared expert, which may have a gate."""
 
     branch: Branch
     experts: ExpertWeights

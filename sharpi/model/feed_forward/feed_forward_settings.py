@@ -14,19 +14,16 @@ from sharpi.ops.interface import Activation, Router
 
 
 class FeedForwardSettings(Struct, frozen=True):
-    """What all layers' feed-forwards share; `router` has neither bias nor layer yet.
-
-    `gated`: whether there is a gate beside what goes up. `norm`: the name of the norm before.
-    """
+    """The settings that all feed-forwards of a model share."""
 
     hidden_size: int
     norm_epsilon: float
     residual_scale: float
     activation: Activation
-    router: Router
-    weighs_input: bool = False
-    gated: bool = True
-    norm: str = "ffn_norm"
+    router: Router  # without the bias and the index of a layer
+    weighs_input: bool = False  # see ExpertWeights
+    gated: bool = True  # there is a gate beside `up`
+    norm: str = "ffn_norm"  # the tensor of the norm before the feed-forward
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
         """Loads the layer's weights; the layer is routed where the file has a router for it.

@@ -12,19 +12,16 @@ from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router,
 
 
 class ParallelFeedForward(Struct, frozen=True):
-    """post_norm(norm_1(dense(norm x)) + norm_2(experts(expert_norm x))).
-
-    `router_norm` is that of what the router takes: the stream, scaled value by value.
-    """
+    """Adds post_norm(dense_norm(dense(norm x)) + experts_norm(experts(expert_norm x))) to x."""
 
     branch: Branch
     activation: Activation
     dense: ExpertWeights
-    dense_norm: Norm
-    expert_norm: Norm
+    dense_norm: Norm  # of the dense result
+    expert_norm: Norm  # of the experts' input
     experts: ExpertWeights
-    experts_norm: Norm
-    router_norm: Norm
+    experts_norm: Norm  # of the experts' sum
+    router_norm: Norm  # of the router's input, the residual stream
     router_matrix: Matrix
     router: Router
 

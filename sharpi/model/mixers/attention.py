@@ -13,28 +13,24 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class Temperature(Struct, frozen=True):
-    """Queries grow with the logarithm of their position: see Ops.scale_by_position."""
+    """Scales queries by the logarithm of their position (see Ops.scale_by_position)."""
 
     interval: int
     rate: float
 
 
 class AttentionSettings(Struct, frozen=True):
-    """One layer's attention; `rope` None leaves positions out.
+    """The settings of one layer's attention."""
 
-    `query_holds_gate`: see Projections. `kv`: where keys and values are from; for an earlier
-    layer's `shape` names that layer. `norms_values`: by length, each head apart.
-    """
-
-    shape: AttentionShape
-    rope: Rope | None
+    shape: AttentionShape  # names the earlier layer where its keys and values are used
+    rope: Rope | None  # None for no positions
     hidden_size: int
     norm_epsilon: float
     head_norms: HeadNorms = "before_rope"
     temperature: Temperature | None = None
-    query_holds_gate: bool = False
+    query_holds_gate: bool = False  # see Projections
     kv: KvSource = "own"
-    norms_values: bool = False
+    norms_values: bool = False  # each head's values are normed, without weights
 
     @property
     def kv_shape(self) -> AttentionShape | None:
@@ -74,7 +70,7 @@ class AttentionSettings(Struct, frozen=True):
 
 
 class Attention(Struct, frozen=True):
-    """The weights; norms are per head or over the whole width. `sinks` (num_heads,): see Ops."""
+    """The weights of one layer's attention; norms are of each head or of the whole width."""
 
     settings: AttentionSettings
     projections: Projections
@@ -82,7 +78,7 @@ class Attention(Struct, frozen=True):
     q_norm: Norm | None
     k_norm: Norm | None
     v_norm: Norm | None
-    sinks: FloatArray | None
+    sinks: FloatArray | None  # (num_heads,), see Ops.attention
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
         """Computes attention from h (hidden,): (num_heads * value_dim,)."""

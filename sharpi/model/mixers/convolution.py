@@ -12,11 +12,11 @@ MAX_KERNEL = 16  # as kernels/cpu/operations/op_convolution.cpp has it
 
 
 class Convolution(Struct, frozen=True):
-    """weight (kernel, channels), bias (channels,)."""
+    """A causal convolution of each channel."""
 
     shape: ConvolutionShape
-    weight: FloatArray
-    bias: FloatArray | None
+    weight: FloatArray  # (kernel, channels)
+    bias: FloatArray | None  # (channels,)
 
     def apply(self, ops: Ops[X], x: X, *, silu: bool) -> X:
         """Convolves x (channels,) with the tokens before it."""

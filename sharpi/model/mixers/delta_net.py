@@ -20,7 +20,7 @@ MAX_KEY_DIM = 256  # as kernels/cpu/operations/op_delta_net.cpp has it
 
 
 class DeltaNetSettings(Struct, frozen=True):
-    """One layer's heads and the convolution of queries, keys and values before them."""
+    """The sizes of one layer's heads, and of the convolution of queries, keys and values."""
 
     shape: DeltaNetShape
     convolution: ConvolutionShape
@@ -56,15 +56,15 @@ class DeltaNetSettings(Struct, frozen=True):
 
 
 class DeltaNet(Struct, frozen=True):
-    """The weights; joint matrices hold for every key head its rows and those of its value heads.
+    """The weights of one layer.
 
-    `inputs`: queries with keys and values, and the output's gate; or all of them. `gates`: beta
-    and alpha, or both.
+    A joint matrix holds, for one key head after the other, the rows of that head and of its value
+    heads.
     """
 
     settings: DeltaNetSettings
-    inputs: tuple[Matrix, ...]
-    gates: tuple[Matrix, ...]
+    inputs: tuple[Matrix, ...]  # one of queries, keys and values, one of the output gate; or joint
+    gates: tuple[Matrix, ...]  # beta and alpha; or joint
     convolution: Convolution
     rates: DecayRates
     norm: Norm

@@ -13,10 +13,10 @@ from sharpi.ops.interface import FloatArray, Matrix, StackedMatrix
 
 
 class HeadMatrices(Struct, frozen=True):
-    """`keys` (heads, latent, plain) turns queries, `values` (heads, value, latent) gives values."""
+    """The matrices of all heads of one layer."""
 
-    keys: StackedMatrix
-    values: StackedMatrix
+    keys: StackedMatrix  # (heads, latent, plain), applied to queries
+    values: StackedMatrix  # (heads, value, latent), applied to the result of attention
 
 
 def load_head_matrices(

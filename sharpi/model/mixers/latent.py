@@ -7,10 +7,10 @@ from sharpi.ops.interface import Matrix
 
 
 class Latent(Struct, frozen=True):
-    """down (width, hidden) before the experts, up (hidden, width) after their sum."""
+    """The projections into the latent space and back."""
 
-    down: Matrix
-    up: Matrix
+    down: Matrix  # (width, hidden), before the experts
+    up: Matrix  # (hidden, width), after their sum
 
 
 def load_latent(tensors: TensorSource, hidden: int) -> Latent | None:

@@ -17,17 +17,14 @@ from sharpi.ops.recurrent import RecurrentShape
 
 
 class LatentAttentionSettings(Struct, frozen=True):
-    """One layer's sizes; a head's query is `plain_dim` values, then those that are rotated.
-
-    `query_rank`: width of the compressed queries, 0 where they are not.
-    """
+    """The sizes of one layer."""
 
     kv_shape: AttentionShape
     rope: Rope
     hidden_size: int
     norm_epsilon: float
-    query_rank: int
-    plain_dim: int
+    query_rank: int  # the width of the compressed queries, 0 where they are not compressed
+    plain_dim: int  # values of a head's query that are not rotated, which come first
     value_dim: int
 
     @property
@@ -65,7 +62,7 @@ class LatentAttentionSettings(Struct, frozen=True):
 
 
 class QueryProjection(Struct, frozen=True):
-    """Queries, with or without compression to a normed vector in between."""
+    """The projection of queries, with or without compression to a normed vector in between."""
 
     matrix: Matrix
     compress: Matrix | None = None
@@ -73,11 +70,11 @@ class QueryProjection(Struct, frozen=True):
 
 
 class LatentAttention(Struct, frozen=True):
-    """The weights; `compress` gives [latent, part to be rotated] of each position."""
+    """The weights of one layer's latent attention."""
 
     settings: LatentAttentionSettings
     query: QueryProjection
-    compress: Matrix
+    compress: Matrix  # gives [latent, part to be rotated] of a position
     latent_norm: Norm
     matrices: HeadMatrices
     output: Matrix

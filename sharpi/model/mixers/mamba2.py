@@ -17,7 +17,7 @@ from sharpi.ops.recurrent import ConvolutionShape, DecayRates, Mamba2Shape, Recu
 
 
 class Mamba2Settings(Struct, frozen=True):
-    """One layer's heads and the convolution of their inputs before them."""
+    """The sizes of one layer's heads, and of the convolution of their inputs."""
 
     shape: Mamba2Shape
     convolution: ConvolutionShape
@@ -55,7 +55,7 @@ class Mamba2Settings(Struct, frozen=True):
 
 
 class Mamba2(Struct, frozen=True):
-    """The weights; the norm is over each group of heads, after the gate."""
+    """The weights of one layer; the norm is over each group of heads, after the gate."""
 
     settings: Mamba2Settings
     gate: Matrix

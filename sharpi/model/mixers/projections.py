@@ -13,29 +13,23 @@ KvSource = Literal["own", "own or keys", "earlier layer"]
 
 
 class Projected(Struct, Generic[X], frozen=True):
-    """Queries (heads * key_dim,), keys and values of the KV heads, gate (heads * value_dim,).
+    """The projections of a layer's input."""
 
-    Keys and values are None where an earlier layer's are used.
-    """
-
-    q: X
-    k: X | None
-    v: X | None
-    gate: X | None
+    q: X  # (heads * key_dim,)
+    k: X | None  # (KV heads * key_dim,), None where an earlier layer's are used
+    v: X | None  # (KV heads * value_dim,), None where an earlier layer's are used
+    gate: X | None  # (heads * value_dim,)
 
 
 class Projections(Struct, frozen=True):
-    """The matrices, with their biases; `v` None: values are keys before these are normed.
-
-    `query_holds_gate`: the rows of each head's query are followed by those of a gate as wide.
-    """
+    """The matrices of the projections, with their biases."""
 
     shape: AttentionShape
     q: Matrix
     k: Matrix | None
-    v: Matrix | None
+    v: Matrix | None  # without it values are the keys, before these are normed
     gate: Matrix | None
-    query_holds_gate: bool
+    query_holds_gate: bool  # each head's rows in `q` are followed by as many of a gate
 
     def apply(self, ops: Ops[X], h: X) -> Projected[X]:
         """Projects h (hidden,)."""

@@ -21,22 +21,19 @@ DoubleArray = npt.NDArray[np.float64]
 
 
 class RopeScaling(Struct, frozen=True):
-    """`kind` is "none", "linear", "yarn" or "divided"; the rest as in the `rope.scaling.*` keys.
+    """The rope scaling of a file, named as its `rope.scaling.*` keys.
 
-    "divided" leaves the frequencies to the file's divisors, of which there are some for contexts up
-    to `original_context` and some for longer ones (LongRoPE, arXiv 2402.13753).
-
-    `attention_factor` 0 is the paper's own, 1 + ln(factor) / 10. `rounds_ramp`: whether YaRN's ramp
-    begins and ends at whole pairs.
+    With "divided" the file's divisors set the frequencies: one set for contexts up to
+    `original_context`, one for longer ones (LongRoPE, arXiv 2402.13753).
     """
 
-    kind: str = "none"
+    kind: str = "none"  # "none", "linear", "yarn" or "divided"
     factor: float = 1.0
-    original_context: int = 0
-    attention_factor: float = 0.0
+    original_context: int = 0  # positions
+    attention_factor: float = 0.0  # 0 stands for the YaRN paper's 1 + ln(factor) / 10
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    rounds_ramp: bool = True
+    rounds_ramp: bool = True  # YaRN's ramp begins and ends at whole pairs
 
     def with_factor(self, attention_factor: float) -> "RopeScaling":
         """Returns a copy with another attention factor."""
@@ -44,16 +41,13 @@ class RopeScaling(Struct, frozen=True):
 
 
 class Rope(Struct, frozen=True):
-    """How a layer rotates queries and keys: the first `dims` values of each head.
+    """The rotary embedding of a layer's queries and keys."""
 
-    `is_divided`: whether the divisors that the file may have apply.
-    """
-
-    dims: int
+    dims: int  # the number of leading values of each head that are rotated
     base: float
     scaling: RopeScaling = RopeScaling()
-    is_interleaved: bool = False
-    is_divided: bool = True
+    is_interleaved: bool = False  # pairs are (2i, 2i + 1), not (i, i + half)
+    is_divided: bool = True  # the file's divisors apply, if it has them
 
 
 class Angles(Generic[X]):

@@ -11,7 +11,7 @@ from sharpi.ops.recurrent import ConvolutionShape, RecurrentShape
 
 
 class ShortConvolutionSettings(Struct, frozen=True):
-    """One layer's convolution, as wide as the residual stream."""
+    """The size of one layer's convolution, which is as wide as the residual stream."""
 
     shape: ConvolutionShape
     kv_shape: None = None
@@ -36,7 +36,7 @@ class ShortConvolutionSettings(Struct, frozen=True):
 
 
 class ShortConvolution(Struct, frozen=True):
-    """out_gate h * convolution(gate h * x h); the gates have no activation."""
+    """Computes out_gate h * convolution(gate h * x h); the gates have no activation."""
 
     gate: Matrix
     out_gate: Matrix

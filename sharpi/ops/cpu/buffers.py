@@ -10,19 +10,16 @@ ALIGNMENT = 64
 
 
 class Buffer(Struct):
-    """A value of the recording: `num_bytes` needed from operation `first` to operation `last`.
-
-    `row_bytes`: of each of its rows, one after the other; 0 where it has none.
-    """
+    """The memory of a value in a recording."""
 
     num_bytes: int
-    width: int
+    width: int  # values of a row
     rows: Rows
-    first: int
-    last: int
-    kept: bool = False
-    offset: int = -1
-    row_bytes: int = 0
+    first: int  # the index of the first operation that uses it
+    last: int  # the index of the last operation that uses it
+    kept: bool = False  # it is not reused after the last operation
+    offset: int = -1  # bytes from the start of the arena
+    row_bytes: int = 0  # of each row; 0 where it has no rows
 
 
 def assign_offsets(buffers: list[Buffer]) -> int:

@@ -21,13 +21,13 @@ Rounding = Literal["int8", "int16", "f32"]
 
 
 class ProgramLimits(Struct, frozen=True):
-    """What one replay can hold, and the kernels it uses."""
+    """The limits of one replay, and the kernels that it uses."""
 
     max_tokens: int
     max_outputs: int
     max_positions: int
     precision: Rounding = "int8"
-    instruction_set: str | None = None
+    instruction_set: str | None = None  # None for the machine's best
 
     @property
     def precision_code(self) -> int:
@@ -36,9 +36,9 @@ class ProgramLimits(Struct, frozen=True):
 
 
 class ArenaSlice(NamedTuple):
-    """An array of 4-byte values in the arena; `offset` in bytes."""
+    """An array of 4-byte values in the arena."""
 
-    offset: int
+    offset: int  # in bytes
     width: int
     rows: int
 

@@ -4,18 +4,13 @@ from msgspec import Struct
 
 
 class PassCounts(Struct):
-    """`by_layer`: prompts whose batches took turns at every layer. The others are what limits cost.
+    """Counts of what happened to prompts."""
 
-    `spilled_pages` of the stash were in RAM; `stash_overflows`: prompts that it did not hold, which
-    passed batch after batch. `limited` passes had buffers of a fixed number of routed rows, which
-    were too few for those that became `reruns`.
-    """
-
-    by_layer: int = 0
-    spilled_pages: int = 0
-    stash_overflows: int = 0
-    limited: int = 0
-    reruns: int = 0
+    by_layer: int = 0  # prompts whose batches took turns at every layer
+    spilled_pages: int = 0  # pages of the stash that were in RAM
+    stash_overflows: int = 0  # prompts too long for the stash, which ran batch after batch
+    limited: int = 0  # passes with a limit of routed rows
+    reruns: int = 0  # passes that were repeated because the limit was too small
 
     @property
     def notes(self) -> tuple[str, ...]:

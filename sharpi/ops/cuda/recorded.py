@@ -17,31 +17,21 @@ _ID_BYTES = 4
 
 
 class StepShape(NamedTuple):
-    """The sizes of one step.
-
-    `positions`: those that attention may look at, an upper bound. `end`: the position after the
-    last token, where more tokens than one make the step. `largest`: whether only the largest
-    logit's id is wanted. `misses`: what is done about experts that are not on the GPU. Where
-    batches of a prompt take turns, this is the `turn`-th of `turns` and begins with the prompt's
-    `first`-th token; `group`: the chunk of experts that computes, None for all. `predicts`: whether
-    layers fetch experts for the next one; only of a token that has an output. `is_exact`: whether
-    routed tokens are too many for their rows, and take turns. `sequences` share the step, each with
-    fewer tokens than matrix products take.
-    """
+    """The sizes and options of one step."""
 
     tokens: int
     outputs: int
-    positions: int
-    end: int = 0
-    largest: bool = False
+    positions: int  # an upper bound of those that attention reads
+    end: int = 0  # the position after the last token of a batch, 0 for single tokens
+    largest: bool = False  # only the id of the largest logit is wanted
     misses: MissMode = "stream"
-    turn: int = 0
-    turns: int = 1
-    group: int | None = None
-    first: int | None = None
-    predicts: bool = False
-    is_exact: bool = False
-    sequences: int = 1
+    turn: int = 0  # the index of this batch among those that take turns
+    turns: int = 1  # the number of batches that take turns
+    group: int | None = None  # the chunk of experts that computes, None for all
+    first: int | None = None  # the index of the first token in the prompt, if batches take turns
+    predicts: bool = False  # layers prefetch experts of the next one, for a token with an output
+    is_exact: bool = False  # routed tokens that exceed the limit of rows take turns
+    sequences: int = 1  # several have fewer tokens each than the library's products take
 
     @property
     def is_decode(self) -> bool:
@@ -76,37 +66,37 @@ class Attend(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Bytes of one memory into another; see `Device.copy`."""
+    """A copy from one memory to another; see `Device.copy`."""
 
     target: Span
     source: Span
 
 
 class WriteWord(NamedTuple):
-    """See `Device.write_word`."""
+    """A write to a word in page-locked memory; see `Device.write_word`."""
 
     word: Span
     value: int
 
 
 class AwaitWord(NamedTuple):
-    """See `Device.await_word`; `layer`: of which the host has been asked for experts."""
+    """A wait for a word in page-locked memory; see `Device.await_word`."""
 
     word: Span
     value: int
     meanwhile: Work
-    layer: int
+    layer: int  # the layer whose experts were requested of the host
 
 
 class SideStream(NamedTuple):
-    """Calls beside those that follow; `WaitFor` of the same key waits for them."""
+    """Calls on the side stream; `WaitFor` of the same key waits for them."""
 
     key: Hashable
     calls: tuple["Call", ...]
 
 
 class WaitFor(NamedTuple):
-    """What follows comes after the calls of the side stream of this key."""
+    """A wait for the side stream's calls of the same key."""
 
     key: Hashable
 
@@ -137,7 +127,7 @@ class Routes:
 
 
 class PendingHeads(Struct):
-    """What is still to be done to each head of a value, on its way into attention."""
+    """The operations on each head of a value that are not done yet; attention does them."""
 
     norm: Callable[[], HeadNorm] | None = None
     rope: Callable[[], HeadRope] | None = None
@@ -146,22 +136,17 @@ class PendingHeads(Struct):
 
 
 class RecordedTensor(Struct):
-    """Rows of floats, and the same rounded to 8 bits once an operation asks for that.
-
-    `source`: memory outside the arena that holds the floats. `rounds`: whether the operation that
-    makes the value can round it as well. `is_read`: whether anybody takes the floats. `routes`: of
-    ids, whose place depends on the step.
-    """
+    """A value of a recording: rows of floats, and rounded rows if an operation reads them."""
 
     width: int
     rows: Rows
     floats: Buffer | None
-    source: Span | None = None
-    rounds: bool = False
-    is_read: bool = False
+    source: Span | None = None  # memory outside the arena that holds the floats
+    rounds: bool = False  # the operation that makes the value can round it too
+    is_read: bool = False  # an operation reads the floats
     rounded: Buffer | None = None
     pending: PendingHeads | None = None
-    routes: Routes | None = None
+    routes: Routes | None = None  # of expert ids, whose memory depends on the step
 
     def changed(self) -> "RecordedTensor":
         """Returns the value that an operation in place leaves in the same memory."""

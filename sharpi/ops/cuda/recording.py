@@ -24,17 +24,13 @@ _BLOCK = 32
 
 
 class Stage(Struct, frozen=True):
-    """Operations at which the batches of a prompt take turns, one batch after the other.
-
-    `layer`: whose experts they are, None for others. `enters`, `leaves`: what they read of what was
-    before, and what is read later. `sums`: what experts leave, which may grow group by group.
-    """
+    """Operations at which the batches of a prompt take turns, one batch after the other."""
 
     operations: list[Calls]
-    layer: int | None
-    enters: list[Buffer]
-    leaves: list[Buffer]
-    sums: list[Buffer]
+    layer: int | None  # the layer whose experts they are, None for other operations
+    enters: list[Buffer]  # written before the stage, and read in it or later
+    leaves: list[Buffer]  # written in the stage or before, and read later
+    sums: list[Buffer]  # the sums of experts, to which groups may add one after the other
 
 
 class Recording:

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
-    """One sequence, evaluated eagerly; `begin` a step, then run the model over this object."""
+    """Computes one sequence eagerly; `begin` a step, then run the model over this object."""
 
     def __init__(self) -> None:
         self.ids = np.zeros(0, np.int32)

@@ -22,7 +22,7 @@ TOKENS, EXPERTS, USED = 12, 4, 3  # about nine items an expert: more than a bloc
 
 @dataclass(frozen=True)
 class Routes:
-    """Who computes what, on a device."""
+    """The routes of all tokens, and the lists by expert, on a device."""
 
     ids: Span
     weights: Span

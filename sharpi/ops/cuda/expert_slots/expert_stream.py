@@ -23,13 +23,13 @@ Slots = npt.NDArray[np.int32]  # (experts,): -1 without a slot
 
 
 class Chunk(Struct, frozen=True):
-    """Adjacent experts of a layer that pass together; `number` counts a batch's chunks."""
+    """Adjacent experts of a layer that pass through a buffer together."""
 
-    number: int
+    number: int  # the index among all chunks of the batch
     layer: int
     first: int
     count: int
-    missing: tuple[int, ...]
+    missing: tuple[int, ...]  # those without a slot, which are copied
 
     @property
     def buffer(self) -> int:

@@ -27,14 +27,11 @@ from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, Stacke
 
 
 class HostComputeSettings(Struct, frozen=True):
-    """How the CPU computes experts that the GPU has not.
-
-    `source` brings those that are not in memory; None stands for the mapped file.
-    """
+    """The settings by which the CPU computes missed experts."""
 
     num_threads: int
-    instruction_set: str | None = None
-    source: ExpertSource | None = None
+    instruction_set: str | None = None  # None for the machine's best
+    source: ExpertSource | None = None  # loads experts that are not in memory; None: mapped file
 
 
 class GpuExpertWeights:

@@ -17,28 +17,26 @@ Upload = Callable[[HostArray], Span]
 
 
 class SlotTable(Struct, frozen=True):
-    """A table of addresses (experts,) uint64, of rows that begin `offset` bytes into a piece."""
+    """The address table of one stacked matrix."""
 
-    addresses: Span
-    offset: int = 0
+    addresses: Span  # (experts,) uint64
+    offset: int = 0  # bytes from the start of an expert's piece
 
 
 class SlotPiece(Struct, frozen=True):
-    """One tensor's part of each of a layer's experts, `num_bytes` long.
+    """One tensor's part of each expert of a layer: its host copies, and memory for slots.
 
-    `host_addresses` (experts,) uint64: where it is for good, in memory of `reach`. `slots`,
-    `early`, `staging`: memory for copies, `stride` bytes apart, as many as fit; None where there
-    are none. Copies are quickest where host copies and slots are aligned alike, to 16 bytes.
+    Copies are fastest if host copies and slots have the same alignment, to 16 bytes.
     """
 
-    host_addresses: NDArray[np.uint64]
-    reach: tuple[Span, ...]
-    num_bytes: int
-    stride: int
+    host_addresses: NDArray[np.uint64]  # (experts,), of the host copies
+    reach: tuple[Span, ...]  # all memory that the host addresses are in
+    num_bytes: int  # of one expert's part
+    stride: int  # bytes from one slot to the next
     slots: Span
     tables: tuple[SlotTable, ...]
-    early: Span | None = None
-    staging: Span | None = None
+    early: Span | None = None  # memory for early slots
+    staging: Span | None = None  # memory for staging buffers
 
     def room(self, memory: Span | None) -> int:
         """Returns the number of experts whose parts fit into a memory."""
@@ -61,9 +59,9 @@ class SlotPiece(Struct, frozen=True):
 
 
 class SlotLayer(Struct, frozen=True):
-    """A layer's pieces, up to three with up to three tables, and what its slots begin with."""
+    """The memory of a layer's slots, and the experts that they begin with."""
 
-    pieces: tuple[SlotPiece, ...]
+    pieces: tuple[SlotPiece, ...]  # up to three, with up to three tables together
     first: FirstSlots
 
     def __post_init__(self) -> None:
@@ -131,16 +129,13 @@ class SlotLayer(Struct, frozen=True):
 
 
 class SlotMemory(Struct, frozen=True):
-    """What a layer has on the device: its state, what is copied, and the lists of loads.
-
-    `outcomes` (experts per token,): where each expert of the last token was read.
-    """
+    """A layer's slots on the device, as launches take them."""
 
     state: LayerState
     pieces: tuple[GatherPiece, ...]
-    loads: Span
-    early_loads: Span
-    outcomes: Span
+    loads: Span  # the list of copies to slots
+    early_loads: Span  # the list of copies to early slots
+    outcomes: Span  # int32 (experts per token,), the `Outcome` of each expert of the last token
 
 
 def table_of(device: Device, array: HostArray) -> Span:

@@ -32,12 +32,10 @@ def offset_of(stacked: StackedMatrix) -> int:
 
 
 class ExpertTensor(Struct, frozen=True):
-    """A tensor of all experts, and the stacked matrices that are in it, by their place in the
-    layer.
-    """
+    """A tensor of all experts of a layer."""
 
     host_copies: HostExpertCopies
-    matrices: tuple[int, ...]
+    matrices: tuple[int, ...]  # indices of its stacked matrices among those of the layer
 
     @property
     def slot_bytes(self) -> int:

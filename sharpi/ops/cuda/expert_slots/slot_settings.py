@@ -9,20 +9,15 @@ from sharpi.ops.cuda.launchers.slot_policy import PolicyRules
 
 
 class SlotSettings(Struct, frozen=True):
-    """`first`: what the slots of each layer begin with; a layer without is on the GPU as a whole.
-
-    `num_staging`, `num_early`: experts that are on the GPU for one use, or early, without a slot.
-    `num_streamed`: experts of each of two buffers. `is_reached`: whether the GPU can read host
-    copies; not those of the layers `computed`, whose missed experts the host computes in any case.
-    """
+    """The slots of all layers that have them; other layers are on the GPU as a whole."""
 
     rules: PolicyRules
-    first: Mapping[int, FirstSlots]
-    num_staging: int
-    num_early: int
-    num_streamed: int
-    is_reached: bool = True
-    computed: frozenset[int] = frozenset()
+    first: Mapping[int, FirstSlots]  # by layer number
+    num_staging: int  # staging buffers, for one use
+    num_early: int  # early slots, to which experts are prefetched
+    num_streamed: int  # experts in each of the two buffers that batches' experts pass through
+    is_reached: bool = True  # the GPU can read host copies
+    computed: frozenset[int] = frozenset()  # layers whose missed experts the CPU always computes
 
     def reaches(self, number: int) -> bool:
         """Says if the GPU can read the host copies of a layer's experts."""

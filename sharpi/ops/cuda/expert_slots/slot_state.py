@@ -53,15 +53,11 @@ class SlotStates(NamedTuple):
 
 
 class FirstSlots(Struct, frozen=True):
-    """What a layer's slots begin with.
-
-    Of the `pinned` ids as many are pinned as may be: half of the slots, or all for a static set.
-    They are resident from the start, then `warm` ones as far as there is room.
-    """
+    """The experts that a layer's slots begin with: pinned ones, then warm ones."""
 
     num_slots: int
-    pinned: tuple[int, ...] = ()
-    warm: tuple[int, ...] = ()
+    pinned: tuple[int, ...] = ()  # pinned as far as half of the slots, or all for a static set
+    warm: tuple[int, ...] = ()  # resident at the start as far as there are slots
 
     def pins(self, kind: int) -> list[int]:
         """Returns the ids that are pinned: at most half of the slots, or all for a static set."""

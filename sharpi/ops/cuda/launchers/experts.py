@@ -26,17 +26,12 @@ _MOSTLY_BUSY = 0.9
 
 
 class GpuStackedMatrix(Struct, frozen=True):
-    """Equal matrices wherever they are.
+    """Matrices of equal shape that kernels find by their addresses."""
 
-    `addresses` (experts,) uint64, on the device; `bias` (experts, rows) float32; `reach`: all
-    memory that the addresses are in. `factors` (experts,): what the blocks of each say is to be
-    multiplied by.
-    """
-
-    addresses: Span
-    bias: Span | None
-    reach: tuple[Span, ...]
-    factors: Span | None = None
+    addresses: Span  # (experts,) uint64
+    bias: Span | None  # (experts, rows) float32
+    reach: tuple[Span, ...]  # all memory that the addresses are in
+    factors: Span | None = None  # (experts,) float32, applied to the dequantised blocks
 
     def some(self, first: int, count: int, num_experts: int) -> "GpuStackedMatrix":
         """Returns `count` of the `num_experts` matrices, from `first` on."""

@@ -13,19 +13,15 @@ _NO_PIECE: tuple[Argument, ...] = (None, None, None, None, np.int64(0), np.int64
 
 
 class GatherPiece(Struct, frozen=True):
-    """One tensor's part of a layer's experts: where it lies in host memory and in slots.
+    """One tensor's part of a layer's experts, in host memory and in slots."""
 
-    `host_addresses` (experts,) uint64 addresses, in memory of `reach`; slots of `stride` bytes, of
-    which `num_bytes` are copied. `early` and `staging`: further slots, None where there are none.
-    """
-
-    host_addresses: Span
+    host_addresses: Span  # (experts,) uint64
     slots: Span
-    early: Span | None
-    staging: Span | None
-    stride: int
-    num_bytes: int
-    reach: tuple[Span, ...]
+    early: Span | None  # early slots, None without them
+    staging: Span | None  # staging buffers, None without them
+    stride: int  # bytes from one slot to the next
+    num_bytes: int  # bytes that are copied
+    reach: tuple[Span, ...]  # all memory that the host addresses are in
 
 
 def gather_experts(

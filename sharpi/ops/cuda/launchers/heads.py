@@ -19,49 +19,39 @@ _NO_GROUP: Final[tuple[Argument, ...]] = (
 
 
 class HeadNorm(Struct, frozen=True):
-    """RMS norm of each head; weight (head_dim,), or `per_head` (num_heads, head_dim)."""
+    """The RMS norm of each head."""
 
-    weight: Span
+    weight: Span  # (head_dim,), or `per_head` (num_heads, head_dim)
     epsilon: float
     per_head: bool = False
 
 
 class HeadRope(Struct, frozen=True):
-    """Rotation of each head's first 2 * half values by angles (T, 2, half).
+    """The rotation of the first 2 * half values of each head."""
 
-    Pairs are (i, i + half), or (2i, 2i + 1) where `interleaved`.
-    """
-
-    angles: Span
+    angles: Span  # (T, 2, half), see `rope_angles`
     half: int
-    interleaved: bool = False
+    interleaved: bool = False  # pairs are (2i, 2i + 1), not (i, i + half)
 
 
 class HeadGroup(Struct, frozen=True):
-    """Heads x (T, num_heads, head_dim), which are normed and then rotated in place.
+    """Heads that are normed and then rotated, in place or into the KV cache."""
 
-    With `pages`, one layer's keys or values in the KV cache, the result goes there instead.
-    """
-
-    x: Span
+    x: Span  # (T, num_heads, head_dim)
     num_heads: int
     head_dim: int
     norm: HeadNorm | None = None
     rope: HeadRope | None = None
-    pages: Span | None = None
+    pages: Span | None = None  # one layer's keys or values, which the result is written to
 
 
 class KvCacheSlice(Struct, frozen=True):
-    """Where in the KV cache the tokens go (kernels/cuda/attention/kv_cache.cuh).
+    """The places of tokens in the KV cache (kernels/cuda/attention/kv_cache.cuh)."""
 
-    page_tables int32 (sequences, table_stride): the pages of positions 0..63, 64..127, ...;
-    positions int32 (T,); sequences int32 (T,): whose token each is, None where there is one alone.
-    """
-
-    page_tables: Span
-    positions: Span
+    page_tables: Span  # int32 (sequences, table_stride), the pages of positions 0..63, 64..127, ...
+    positions: Span  # int32 (T,)
     kv_type: KvType = "f16"
-    sequences: Span | None = None
+    sequences: Span | None = None  # int32 (T,), the sequence of each token; None for one sequence
     table_stride: int = 0
 
 

@@ -23,16 +23,13 @@ _NO_PART = (None, None, None, np.int32(0), np.float32(0))
 
 
 class MatvecPart(Struct, frozen=True):
-    """A matrix (rows, columns) in quant blocks, its bias (rows,) and its result (T, rows).
+    """One matrix of a product, and its result."""
 
-    `factor`: what the blocks say is to be multiplied by.
-    """
-
-    weights: Span
-    bias: Span | None
-    out: Span
+    weights: Span  # (rows, columns) in quant blocks
+    bias: Span | None  # (rows,)
+    out: Span  # (T, rows)
     rows: int
-    factor: float = 1.0
+    factor: float = 1.0  # applied to the dequantised blocks
 
 
 def matvec(

@@ -39,9 +39,9 @@ class Outcome(IntEnum):
 
 
 class PolicyRules(Struct, frozen=True):
-    """How all layers decide. `kind`: the number of one of the policies that the device has."""
+    """The policy of all layers, and the sizes of the model."""
 
-    kind: int
+    kind: int  # the number of a policy in slot_rules.cuh
     num_layers: int
     num_experts: int
     experts_per_token: int
@@ -71,19 +71,16 @@ class PolicyRules(Struct, frozen=True):
 
 
 class LayerState(Struct, frozen=True):
-    """One layer's words on the device, and the tables that are kept.
+    """One layer's slots on the device, and the address tables that kernels maintain."""
 
-    `tables`: up to three of (addresses (experts,), where (places,)) uint64; `where` has the address
-    of every host copy, slot, early slot and staging slot, in this order, as many as the numbers
-    say. `scores`: the layer's part of `Learning.maps`, or None.
-    """
-
-    words: Span
+    words: Span  # the layout is in slot_state.cuh
+    # Up to three of (addresses (experts,), places), both uint64. The places are the addresses of
+    # all host copies, slots, early slots and staging buffers, in this order.
     tables: tuple[tuple[Span, Span], ...]
     num_slots: int
     num_early: int
     num_staging: int
-    learned: Span | None = None
+    learned: Span | None = None  # the layer's part of `Learning.maps`
 
     def table_arguments(self) -> tuple[Argument, ...]:
         """Returns the arguments for three tables, None for missing ones."""
@@ -96,15 +93,12 @@ class LayerState(Struct, frozen=True):
 
 
 class Learning(Struct, frozen=True):
-    """What learned-keep knows: `maps` of all layers, `routes` (layers, 4), newest of each layer.
+    """The state of the policy learned-keep."""
 
-    `remembered` (layers, 64, experts per token) of a batch, and whether layers are in it: int32.
-    """
-
-    maps: Span
-    routes: Span
-    remembered: Span
-    has_experts: Span
+    maps: Span  # one for each layer
+    routes: Span  # int32 (layers, 4), the best experts of each layer's newest route
+    remembered: Span  # int32 (layers, 64, experts per token), the last routes of a batch
+    has_experts: Span  # int32 (layers,), 1 for layers with experts
 
 
 def slot_policy(

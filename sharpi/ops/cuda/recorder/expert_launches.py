@@ -22,18 +22,15 @@ Parts = Sequence[GpuStackedMatrix]
 
 
 class ExpertLaunches(Struct, frozen=True):
-    """One feed-forward of a recording, whose buffers have places by the time of the calls.
-
-    `step`: of the step, as far as it says where the routes are. `first`: the first of the tokens.
-    """
+    """The launches of one feed-forward; its buffers must be allocated when they are made."""
 
     recording: Recording
     x: RecordedTensor
     what: RecordedFeedForward
     out: RecordedTensor
     scratch: Scratch
-    step: StepShape | None = None
-    first: int = 0
+    step: StepShape | None = None  # on which the memory of the routes depends
+    first: int = 0  # the first token that they compute
 
     def since(self, first: int) -> "ExpertLaunches":
         """Returns the launches for the tokens from `first` on."""

@@ -38,12 +38,12 @@ class OnGpu(NamedTuple):
 
 
 class F16Matmul(Struct, frozen=True):
-    """Buffers of one operation: rows with their scales, the largest matrix, its result."""
+    """The buffers of an operation's f16 products."""
 
     recording: Recording
-    rows: Buffer
-    scales: Buffer
-    matrix: Buffer
+    rows: Buffer  # x in f16
+    scales: Buffer  # of the rows
+    matrix: Buffer  # as large as the largest matrix
     out: Buffer
 
     def source(self, x: Span, tokens: int, width: int) -> Iterator[Call]:

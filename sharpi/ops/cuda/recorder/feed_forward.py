@@ -15,12 +15,12 @@ _INT_BYTES = 4
 
 
 class RecordedFeedForward(Struct, frozen=True):
-    """What is computed: without `ids` expert 0 for every token, without `weights` they are 1."""
+    """The operands of a feed-forward."""
 
     expert_weights: ExpertWeights
     activation: Activation
-    ids: RecordedTensor | None
-    weights: RecordedTensor | None
+    ids: RecordedTensor | None  # without them expert 0 computes every token
+    weights: RecordedTensor | None  # None for 1
     residual: RecordedTensor | None
     scale: float
 
@@ -43,29 +43,25 @@ class RecordedFeedForward(Struct, frozen=True):
 
 
 class Scratch(Struct, frozen=True):
-    """`pair`: products of the first half apart. `parts`: what items give, before their sum.
+    """The buffers between the halves of a feed-forward."""
 
-    `places`: which of the host's values is an item's. `packed`: lists of items for `num_rows` rows,
-    where these are fewer than items.
-    """
-
-    hidden: Buffer
-    pair: tuple[Buffer, ...]
-    offsets: Buffer
-    items: Buffer
-    parts: Buffer
-    places: Buffer
+    hidden: Buffer  # the input of the second half
+    pair: tuple[Buffer, ...]  # products of gate and up, if they are computed apart
+    offsets: Buffer  # see `group_routes`
+    items: Buffer  # see `group_routes`
+    parts: Buffer  # values of items, before their sum
+    places: Buffer  # the index of each item's value among the host's
     halves: F16Matmul | None
-    packed: "Packed | None" = None
+    packed: "Packed | None" = None  # if there are fewer rows than items
 
 
 class Packed(Struct, frozen=True):
-    """Lists of what is in the rows that routed tokens have, and where an item is."""
+    """The lists of items that are packed into a limit of rows (see `pack_routes`)."""
 
     num_rows: int
     offsets: Buffer
     items: Buffer
-    places: Buffer
+    places: Buffer  # the row of each item
 
 
 def make_scratch(

@@ -60,7 +60,7 @@ def feed_forward(
 
 
 class _Calls(Struct, frozen=True):
-    """Of experts that are on the GPU as a whole."""
+    """The calls of a feed-forward whose experts are all on the GPU."""
 
     launches: ExpertLaunches
     wanted: tuple[Callable[[], GpuStackedMatrix], ...]

@@ -53,17 +53,17 @@ def _heads(items: int, heads: int) -> IntArray:
 
 
 class _HeadLinear(Struct, frozen=True):
-    """`ids`: each item's head; `offsets` and `items`: the same by head, for many tokens."""
+    """The product of each head with its matrix."""
 
     recording: Recording
     x: RecordedTensor
     stacked: StackedMatrix
     part: Callable[[], GpuStackedMatrix]
     out: RecordedTensor
-    ids: IntArray
+    ids: IntArray  # (items,), the head of each item
     rounded: Buffer
-    offsets: Buffer
-    items: Buffer
+    offsets: Buffer  # see `group_routes`, for many tokens
+    items: Buffer  # see `group_routes`, for many tokens
     planes: int
 
     def calls(self, step: StepShape) -> Iterator[Call]:

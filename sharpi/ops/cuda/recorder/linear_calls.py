@@ -16,7 +16,7 @@ from sharpi.ops.interface import Matrix, StackedMatrix
 
 
 class Part(Struct, frozen=True):
-    """One matrix of a product, and where its rows go."""
+    """One matrix of a product, and its result."""
 
     matrix: Matrix
     out: RecordedTensor

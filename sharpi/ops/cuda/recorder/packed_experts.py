@@ -10,11 +10,11 @@ from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, Parts
 
 
 class PackedExperts(Struct, frozen=True):
-    """`num_rows` of the scratch; a token's sum grows from group to group, in ascending order."""
+    """Experts in groups that add to the tokens' sums one after the other, by ascending id."""
 
     launches: ExpertLaunches
-    num_rows: int
-    at_once: int
+    num_rows: int  # rows of the scratch memory
+    at_once: int  # experts of a group
 
     def values(
         self, parts: Parts, tokens: int, experts: range, *, is_exact: bool

@@ -11,12 +11,12 @@ from sharpi.ops.cuda.recording import Recording
 
 
 class RoutePrediction(Struct, frozen=True, eq=False):
-    """`operations` find `ids`, the predictions for `layer`, by `values`."""
+    """The route prediction for one layer."""
 
     layer: int
-    ids: RecordedTensor
-    operations: tuple[Calls, ...]
-    values: tuple[RecordedTensor, ...]
+    ids: RecordedTensor  # the predicted experts, best first
+    operations: tuple[Calls, ...]  # those that compute the ids
+    values: tuple[RecordedTensor, ...]  # all values that the operations use
 
     def predict(self, step: StepShape) -> Iterator[Call]:
         """Yields the prediction's calls on the side stream, within the layer before.

@@ -18,13 +18,13 @@ from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
 
 
 class SlottedExpertCalls(Struct, frozen=True):
-    """`own`: predictions of what layer `layer` is to use, `following`: those of the next one."""
+    """The calls of one layer's feed-forward; its experts are looked up in the slots first."""
 
     launches: ExpertLaunches
     expert_weights: GpuExpertWeights
     layer: int
-    own: RoutePrediction | None = None
-    following: RoutePrediction | None = None
+    own: RoutePrediction | None = None  # for this layer
+    following: RoutePrediction | None = None  # for the next layer
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         """Yields the calls of a step of this shape."""

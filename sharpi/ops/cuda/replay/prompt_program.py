@@ -29,16 +29,13 @@ Lanes = tuple[tuple[int, Buffer], ...]  # (lane of the stash, buffer whose rows 
 
 
 class _Pass(Struct, frozen=True):
-    """Operations that batches take turns at; what each brings along and takes away.
-
-    `group`: the chunk of experts that computes, None for all; `is_last` of a layer's.
-    """
+    """Operations at which batches take turns."""
 
     operations: Sequence[Calls]
-    enters: Lanes
-    leaves: Lanes
-    group: int | None = None
-    is_last: bool = True
+    enters: Lanes  # copied from the stash before the operations
+    leaves: Lanes  # copied to the stash after them
+    group: int | None = None  # the chunk of experts that computes, None for all
+    is_last: bool = True  # the last chunk of a layer
 
 
 class _Turn(NamedTuple):

@@ -13,12 +13,12 @@ from sharpi.device.launch import Span
 
 
 class StashRoom(Struct, frozen=True):
-    """Pages of `page_tokens`, by where they are, for `max_tokens` of a prompt at once."""
+    """The pages of a stash."""
 
-    max_tokens: int
+    max_tokens: int  # of a prompt at once
     page_tokens: int
     gpu_pages: int
-    host_pages: int = 0
+    host_pages: int = 0  # in page-locked memory
 
     def holds(self, tokens: int) -> bool:
         """Says if there are pages for so many tokens."""
