@@ -1,4 +1,5 @@
-# `make run` answers from the model that ships, `make test` runs every test; both set themselves up.
+# `make run` answers from the model that ships, `make quick` runs most tests and `make test` all; each
+# sets itself up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,14 +7,22 @@ PYTHON_FOLDERS := sharpi tests docs bench-scripts models
 NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp'
 SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 
-.PHONY: run test speed check format docs references clean
+.PHONY: run test quick speed check format docs references clean
 
 run: $(VENV)/.installed
 	@$(BIN)/sharpi run
 
+# With bytecode kept: else every worker, and every program that a test starts, compiles sharpi anew.
+test quick speed: export PYTHONDONTWRITEBYTECODE =
+
 # As many processes as there are cores.
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that takes many seconds.
+quick: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n auto --dist worksteal \
+	  -m 'not (speed or cuda or emulated or browser or slow)'
 
 # Tests that assert a time: one after the other, on a machine with nothing else to do.
 speed: $(VENV)/.installed-test

@@ -1,12 +1,11 @@
 """Prompts whose batches take turns at every layer have the same bits as one batch after another."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Load
 from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig
@@ -21,6 +20,8 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.tiers import gpu_experts as gpu_planning
 from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash
 from sharpi.tiers.staging import GpuStaging
+
+Load = Callable[..., Engine]
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Load
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.engine import Engine
@@ -14,6 +13,8 @@ from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.routed_rows import RoutedRows
+
+Load = Callable[..., Engine]
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
