@@ -27,7 +27,7 @@ def _open_cpu() -> Device:
 
 
 def add_tests(folder: str) -> None:
-    """Makes the modules of a folder of the tests importable."""
-    path = str(TESTS / folder)
-    if path not in sys.path:
-        sys.path.append(path)
+    """Makes the modules of a folder of the tests importable, and those that all folders share."""
+    for path in (str(TESTS / folder), str(TESTS)):
+        if path not in sys.path:
+            sys.path.append(path)

@@ -1,18 +1,17 @@
 """Builds kernels for the CPU: the product's `.cu` text over the headers in shim/, with g++.
 
-A build is a shared object for each (file, quant type, checks), kept in the system's temporary
-folder under a hash of everything that went into it.
+A build is a shared object for each (file, quant type, checks), kept under a hash of everything
+that went into it.
 """
 
 import ctypes
-import hashlib
-import os
 import re
 import subprocess
 import tempfile
-import threading
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+
+from build_cache import build_folder, built, digest
 
 SHIM = Path(__file__).parent / "shim"
 CHECKS = ("-fsanitize=thread", "-fsanitize=alignment")
@@ -36,38 +35,31 @@ class BuildError(RuntimeError):
     """g++ refused; the message is what it said."""
 
 
-def build_folder() -> Path:
-    """Returns the folder that keeps builds between runs."""
-    folder = Path(tempfile.gettempdir()) / f"sharpi-cuda-on-cpu-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
 @cache
 def build_engine() -> Path:
     """The library that runs threads and checks accesses."""
-    target = build_folder() / f"libengine-{_digest(_shim_text(), *FLAGS)}.so"
-    if not target.exists():
-        _gxx([*FLAGS, "-O2", "-shared", *map(str, sorted(SHIM.glob("engine/*.cpp")))], target)
-    return target
+    target = build_folder() / f"libengine-{digest(_shim_text(), *FLAGS)}.so"
+    sources = map(str, sorted(SHIM.glob("engine/*.cpp")))
+    return built(target, partial(_gxx, [*FLAGS, "-O2", "-shared", *sources]))
 
 
 def build_kernels(source: str, defines: tuple[str, ...], check: bool) -> Path:
     """A shared object with `launch_<entry>` and `signature_<entry>` for each entry point."""
     flags = (*KERNEL_FLAGS, *(f"-D{name}" for name in defines), *(CHECKS if check else ()))
     engine = build_engine()
-    target = build_folder() / f"kernels-{_digest(source, engine.name, *flags)}.so"
-    if target.exists():
-        return target
+    target = build_folder() / f"kernels-{digest(source, engine.name, *flags)}.so"
+    link = [*(NO_SANITIZER_LIBRARIES if check else ()), str(engine)]
+    return built(target, partial(_build_kernels, source, flags, link))
+
+
+def _build_kernels(source: str, flags: tuple[str, ...], link: list[str], target: Path) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
         file.write(f'#include "cuda_on_cpu.h"\n{source}\n')
         file.flush()
         exports = "".join(f"\nCUDA_ON_CPU_EXPORT({name})" for name in _entries(file.name, flags))
         file.write(exports + "\n")
         file.flush()
-        link = [*(NO_SANITIZER_LIBRARIES if check else ()), str(engine)]
         _gxx([*flags, "-shared", file.name, *link], target)
-    return target
 
 
 @cache
@@ -83,13 +75,6 @@ def source_line(library: Path, offset: int) -> str:
     return " <- ".join(Path(line).name for line in lines if ":" in line)
 
 
-def write_whole(target: Path, text: str) -> None:
-    """Writes a file under another name first, so that no process sees half of it."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(target)
-
-
 def _entries(path: str, flags: tuple[str, ...]) -> list[str]:
     """Returns the names after __global__ in the preprocessed source."""
     command = ["g++", *flags, "-E", "-P", "-DCUDA_ON_CPU_LIST_ENTRIES", path]
@@ -100,19 +85,12 @@ def _entries(path: str, flags: tuple[str, ...]) -> list[str]:
 
 
 def _gxx(arguments: list[str], target: Path) -> None:
-    """Builds under another name first: another process may want the same file."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}")
-    command = ["g++", *arguments, "-o", str(partial)]
+    command = ["g++", *arguments, "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(done.stderr)
-    partial.replace(target)
 
 
 @cache
 def _shim_text() -> str:
     return "\0".join(path.read_text() for path in sorted(SHIM.glob("**/*.*")))
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernel_build import build_folder, write_whole
+from build_cache import build_folder, built, digest
 
 _FUNCTION = re.compile(
     r"Function properties for (?P<entry>\w+)\n"
@@ -56,18 +56,23 @@ def toolkits() -> list[Toolkit]:
 
 
 def usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> list[Usage]:
-    """Returns the resource usage of every entry point; raises CompileError.
+    """Returns the resource usage of every entry point, kept for the next time.
 
-    The temporary folder keeps it for the next time.
+    Raises CompileError.
     """
-    version = _nvrtc(toolkit).version
-    parts = (_digest_of_this_file(), version, source, *options)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
-    kept = build_folder() / f"usages-{key}.json"
-    if not kept.exists():
+
+    def compile_to(path: Path) -> None:
         found = _nvrtc(toolkit).compile(source, options)
-        write_whole(kept, json.dumps([vars(usage) for usage in found]))
+        path.write_text(json.dumps([vars(usage) for usage in found]), encoding="utf-8")
+
+    kept = built(kept_usages(toolkit, source, options), compile_to)
     return [Usage(**usage) for usage in json.loads(kept.read_text())]
+
+
+def kept_usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> Path:
+    """Where `usages` keeps what it found."""
+    key = digest(_digest_of_this_file(), _nvrtc(toolkit).version, source, *options)
+    return build_folder() / f"usages-{key}.json"
 
 
 class _Nvrtc:

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 
-from nvrtc import CompileError, Toolkit, Usage, usages
+from nvrtc import CompileError, Toolkit, Usage, kept_usages, usages
 
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.nvrtc import compile_options
@@ -42,10 +42,24 @@ def jobs(architecture: int, every_type: bool) -> list[Job]:
 
 def compile_jobs(toolkit: Toolkit, wanted: Sequence[Job]) -> list[list[Usage] | CompileError]:
     """Returns the resource usage of each job, or the error of its compilation."""
+    found = _compile_side_by_side(toolkit, [job for job in wanted if not _is_kept(toolkit, job)])
+    return [found[job] if job in found else _compile(toolkit, job) for job in wanted]
+
+
+def _compile_side_by_side(
+    toolkit: Toolkit, wanted: Sequence[Job]
+) -> dict[Job, list[Usage] | CompileError]:
+    if not wanted:
+        return {}
     processes = len(os.sched_getaffinity(0))
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of the tests
     with ProcessPoolExecutor(processes, context) as pool:
-        return list(pool.map(partial(_compile, toolkit), wanted))
+        return dict(zip(wanted, pool.map(partial(_compile, toolkit), wanted), strict=True))
+
+
+def _is_kept(toolkit: Toolkit, job: Job) -> bool:
+    options = compile_options(job.architecture, job.quant_type)
+    return kept_usages(toolkit, kernel_source(job.file), options).exists()
 
 
 def _compile(toolkit: Toolkit, job: Job) -> list[Usage] | CompileError:

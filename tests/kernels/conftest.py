@@ -6,7 +6,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from emulator import PROCESSORS, EmulatedLibrary, SharedMemory, build_driver, missing_tools
+from arm_driver import build_driver, missing_tools
+from emulator import PROCESSORS, EmulatedLibrary, SharedMemory
 from kernel_library import ISAS, has_isa
 
 
@@ -20,13 +21,11 @@ def isa(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def emulated_processors(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, EmulatedLibrary]]:
+def emulated_processors() -> Iterator[dict[str, EmulatedLibrary]]:
     """The library built for ARM, on each emulated processor."""
     if missing := missing_tools():
         pytest.skip(f"no {' and no '.join(missing)}: install g++-aarch64-linux-gnu and qemu-user")
-    driver, memory = build_driver(tmp_path_factory.mktemp("neon")), SharedMemory()
+    driver, memory = build_driver(), SharedMemory()
     started = {name: EmulatedLibrary(driver, name, memory) for name in PROCESSORS}
     yield started
     for library in started.values():

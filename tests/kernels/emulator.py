@@ -1,4 +1,4 @@
-"""The kernels compiled for ARM, under an emulator: built, started, and called like the library.
+"""The kernels compiled for ARM, under an emulator: started, and called like the library.
 
 The emulated process and this one share memory at one address. What a call points to is placed
 there first; the rest of a call is a line of numbers.
@@ -9,53 +9,21 @@ import mmap
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arm_driver import EMULATORS
 from kernel_library import ACTIVATION, INT8, Bytes, Floats, dequantised
 from numpy.typing import NDArray
 
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu import abi
 
-COMPILER = "aarch64-linux-gnu-g++"
-EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 PROCESSORS = {"max": True, "cortex-a53": False}  # with dot products or without
-_FLAGS = ("-std=c++20", "-O2", "-ffp-contract=fast", "-Wall", "-Wno-psabi", "-pthread")
-_KERNELS = Path(__file__).parents[2] / "kernels"
 _ADDRESS, _BYTES = 1 << 36, 1 << 27
 _FIXED_NOREPLACE = 0x100000  # MAP_FIXED_NOREPLACE of <sys/mman.h>
-
-
-def missing_tools() -> list[str]:
-    """What must be installed before anything here runs."""
-    has_emulator = any(map(shutil.which, EMULATORS))
-    return [COMPILER] * (not shutil.which(COMPILER)) + ["qemu-aarch64"] * (not has_emulator)
-
-
-def build_driver(folder: Path) -> Path:
-    """All kernels and the driver as one ARM program in `folder`."""
-    sources = [*(_KERNELS / "cpu").rglob("*.cpp"), Path(__file__).with_name("neon_driver.cpp")]
-    includes = [f"-I{_KERNELS / 'cpu'}", f"-I{_KERNELS}"]
-
-    def compiled(at: int) -> str:
-        out = str(folder / f"{at}.o")
-        _run(COMPILER, *_FLAGS, *includes, "-c", str(sources[at]), "-o", out)
-        return out
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, range(len(sources))))
-    driver = folder / "neon_driver"
-    _run(COMPILER, "-static", "-pthread", *objects, "-o", str(driver))
-    return driver
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
 
 
 class SharedMemory:
@@ -160,7 +128,7 @@ class EmulatedLibrary:
         """Ends the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        assert self._process.wait(10) == 0
+        assert self._process.wait(60) == 0
 
     def matmul(self, kind: QuantType, weights: Bytes, x: Floats, precision: int = INT8) -> Floats:
         """`kernel_library.matmul` for NEON; nothing may be read past the weights."""
