@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cpu_device import CpuDevice
+from gpu_twins import devices
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
@@ -19,7 +20,7 @@ from sharpi.errors import DeviceError
 Load = Callable[..., Engine]
 
 
-@pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="session", params=devices())
 def device(request: pytest.FixtureRequest) -> Device:
     """Runs every test on the CPU with all checks, and on a GPU if there is one."""
     return CpuDevice(check=True) if request.param == "cpu" else request.getfixturevalue("gpu")

@@ -1,0 +1,14 @@
+"""What each test of this folder runs on: the CPU, and a GPU where there is one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of Linux, of Linux within Windows
+
+
+def devices(drivers: tuple[Path, ...] = GPU_DRIVERS) -> list[Any]:
+    """Parameters of the fixture `device`; twins that are skipped would be collected for nothing."""
+    twin = [pytest.param("gpu", marks=pytest.mark.gpu)] if any(d.exists() for d in drivers) else []
+    return ["cpu", *twin]
