@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGUFReader
 from streamed_models import (
     DEMO,
     NUM_EXPERTS,
@@ -23,6 +22,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
+from sharpi.gguf.reader import open_gguf
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
@@ -31,7 +31,7 @@ IDS = np.random.default_rng(2).integers(3, 1000, 90).astype(np.int32)
 MOE_CASES = sorted(
     path.stem
     for path in REFERENCES.glob("*.gguf")
-    if any("_exps.weight" in tensor.name for tensor in GGUFReader(path).tensors)
+    if any("_exps.weight" in name for name in open_gguf(path).tensors)
 )
 
 
