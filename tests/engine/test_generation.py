@@ -1,5 +1,6 @@
 """Continuations: prefix reuse, limits, stops, context, seeds, abandoned generations."""
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -22,14 +23,16 @@ def request(max_tokens: int = 12, **options: object) -> GenerationRequest:
 
 def test_a_generation_counts_and_ends_at_its_limit(load: Load) -> None:
     generation = load("qwen3moe").session().generate(PROMPT, request())
+    start = time.perf_counter()
     text = "".join(generation)
+    seconds = time.perf_counter() - start
     assert generation.text == text
     assert len(generation.ids) == 12
     assert generation.finish_reason == "length"
     timings = generation.timings
     assert (timings.num_prompt_tokens, timings.num_generated_tokens) == (5, 12)
     assert timings.decode_tokens_per_second > 0
-    assert 0 < timings.first_token_seconds < 5
+    assert 0 < timings.first_token_seconds <= seconds
 
 
 def test_no_tokens_can_be_asked_for(load: Load) -> None:

@@ -165,7 +165,7 @@ class StandIn:
                     first, last = int(asked[1]), int(asked[2] or len(data) - 1)
                     headers = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
                     status, data = 206, data[first : last + 1]
-                hub.gate.wait(10)
+                hub.gate.wait(60)
                 self._send(status, headers, data)
 
             def _send_json(self, value: Any) -> None:

@@ -251,7 +251,7 @@ class TestBrokenDownloads:
             threads[0].join(0.01)
         hub.gate.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert [each.start.read_bytes() == DATA for each in pulled] == [True, True]
         assert len(hub.content_requests()) == 1
         notes = [note for each in listeners for note in each.notes]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 
 
 @contextmanager

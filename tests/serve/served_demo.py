@@ -41,7 +41,7 @@ class ServedDemo:
         )
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
         self._thread.start()
-        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
 
     def begin_to_stop(self) -> None:
         """As SIGTERM, without waiting."""
@@ -80,7 +80,7 @@ class ServedDemo:
         """Answers that the model works at or that wait for it."""
         return int(self.scheduler.num_running + self.scheduler.num_waiting)
 
-    def wait_until(self, holds: Callable[[], bool], seconds: float = 5.0) -> None:
+    def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
         """Fails where it does not come true in time."""
         deadline = time.monotonic() + seconds
         while not holds():

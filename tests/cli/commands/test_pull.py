@@ -94,7 +94,7 @@ def test_ctrl_c_and_the_same_command_again(hub: StandIn, environment: dict[str, 
     while process.poll() is None and not any(each.stat().st_size for each in home.rglob("*.gguf")):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)  # while it waits before it tries again
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in err) == (130, False)
     assert f"`sharpi pull {REPO}` goes on from here" in err
     assert program(environment, "pull", REPO)[0] == 0
@@ -107,7 +107,7 @@ def test_a_terminal_sees_bytes_and_rate(hub: StandIn, environment: dict[str, str
     process = start(environment | {"TERM": "xterm"}, "pull", REPO, stderr=theirs)
     os.close(theirs)
     screen = b"".join(_read_all(ours)).decode()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     assert "note: org/tiny-GGUF:Q8_0, as no quant was named; there are also F16" in screen
     assert "tiny-Q8_0.gguf" in screen
     assert "1.0/1.0 MiB" in screen

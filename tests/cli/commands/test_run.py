@@ -245,7 +245,7 @@ class TestProcess:
         assert process.stdout is not None
         first = process.stdout.read(12)  # arrives long before the 20 seconds of it all
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=10)
+        rest, errors = process.communicate(timeout=60)
         assert first == "helloOne two"
         assert rest.endswith("\n")
         assert process.returncode == 130
@@ -260,7 +260,7 @@ class TestProcess:
         for _ in range(times):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.05)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (143, "note: wrote-stats\n")
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -268,7 +268,7 @@ class TestProcess:
         process = _start("run", "m.gguf", "hello", stdout="/dev/full")
         assert process.stderr is not None
         assert process.stderr.read() == "error: cannot read or write: No space left on device\n"
-        assert process.wait(timeout=10) == 1
+        assert process.wait(timeout=60) == 1
 
     def test_reader_that_goes_away_is_no_error(self) -> None:
         process = _start("run", "m.gguf", "hello", last_words="wrote-stats")

@@ -67,13 +67,14 @@ async def num_busy(host: ModelHost) -> int:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not await holds():
         assert time.monotonic() < deadline, "did not happen in time"
         await asyncio.sleep(0.005)
 
 
 def slow_down(host: ModelHost, seconds: float) -> None:
+    """With steps of 0.1 s LONG takes longer than `until` waits."""
     loaded = host._thread.loaded
     assert loaded is not None
     scheduler: Any = loaded.scheduler
@@ -146,7 +147,7 @@ class TestCancelling:
         host = make_host()
 
         async def test() -> None:
-            slow_down(host, 0.02)
+            slow_down(host, 0.1)
             items = host.answer(await ids_of(host), LONG)
             await anext(items)
             assert await num_busy(host) == 1
@@ -159,7 +160,7 @@ class TestCancelling:
         host = make_host()
 
         async def test() -> None:
-            slow_down(host, 0.02)
+            slow_down(host, 0.1)
             tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
             await asyncio.sleep(0.1)
             for task in tasks:
@@ -173,7 +174,7 @@ class TestCancelling:
         host = make_host()
 
         async def test() -> None:
-            slow_down(host, 0.02)
+            slow_down(host, 0.1)
             tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
             await asyncio.sleep(0.2)
             host.cut()
@@ -292,4 +293,4 @@ def test_closing_twice_is_closing_once(make_host: Callable[..., ModelHost]) -> N
     host.close()
     host.close()
     with pytest.raises(ApiError, match="stopping"):
-        host._thread.load().result(5)
+        host._thread.load().result(60)

@@ -38,7 +38,7 @@ def test_what_a_killed_server_left_is_removed(own_runtime_folder: Path) -> None:
         "with announced(RunningServer(os.getpid(), 'http://127.0.0.1:1', 'demo', 1, 'k')):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code], check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     folder = own_runtime_folder / "sharpi"
     assert len(list(folder.iterdir())) == 1
     assert running_servers() == []

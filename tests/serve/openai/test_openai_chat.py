@@ -286,7 +286,7 @@ def test_a_failure_in_mid_stream_is_an_event(client: openai.OpenAI, host: Script
 
 
 def test_a_client_that_leaves_ends_its_answer(client: openai.OpenAI, host: ScriptedHost) -> None:
-    host.scripts = [["x"] * 50_000]
+    host.scripts = [["x"] * 3_000_000]
     stream = ask(client, stream=True)
     next(iter(stream))
     stream.close()

@@ -9,7 +9,7 @@ import pytest
 from scripted_server import RunningServer, ScriptedServer
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="module")

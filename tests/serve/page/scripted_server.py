@@ -170,7 +170,7 @@ class RunningServer:
 
     def __enter__(self) -> ScriptedServer:
         self._thread.start()
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not self._uvicorn.started:
             assert time.monotonic() < end, "the test's server did not start"
             time.sleep(0.01)
@@ -180,4 +180,4 @@ class RunningServer:
 
     def __exit__(self, *error: object) -> None:
         self._uvicorn.should_exit = self._uvicorn.force_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
