@@ -1,29 +1,27 @@
-"""One continuation as an iterator of text: prefill, then a token at a time until it ends."""
+"""A conversation with a model, and each answer in it as an iterator of text."""
 
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
+from sharpi.config import GenerationRequest
+from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import FinishReason, SampledToken, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
-from sharpi.engine.sequence import Sequence as TokenSequence
-from sharpi.errors import ContextFullError
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.scheduler import Model, Scheduler
 
 
 class Generation:
     """Pieces of text, never half a character; may be left at any piece, the cache stays sound.
 
-    `ids` are the tokens chosen so far without the end token, `choices` all of them, `text` what
-    was shown.
+    `choices` are the tokens chosen so far, `text` is what was shown of them.
     """
 
-    def __init__(
-        self, sequence: TokenSequence, generation_state: GenerationState, context_shift: bool
-    ) -> None:
-        self._sequence, self._state = sequence, generation_state
-        self._context_shift = context_shift
+    def __init__(self, scheduler: Scheduler, generation_state: GenerationState) -> None:
+        self._scheduler, self._state = scheduler, generation_state
+        self._deltas: deque[TextDelta] = deque()
+        self._finish_info: FinishInfo | None = None
         self._pieces = self._run()
         self.text = ""
         self.choices: list[SampledToken] = []
@@ -36,17 +34,17 @@ class Generation:
 
     @property
     def ids(self) -> list[int]:
-        """Tokens chosen so far, the end token excepted."""
+        """Tokens chosen so far, without the end token."""
         return self._state.ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """None until it has ended."""
+        """None until the answer has ended."""
         return self._state.finish_reason
 
     @property
     def timings(self) -> Timings:
-        """What was counted so far."""
+        """Seconds and tokens counted so far."""
         return self._state.timings
 
     def close(self) -> None:
@@ -54,70 +52,55 @@ class Generation:
         self._pieces.close()
 
     def _run(self) -> Generator[str, None, None]:
-        self._state.start()
-        logits = self._prefill()
-        self._state.prefilled()
-        if self.finish_reason is None:
-            yield from self._show(self._state.add(logits))
-        while not self._ended():
-            yield from self._show(self._next(self.ids[-1]))
-        if self.finish_reason == "context":
-            yield from self._show(self._state.end("context"))
+        request_id = self._scheduler.enqueue(self._state, self._deltas.append, self._on_end)
+        try:
+            while self._finish_info is None:
+                self._scheduler.step()
+                while self._deltas:
+                    delta = self._deltas.popleft()
+                    self.choices.extend(delta.tokens)
+                    if delta.text:
+                        self.text += delta.text
+                        yield delta.text
+        finally:
+            self._scheduler.end(request_id)
+        if self._finish_info.error is not None:
+            raise self._finish_info.error
 
-    def _show(self, delta: TextDelta) -> Iterator[str]:
-        self.choices.extend(delta.tokens)
-        if delta.text:
-            self.text += delta.text
-            yield delta.text
-
-    def _ended(self) -> bool:
-        if self.finish_reason is None and self._sequence.room == 0 and not self._context_shift:
-            self._state.finish_reason = "context"
-        return self.finish_reason is not None
-
-    def _prefill(self) -> npt.NDArray[np.float32]:
-        """Computes what of the prompt is not cached; its last token always is."""
-        prompt = self._fitted_prompt()
-        kept = min(self._sequence.shared_prefix(prompt), len(prompt) - 1)
-        self._sequence.truncate(kept)
-        ready = self._sequence.num_ready
-        self.timings.num_cached_tokens = ready
-        self.timings.num_prompt_tokens = len(prompt) - ready
-        return self._sequence.prefill(prompt[kept:])
-
-    def _fitted_prompt(self) -> list[int]:
-        size, prompt = self._sequence.capacity, self._state.prompt
-        if len(prompt) < size:
-            return prompt
-        if not self._context_shift:
-            raise prompt_too_long(len(prompt), size)
-        return shifted(prompt, size)
-
-    def _next(self, token: int) -> TextDelta:
-        """What follows a token; where it is the largest logit, no others are looked at."""
-        if not (self._state.takes_largest and self._sequence.room):
-            return self._state.add(self._next_logits(token))
-        return self._state.add_largest(self._sequence.extend_largest(token))
-
-    def _next_logits(self, token: int) -> npt.NDArray[np.float32]:
-        if self._sequence.room:
-            return self._sequence.extend([token])
-        kept = shifted([*self._sequence.tokens, token], self._sequence.capacity)
-        self._sequence.truncate(self._sequence.shared_prefix(kept))
-        return self._sequence.extend(kept[len(self._sequence.tokens) :])
+    def _on_end(self, finish_info: FinishInfo) -> None:
+        self._finish_info = finish_info
 
 
-def shifted(tokens: list[int], size: int) -> list[int]:
-    """What stays of a full context: the first token and the newest half.
+class Session:
+    """A conversation: a scheduler of one request, which continues what agrees with the prompt."""
 
-    The half is computed anew, so the text continues exactly as from a fresh prompt of these tokens.
-    """
-    return [tokens[0], *tokens[len(tokens) - max(1, size // 2 - 1) :]]
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._cache = PrefixCache(model.runner, has_branches=False)
+        self._scheduler = Scheduler(model, 1, self._cache)
 
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens in the KV cache."""
+        return [token for page in self._cache.pages() for token in page.tokens]
 
-def prompt_too_long(num_tokens: int, size: int) -> ContextFullError:
-    """What to say of a prompt that leaves no room for an answer."""
-    return ContextFullError(
-        f"the prompt has {num_tokens} tokens and the context {size};"
-        " raise it with -c, or drop its beginning with --context-shift"
-    )
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        request: GenerationRequest,
+        *,
+        constraint: Constraint | None = None,
+    ) -> Generation:
+        """Continues `prompt_ids`, the whole text of all turns; only its new end is computed.
+
+        `constraint` belongs to this answer alone. Raises UsageError for ids that the model does
+        not have.
+        """
+        generation_state = GenerationState(
+            self._model.tokenizer, self._model.runner.vocab_size, prompt_ids, request, constraint
+        )
+        return Generation(self._scheduler, generation_state)
+
+    def reset(self) -> None:
+        """Forgets everything and gives the KV pages back."""
+        self._cache.clear()

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpi.engine.backends.kept_routes import KeptRoutes
 from sharpi.engine.backends.model_part import (
@@ -27,7 +26,7 @@ _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are w
 
 
 class Runner:
-    """One loaded model, in parts that follow each other."""
+    """Holds a loaded model in parts that follow each other, and the pools of pages and states."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Runner:
         self._kept: dict[ModelPart, StepRoutes] = {}
         self.pages = PagePool(settings.num_pages)
         count = num_states(settings.num_parallel) if has_states else 0
-        self.states = StatePool(count, self.copy_state)
+        self.states = StatePool(count)
 
     @property
     def context_size(self) -> int:
@@ -57,7 +56,7 @@ class Runner:
 
     @property
     def prompt_batch(self) -> int:
-        """Tokens of one sequence that one step takes at most, where outputs of the last suffice."""
+        """Tokens of one sequence that one step takes at most, if only the last has an output."""
         return max(self.batch_size, self.parts[-1].max_tokens)
 
     @property
@@ -66,98 +65,83 @@ class Runner:
         fit = _SCORING_LOGITS_BYTES // (4 * self.vocab_size)
         return max(1, min(self.batch_size, fit))
 
-    def forward(
-        self,
-        ids: IntArray,
-        position: int,
-        pages: IntArray,
-        outputs: IntArray,
-        state: int | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """Logits (outputs, vocabulary) of the rows `outputs` of one sequence's next tokens.
+    def step(self, segments: Sequence[Segment], *, wants_largest: bool = False) -> Values:
+        """Computes several sequences' next tokens: logits (outputs, vocabulary) in their order.
 
-        At most `batch_size` of them, or `prompt_batch` where no outputs but the last are wanted.
-        `ids` (tokens,) at positions from `position` on; `pages` (pages,) covers them; `state`: of
-        the recurrent layers, after the tokens before. The result is a view that the next call
-        overwrites. Raises ModelFileError where an expert could not be read; the tokens are not in
-        the cache then, and the state is of no use.
+        At most `num_parallel` segments, of `batch_size` tokens together; one alone may have
+        `prompt_batch` tokens if only the last has an output. The result is a view that the next
+        step overwrites. With `wants_largest`, of a single output, the logits stay where they were
+        computed and only `largest` may be asked. Raises ModelFileError where an expert could not be
+        read: then none of the tokens is in the cache, and the recurrent states are undefined.
         """
-        return self.step((Segment(ids, position, outputs, pages, state),))
+        num_tokens = num_outputs = 0
+        for segment in segments:
+            num_tokens += len(segment.ids)
+            num_outputs += len(segment.outputs)
+        step = StepOfPart(tuple(segments), num_tokens, None, wants_largest)
+        usual = self.settings.num_parallel
+        max_outputs = usual if num_outputs <= usual else self.scoring_batch
+        self._kept, values = {}, None
+        for part in self.parts:
+            if values is not None:
+                step = step._replace(incoming=values)
+            if num_tokens <= part.max_tokens:
+                values = part.run(step, max_outputs)
+            else:
+                values = self._in_batches(part, step, max_outputs)
+        if self._records is not None:
+            self._records.step(step.segments, self)
+        assert values is not None
+        return values
 
-    def largest(
-        self, ids: IntArray, position: int, pages: IntArray, state: int | None = None
-    ) -> int:
-        """As `forward` for the last token alone, but only the id of its largest logit.
+    def _in_batches(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
+        """Runs a long prompt through a part that takes fewer tokens at once than another."""
+        kept = self._kept[part] = KeptRoutes(trims=False)
+        (segment,) = step.segments
+        values = []
+        for own, batch in batches(segment, part.max_tokens):
+            values.append(part.run(StepOfPart((batch,), len(batch.ids)), max_outputs).copy())
+            kept.add({own.start: batch}, part)
+        return np.concatenate(values)
+
+    def largest(self) -> int:
+        """Returns the id of the largest logit, after a step that wanted it.
 
         Raises ModelFileError where that is not a finite number, as damaged weights give them.
         """
-        last = np.array([len(ids) - 1], np.int32)
-        segment = Segment(ids, position, last, pages, state)
-        self._forward(StepOfPart((segment,), wants_largest=True))
         chosen = self.parts[-1].largest()
         if chosen < 0:
             raise ModelFileError(NOT_FINITE)
         return chosen
 
-    def step(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
-        """Logits (outputs, vocabulary) of several sequences' next tokens, segment by segment.
-
-        At most `num_parallel` segments, of `batch_size` tokens together. A view, and errors, as of
-        `forward`: none of the tokens is in the cache then, and no state of use.
-        """
-        return self._forward(StepOfPart(tuple(segments)))
-
-    def _forward(self, step: StepOfPart) -> Values:
-        usual = self.settings.num_parallel
-        max_outputs = usual if step.num_outputs <= usual else self.scoring_batch
-        self._kept = {}
-        for part in self.parts:
-            step = step._replace(incoming=self._pass(part, step, max_outputs))
-        if self._records is not None:
-            self._records.step(step.segments, self)
-        assert step.incoming is not None
-        return step.incoming
-
-    def _pass(self, part: ModelPart, step: StepOfPart, max_outputs: int) -> Values:
-        """Through one part, which may have to have more than one pass for a long prompt."""
-        if step.num_tokens <= part.max_tokens:
-            return part.run(step, max_outputs)
-        kept = self._kept[part] = KeptRoutes(trims=False)
-        (segment,) = step.segments
-        values = []
-        for own, batch in batches(segment, part.max_tokens):
-            values.append(part.run(StepOfPart((batch,)), max_outputs).copy())
-            kept.add({own.start: batch}, part)
-        return np.concatenate(values)
-
     @property
     def routes(self) -> list[IntArray]:
         """The last step's expert ids, (rows, used) for each MoE layer.
 
-        The last layer works for the wanted outputs only and has a row for each. What is beyond
-        the step's rows is of earlier steps.
+        The last layer computes the wanted outputs only and has a row for each. Rows beyond the
+        step's are of earlier steps.
         """
         return [routes for part in self.parts for routes in self._kept.get(part, part).routes]
 
     @property
     def router_logits(self) -> list[Values]:
-        """The last step's logits of each router, where they are kept."""
+        """The last step's logits of each router, if they are kept."""
         return [
             logits for part in self.parts for logits in self._kept.get(part, part).router_logits
         ]
 
     def copy_page(self, source: int, target: int) -> None:
-        """Makes a page of the KV cache what another is."""
+        """Copies a page of the KV cache to another, in all layers."""
         for part in self.parts:
             part.copy_page(source, target)
 
     def copy_state(self, source: int, target: int) -> None:
-        """Makes what recurrent layers carry in one state what they do in another."""
+        """Copies a state to another, in all recurrent layers."""
         for part in self.parts:
             part.copy_state(source, target)
 
     def prepare(self) -> None:
-        """Does now rather than at the first token what has to be done once."""
+        """Records the step of a generation now rather than at the first token."""
         for part in self.parts:
             part.prepare()
 

@@ -1,16 +1,17 @@
-"""One sequence's tokens, its pages in the KV cache, and what its recurrent layers carry."""
+"""A sequence whose tokens are given, not generated: for logits, perplexity and benchmarks."""
 
 from collections.abc import Sequence as Ids
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS, SequenceState
 from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.page_table import PageTable
+from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.errors import ContextFullError
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.program import IntArray
 
-_NO_OUTPUTS = np.zeros(0, np.int32)
+_NO_ROWS = np.zeros(0, np.int32)
 
 
 class Sequence:
@@ -18,124 +19,93 @@ class Sequence:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._pages = np.zeros(-(-runner.context_size // PAGE_POSITIONS), np.int32)
-        self._num_pages = 0
-        self._state = SequenceState(runner.states)
+        self._cache = PrefixCache(runner, has_branches=False)
+        self._table: PageTable | None = None
         self.tokens: list[int] = []
-
-    @property
-    def capacity(self) -> int:
-        """Tokens that fit in all."""
-        return self._runner.context_size
-
-    @property
-    def room(self) -> int:
-        """Tokens that still fit."""
-        return self._runner.context_size - len(self.tokens)
 
     @property
     def num_ready(self) -> int:
         """Leading tokens that the next `extend` need not compute again."""
-        return len(self.tokens) if self._state.is_empty else self._state.position or 0
-
-    def shared_prefix(self, ids: Ids[int]) -> int:
-        """How many leading tokens of `ids` are cached already."""
-        count = 0
-        for cached, wanted in zip(self.tokens, ids, strict=False):
-            if cached != wanted:
-                break
-            count += 1
-        return count
+        return self._open().length
 
     def truncate(self, length: int) -> None:
-        """Forgets all tokens from `length` on and returns their pages.
+        """Forgets all tokens from `length` on and gives their pages back.
 
         Recurrent layers go back to the last snapshot before; see `num_ready`.
         """
         del self.tokens[length:]
-        self._state.rewind(len(self.tokens))
-        kept = -(-length // PAGE_POSITIONS)
-        if kept < self._num_pages:
-            self._runner.pages.give_back(self._pages[kept : self._num_pages].tolist())
-            self._num_pages = kept
+        if self._table is not None:
+            self._table.release()
+            self._table = None
+        if self.tokens:
+            self._open()
+        else:
+            self._cache.clear()
 
     def remember(self) -> None:
-        """Makes it cheap to truncate to this length later, where the model has recurrent layers."""
-        self._state.remember()
-
-    def prefill(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """`extend` by a prompt; its beginning and shortly before its end are remembered."""
-        self._reserve(len(ids))
-        self._catch_up()
-        self.remember()
-        if not self._state.is_empty and len(ids) >= LONG_PROMPT:
-            self.extend(ids[:-REWRITTEN_TOKENS])
-            self.remember()
-            ids = ids[-REWRITTEN_TOKENS:]
-        return self.extend(ids)
+        """Keeps a snapshot of the recurrent layers' state, for a `truncate` to this length."""
+        self._open().remember()
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
         """Appends tokens, batch by batch; logits (vocabulary,) after the last, a passing view.
 
         Raises ContextFullError when they do not fit, before anything is computed.
         """
-        self._reserve(len(ids))
-        self._catch_up()
-        batch = self._runner.prompt_batch
+        table, batch = self._ready(len(ids)), self._runner.prompt_batch
         for start in range(0, len(ids), batch):
-            part = ids[start : start + batch]
             last = start + batch >= len(ids)
-            logits = self._forward(
-                part, np.array([len(part) - 1], np.int32) if last else _NO_OUTPUTS
-            )
+            logits = self._step(table, ids[start : start + batch], None if last else _NO_ROWS)
         return np.asarray(logits[0])
 
     def extend_largest(self, token: int) -> int:
         """Appends one token; the id of the largest logit after it. Raises as `extend`."""
-        self._reserve(1)
-        self._catch_up()
-        state = self._state.begin()
-        ids = np.array([token], np.int32)
-        chosen = self._runner.largest(ids, len(self.tokens), self._pages, state)
-        self.tokens.append(token)
-        self._state.finish(len(self.tokens))
-        return chosen
+        self._step(self._ready(1), [token], None, wants_largest=True)
+        return self._runner.largest()
 
     def extend_scored(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends tokens and gives the logits (tokens, vocabulary) after each of them."""
-        self._reserve(len(ids))
-        self._catch_up()
-        batch = self._runner.scoring_batch
+        """Appends tokens; logits (tokens, vocabulary) after each of them. Raises as `extend`."""
+        table, batch = self._ready(len(ids)), self._runner.scoring_batch
         parts = [ids[i : i + batch] for i in range(0, len(ids), batch)]
-        scored = (self._forward(p, np.arange(len(p), dtype=np.int32)) for p in parts)
+        rows = np.arange(batch, dtype=np.int32)
+        scored = (self._step(table, part, rows[: len(part)]) for part in parts)
         return np.concatenate([logits.copy() for logits in scored])
 
-    def _catch_up(self) -> None:
-        """Computes again what the recurrent layers have lost of the tokens that are there."""
-        ready = self._state.rewind(len(self.tokens))
-        missing = self.tokens[ready:]
-        del self.tokens[ready:]
-        for start in range(0, len(missing), self._runner.prompt_batch):
-            self._forward(missing[start : start + self._runner.prompt_batch], _NO_OUTPUTS)
+    def _open(self) -> PageTable:
+        """Returns the table; begins a new one on what is sound of the tokens' pages and state."""
+        if self._table is not None and not self._table.is_sound:
+            self._table.release()
+            self._table = None
+        if self._table is None:
+            # A table leaves its last token to be computed: here one that is still to come.
+            pages = self._runner.settings.pages_per_sequence
+            self._table = PageTable(self._cache, [*self.tokens, -1], pages)
+        return self._table
 
-    def _forward(self, ids: Ids[int], outputs: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        array = np.asarray(ids, np.int32)
-        state = self._state.begin()
-        logits = self._runner.forward(array, len(self.tokens), self._pages, outputs, state)
-        self.tokens.extend(int(i) for i in array)
-        self._state.finish(len(self.tokens))
-        return logits
-
-    def _reserve(self, count: int) -> None:
-        if count > self.room:
-            wanted = len(self.tokens) + count
+    def _ready(self, count: int) -> PageTable:
+        """Reserves pages for so many more tokens, and computes what is missing before them."""
+        wanted, capacity = len(self.tokens) + count, self._runner.context_size
+        if wanted > capacity:
             raise ContextFullError(
-                f"{wanted} tokens do not fit the context of {self.capacity}; raise it with -c"
+                f"{wanted} tokens do not fit the context of {capacity}; raise it with -c"
             )
-        needed = -(-(len(self.tokens) + count) // PAGE_POSITIONS)
-        while self._num_pages < needed:
-            page = self._runner.pages.take()
-            if page is None:
-                raise ContextFullError("all KV pages are in use by other sequences; raise -c")
-            self._pages[self._num_pages] = page
-            self._num_pages += 1
+        table, batch = self._open(), self._runner.prompt_batch
+        if not table.reserve(wanted - table.length):
+            raise ContextFullError("all KV pages are in use by other sequences; raise -c")
+        while table.length < len(self.tokens):
+            missing = self.tokens[table.length : table.length + batch]
+            self._step(table, missing, _NO_ROWS)
+        return table
+
+    def _step(
+        self,
+        table: PageTable,
+        ids: Ids[int],
+        outputs: IntArray | None,
+        *,
+        wants_largest: bool = False,
+    ) -> npt.NDArray[np.float32]:
+        segment = table.segment(ids, outputs)
+        logits = self._runner.step((segment,), wants_largest=wants_largest)
+        self.tokens[table.length : table.length + len(ids)] = ids
+        table.finish(ids)
+        return logits

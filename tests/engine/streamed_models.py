@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from requantise import copy_metadata, write
 
 from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
-from sharpi.engine.engine import Engine, Session
+from sharpi.engine.engine import Engine
+from sharpi.engine.generation import Session
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "models" / "demo" / "stories-moe.gguf"

@@ -81,9 +81,10 @@ class CpuPart(RecordedPart[Program]):
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
         """One segment of the next step, the `row`-th sequence; its first token and output."""
         count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
-        self._ids[first : first + count] = segment.ids
-        self._positions[first : first + count] = range(segment.position, segment.position + count)
-        self._sequences[first : first + count] = row
+        rows = slice(first, first + count)
+        self._ids[rows] = segment.ids
+        self._positions[rows] = np.arange(segment.position, segment.position + count)
+        self._sequences[rows] = row
         end = first_output + len(segment.outputs)
         self._outputs[first_output:end] = segment.outputs + first
         self._pages[row, :num_pages] = segment.pages[:num_pages]

@@ -34,23 +34,14 @@ class Segment(NamedTuple):
 class StepOfPart(NamedTuple):
     """The tokens of all segments, one after the other; so are the logits that are wanted.
 
-    `incoming` (tokens, hidden): what the part before left. `wants_largest`, of one segment alone:
-    not the logits, but which of the first output's is largest.
+    `incoming` (tokens, hidden) are the hidden states that the part before left. `wants_largest`, of
+    one output alone: the part keeps the logits, and only `ModelPart.largest` is asked.
     """
 
     segments: tuple[Segment, ...]
+    num_tokens: int
     incoming: Values | None = None
     wants_largest: bool = False
-
-    @property
-    def num_tokens(self) -> int:
-        """Of all segments."""
-        return sum(len(segment.ids) for segment in self.segments)
-
-    @property
-    def num_outputs(self) -> int:
-        """Of all segments."""
-        return sum(len(segment.outputs) for segment in self.segments)
 
 
 def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:

@@ -1,4 +1,4 @@
-"""What one answer has said and how it goes on, whoever computes its logits."""
+"""GenerationState: the text of one answer so far, from logits or chosen tokens to its end."""
 
 import time
 from collections.abc import Sequence
@@ -18,10 +18,11 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class GenerationState:
-    """Logits in, pieces of text out, until `finish_reason` is set.
+    """Turns logits into pieces of text until `finish_reason` is set.
 
-    `ids` are the tokens chosen so far without the end token, `text` what was shown. Raises
-    UsageError for an empty prompt and for ids that the model has no logits for.
+    `ids` are the tokens chosen so far without the end token, `text` is what was shown of them. With
+    `takes_largest` every choice is the largest logit, and `add_largest` may be called instead of
+    `add`. Raises UsageError for an empty prompt and for ids that the model has no logits for.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class GenerationState:
         self._decoder = StreamDecoder(tokenizer, starts_text=starts_text, shown_ids=shown)
         self._stops = StopFilter(request.stop)
         self._token_sampler = TokenSampler(request, prompt_ids, constraint)
+        self.takes_largest = self._token_sampler.takes_largest
         self._start = self._prefill_start = self._decode_start = 0.0
         self.finish_reason: FinishReason | None = None
         self.end_token: int | None = None
@@ -52,31 +54,26 @@ class GenerationState:
         self.timings = Timings()
 
     def start(self) -> None:
-        """From now on time counts: that of the first token, and of the prefill."""
+        """Starts the clocks of the first token and of the prefill."""
         self._start = self._prefill_start = time.perf_counter()
 
     def begin(self) -> None:
-        """The prefill begins only now: there was a wait."""
+        """Starts the clock of the prefill again, after a wait in the queue."""
         self._prefill_start = time.perf_counter()
 
     def prefilled(self) -> None:
-        """The prompt has been computed."""
+        """Takes note that the prompt has been computed."""
         self._decode_start = time.perf_counter()
         self.timings.prefill_seconds = self._decode_start - self._prefill_start
         if self.request.max_tokens == 0:
             self.finish_reason = "length"
-
-    @property
-    def takes_largest(self) -> bool:
-        """Whether `add_largest` may be called instead of `add`."""
-        return self._token_sampler.takes_largest
 
     def add(self, logits: npt.NDArray[np.float32]) -> TextDelta:
         """Chooses a token by logits (vocabulary,); raises what `TokenSampler.choose` does."""
         return self._add(self._token_sampler.choose(logits))
 
     def add_largest(self, token: int) -> TextDelta:
-        """Takes the token of the largest logit."""
+        """Adds the token of the largest logit, found by the caller."""
         return self._add(self._token_sampler.accept(token))
 
     def _add(self, choice: SampledToken) -> TextDelta:
@@ -94,19 +91,19 @@ class GenerationState:
         return TextDelta(text, (choice,))
 
     def _is_end(self, token: int) -> bool:
-        """Where a grammar has come to its end nothing can follow, whatever was asked."""
+        """Says if the token ends the answer; after a grammar's end none can follow in any case."""
         ignores_end = self.request.ignore_end and self._constraint is None
         return not ignores_end and token in self._tokenizer.end_ids
 
     def end(self, reason: FinishReason, tokens: tuple[SampledToken, ...] = ()) -> TextDelta:
-        """Ends the answer; the piece has the text that was held back until now."""
+        """Ends the answer; the delta has the text that was held back until now."""
         self.finish_reason = reason
         text = self._stops.feed(self._decoder.flush()) + self._stops.flush()
         self.text += text
         return TextDelta(text, tokens)
 
     def finish_info(self, error: Exception | None = None) -> FinishInfo:
-        """Why it ended, once it has."""
+        """Describes how the answer ended, once it has."""
         assert self.finish_reason is not None
         return FinishInfo(
             self.finish_reason, self.timings, self.end_token, self._stops.found, error

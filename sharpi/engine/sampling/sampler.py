@@ -25,7 +25,7 @@ NOT_FINITE = (
 
 
 class Sampler:
-    """The choice for one continuation, with its own random state and memory of recent tokens."""
+    """Chooses tokens for one answer, with its own random state and memory of recent tokens."""
 
     def __init__(self, params: SamplingParams, history: Iterable[int] = ()) -> None:
         self._params = params
@@ -35,15 +35,15 @@ class Sampler:
 
     @property
     def takes_largest(self) -> bool:
-        """Whether the choice is always the largest logit; tell of it with `accept`."""
+        """True if every choice is the largest logit; then `accept` may replace `sample`."""
         return self._params.temperature <= 0 and not self._has_penalties
 
     def accept(self, token: int) -> None:
-        """Remembers a token that was chosen elsewhere."""
+        """Remembers a token that the caller has chosen."""
         self._recent.append(token)
 
     def sample(self, logits: FloatArray) -> int:
-        """The next token for logits (vocabulary,), which are left as they are.
+        """Chooses the next token by logits (vocabulary,), which are left as they are.
 
         Raises ModelFileError for logits that leave no choice, as damaged weights give them.
         """
@@ -83,15 +83,15 @@ class Sampler:
 
 
 def softmax(scores: FloatArray) -> FloatArray:
-    """Probabilities of scores (n,)."""
+    """Turns scores (n,) into probabilities."""
     e = np.exp(scores - scores.max())
     return np.asarray(e / e.sum(), dtype=np.float32)
 
 
 def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, FloatArray]:
-    """What the filters leave: ids and logits, best first, ties by id; never empty.
+    """Filters the logits: ids and logits that are left, best first, ties by id; never empty.
 
-    What was masked, with a logit of -inf, is never left.
+    Masked tokens, whose logit is -inf, are always dropped.
     """
     ids = top_k(logits, params.top_k)
     ids = ids[logits[ids] > -np.inf]
@@ -106,7 +106,7 @@ def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, Flo
 
 
 def top_k(logits: FloatArray, k: int) -> IdArray:
-    """Ids of the k largest, best first; 0 or less keeps all."""
+    """Finds the ids of the k largest logits, best first; k of 0 or less keeps all."""
     if k <= 0 or k >= len(logits):
         return np.argsort(-logits, kind="stable")
     ids = _promising(logits, k)
@@ -116,9 +116,10 @@ def top_k(logits: FloatArray, k: int) -> IdArray:
 
 
 def _promising(logits: FloatArray, k: int) -> IdArray:
-    """Ids in order, the k largest among them: all whose column's maximum is one of the k largest.
+    """Preselects ids in ascending order, the k largest logits among them.
 
-    A large vocabulary is looked through once, a sixth of the time of partitioning it.
+    The logits are laid out in columns, and a column is kept if its maximum is one of the k largest
+    maxima: one pass over a large vocabulary, in a sixth of the time of partitioning it.
     """
     width = len(logits) // _COLUMN
     if width <= k:
@@ -134,10 +135,10 @@ def _kth_largest(values: FloatArray, k: int) -> np.float32:
 
 
 def top_p(scores: FloatArray, p: float) -> int:
-    """How many of the sorted scores reach the probability p together; at least one."""
+    """Counts the sorted scores that reach the probability p together; at least one."""
     return int(np.searchsorted(np.cumsum(softmax(scores)), p) + 1)
 
 
 def min_p(scores: FloatArray, p: float) -> int:
-    """How many of the sorted scores have at least p times the best one's probability."""
+    """Counts the sorted scores with at least p times the best one's probability."""
     return max(1, int(np.count_nonzero(scores >= scores[0] + np.log(np.float32(p)))))

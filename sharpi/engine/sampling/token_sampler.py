@@ -15,7 +15,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 class TokenSampler:
-    """One answer's choices; `history` are the tokens before it."""
+    """Chooses the tokens of one answer; `history` are the tokens before it."""
 
     def __init__(
         self,
@@ -29,17 +29,17 @@ class TokenSampler:
 
     @property
     def takes_largest(self) -> bool:
-        """Whether the largest logit is all that a choice needs; tell of it with `accept`."""
+        """True if every choice is the largest logit; then `accept` may replace `choose`."""
         is_free = self._constraint is None and not self._bias and self._num_logprobs is None
         return is_free and self._sampler.takes_largest
 
     def accept(self, token: int) -> SampledToken:
-        """Takes note of the largest logit's token."""
+        """Chooses a token that the caller found to have the largest logit."""
         self._sampler.accept(token)
         return SampledToken(token)
 
     def choose(self, logits: FloatArray) -> SampledToken:
-        """The next token for logits (vocabulary,), which are left as they are.
+        """Chooses the next token by logits (vocabulary,), which are left as they are.
 
         Raises ModelFileError for logits that are not numbers, UsageError where nothing is allowed,
         and whatever the constraint does.
@@ -69,7 +69,7 @@ class TokenSampler:
 
 
 def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
-    """The first `count` bits, least significant first; those beyond the mask are not set."""
+    """Unpacks the first `count` bits, least significant first; bits beyond the mask are unset."""
     bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little")
     allowed = np.zeros(count, np.bool_)
     known = min(count, len(bits))
@@ -78,7 +78,7 @@ def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
 
 
 def _with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
-    """`count` of the best beside the token's own, of the model's own softmax."""
+    """Adds the token's log probability and the best `count` others, by the model's softmax."""
     exact = logits.astype(np.float64)
     peak = exact.max()
     total = peak + np.log(np.exp(exact - peak).sum())

@@ -1,4 +1,4 @@
-"""One page of the KV cache, the tokens whose keys and values are in it, and what comes after it."""
+"""One page of the KV cache, the tokens whose keys and values are in it, and the pages after it."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class CachedPage:
-    """A node of the tree of prefixes: pages that follow the same page share what comes before.
+    """A node of the tree of prefixes: pages that follow the same page share all tokens before.
 
-    `tokens`: those that are computed, from the page's beginning on. `num_users`: answers that have
-    the page in their table, and with it all pages before. `states`: what recurrent layers carry
-    after so many of the tokens.
+    `tokens` are computed, from the page's beginning on. `num_users` counts the requests that have
+    the page in their table, and with it all pages before. `states` are the recurrent layers'
+    states after so many of the tokens.
     """
 
     def __init__(self, page: int, parent: "CachedPage | None") -> None:
@@ -24,16 +24,16 @@ class CachedPage:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next token goes to another page."""
+        """True if the next token goes to another page."""
         return len(self.tokens) == PAGE_POSITIONS
 
     @property
     def can_go(self) -> bool:
-        """Whether nobody has it, and nothing follows it."""
+        """True if no request uses the page and no page follows it."""
         return self.num_users == 0 and not self.children
 
     def best_child(self, tokens: Sequence[int]) -> tuple["CachedPage | None", int]:
-        """The page after this one that begins most like `tokens`, and how many are the same."""
+        """Finds the following page that shares most leading tokens, and says how many."""
         best, longest = None, 0
         for child in self.children:
             count = shared_length(child.tokens, tokens)
@@ -42,7 +42,7 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """The most of `tokens` after which a page that follows this one has a state, and which."""
+        """Finds the following page with a state after most of `tokens`, and says after how many."""
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:
             if child.states:
@@ -53,7 +53,7 @@ class CachedPage:
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading values are the same."""
+    """Counts the leading values that are the same."""
     length = min(len(a), len(b))
     if a[:length] == b[:length]:
         return length

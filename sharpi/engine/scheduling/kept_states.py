@@ -1,4 +1,4 @@
-"""What recurrent layers carry after some of the tokens in the cache, for others to go on from."""
+"""Snapshots of the recurrent layers' state after some of the tokens in the KV cache."""
 
 from collections import OrderedDict
 
@@ -8,23 +8,23 @@ from sharpi.engine.scheduling.cached_page import CachedPage
 
 
 class KeptStates:
-    """States by page, and by how many of its tokens they have seen; the first in order goes first.
+    """Snapshots by page and by the number of its tokens they have seen; the first is evicted first.
 
-    They give way to those that answers compute in.
+    Snapshots make room for the states that requests compute in.
     """
 
     def __init__(self, runner: Runner) -> None:
         self._runner, self._pool = runner, runner.states
-        self._pool.reclaim = self._evict
+        self._pool.reclaimers.append(self._evict)
         self._states: OrderedDict[tuple[CachedPage, int], State] = OrderedDict()
 
     @property
     def are_needed(self) -> bool:
-        """Whether the model has recurrent layers."""
+        """True if the model has recurrent layers."""
         return self._pool.num_states > 0
 
     def take(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
-        """A state to go on with after `offset` tokens of a page, and whether it is that.
+        """Takes a state to compute in; True if it continues after `offset` tokens of the page.
 
         Raises ContextFullError when all are in use.
         """
@@ -39,7 +39,7 @@ class KeptStates:
         return state, True
 
     def give_back(self, state: State) -> None:
-        """Returns what `take` gave, and nobody is to find."""
+        """Returns a state from `take` whose contents are not worth keeping."""
         self._pool.give_back(state)
 
     def remember(self, page: CachedPage, offset: int, state: State) -> None:
@@ -51,28 +51,28 @@ class KeptStates:
             self.hand_over(page, offset, kept)
 
     def hand_over(self, page: CachedPage, offset: int, state: State) -> None:
-        """Keeps the state itself, which nobody goes on with."""
+        """Keeps the state itself, in which nothing is computed any more."""
         if offset in page.states:
             self._pool.give_back(self._forget(page, offset))
         page.states[offset] = self._states[page, offset] = state
 
     def supersede(self, page: CachedPage, offset: int) -> None:
-        """A conversation has gone on from there, to where its state is known, too."""
+        """Makes this snapshot the next to be evicted: a later one of the same text is kept too."""
         if (page, offset) in self._states:
             self._states.move_to_end((page, offset), last=False)
 
     def move(self, page: CachedPage, other: CachedPage) -> None:
-        """What was known of a page is known of another one with the same tokens."""
+        """Moves the snapshots of a page to another one with the same tokens."""
         for offset in list(page.states):
             self.hand_over(other, offset, self._forget(page, offset))
 
-    def drop(self, page: CachedPage) -> None:
-        """The page goes."""
-        for offset in list(page.states):
+    def drop(self, page: CachedPage, beyond: int = 0) -> None:
+        """Frees the page's snapshots that have seen more than `beyond` of its tokens."""
+        for offset in [offset for offset in page.states if offset > beyond]:
             self._pool.give_back(self._forget(page, offset))
 
     def _evict(self) -> bool:
-        """Lets one go; False where there is none."""
+        """Frees one snapshot; False if there is none."""
         if self._states:
             self._pool.give_back(self._forget(*next(iter(self._states))))
             return True

@@ -1,23 +1,26 @@
-"""What one answer has of the KV cache and of the recurrent layers' states while it runs."""
+"""The pages of the KV cache and the recurrent layers' state that one request computes in."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.state_pool import State
 from sharpi.engine.scheduling.cached_page import CachedPage
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.program import IntArray
 
 _WORTH_A_COPY = 4  # tokens of a page that others write, or that they share no more of
+_FIRST_ROW = np.zeros(1, np.int32)
 
 
 class PageTable:
     """The pages of the first `length` tokens, which are computed, and of some more to come.
 
-    Begins with what the prefix cache has of `tokens`, the last one excepted: its logits are wanted.
-    `num_shared`: tokens that were found there, `length` of them with all that goes on from them.
+    It begins with the cached prefix of `tokens`, except for the last one, whose logits are wanted.
+    `num_shared` tokens have their keys and values there, `length` of them their states too.
     """
 
     def __init__(self, cache: PrefixCache, tokens: Sequence[int], max_pages: int) -> None:
@@ -27,16 +30,14 @@ class PageTable:
         self.length = 0
         self.state: State | None = None
         self._is_sound = True
-        self._origin: tuple[CachedPage, int] | None = (
-            None  # the state that nobody else goes on from
-        )
-        prefix = cache.find(tokens[:-1])
-        self.num_shared = prefix.length
-        self._begin(cache.cut_to_state(prefix, tokens) if cache.states.are_needed else prefix)
+        # The snapshot that this request goes on from, if it alone does.
+        self._origin: tuple[CachedPage, int] | None = None
+        prefix, self.num_shared = cache.reuse(tokens[:-1])
+        self._begin(prefix)
 
     @property
     def num_pages(self) -> int:
-        """Pages that it has."""
+        """Pages in the table."""
         return len(self._path)
 
     def _begin(self, prefix: Prefix) -> None:
@@ -71,6 +72,7 @@ class PageTable:
         return copy is not None
 
     def _recall(self, page: CachedPage | None, offset: int) -> None:
+        """Takes a state, with the contents that it has after `offset` tokens of the page."""
         try:
             found = page if self.length else None
             self.state, is_known = self._cache.states.take(found, offset)
@@ -92,22 +94,33 @@ class PageTable:
             self._cache.let_go(self._path.pop())
 
     def reserve(self, count: int) -> bool:
-        """Sees to pages for so many more tokens; False where there are none."""
-        needed = -(-(self.length + count) // PAGE_POSITIONS)
-        while len(self._path) < needed:
+        """Takes the pages for so many more tokens; False where there are none."""
+        end = self.length + count
+        while len(self._path) * PAGE_POSITIONS < end:
             page = self._cache.grow(self._path[-1] if self._path else None)
             if page is None:
                 return False
             self._append(page)
         return True
 
-    def begin(self) -> None:
-        """A step is under way: until `finish` the recurrent layers' state is of no use."""
+    def segment(self, ids: Sequence[int], outputs: IntArray | None, request: int = 0) -> Segment:
+        """Makes a segment of the next tokens; `finish` must follow when it has been computed.
+
+        `outputs` are the rows whose logits are wanted, None for the last. Until `finish` the
+        recurrent layers' state is undefined. `request` is the number of the request, which tells
+        sequences apart; a lone conversation stays one sequence over all its requests.
+        """
         self._is_sound = False
+        if outputs is None:
+            last = len(ids) - 1
+            outputs = np.array([last], np.int32) if last else _FIRST_ROW
+        sequence = request if self._cache.has_branches else 0
+        return Segment(
+            np.array(ids, np.int32), self.length, outputs, self.pages, self.state, sequence
+        )
 
     def finish(self, ids: Sequence[int]) -> None:
-        """These tokens have been computed."""
-        self._is_sound = True
+        """Takes note that the segment of these tokens has been computed."""
         at = 0
         while at < len(ids):
             index, offset = divmod(self.length, PAGE_POSITIONS)
@@ -118,19 +131,20 @@ class PageTable:
             if page.is_full:
                 self._path[index] = self._cache.seal(page)
                 self.pages[index] = self._path[index].page
+        self._is_sound = True
 
     def remember(self) -> None:
-        """Keeps what the recurrent layers carry now for others that begin the same."""
+        """Keeps a snapshot of the recurrent layers' state for texts that begin the same."""
         if self.state is not None and self.length:
             self._cache.states.remember(*self._last_place(), self.state)
 
     @property
     def is_sound(self) -> bool:
-        """Whether it can go on where it is, even if a step has failed."""
+        """True if it can go on where it is, also after a step that has failed."""
         return self._is_sound or self.state is None
 
     def release(self) -> None:
-        """Gives everything back; what is computed stays in the prefix cache for a while."""
+        """Gives everything back; computed pages stay in the prefix cache while there is room."""
         if self.state is not None:
             if self._is_sound and self.length:
                 self._cache.states.hand_over(*self._last_place(), self.state)
@@ -143,6 +157,6 @@ class PageTable:
         self.length = 0
 
     def _last_place(self) -> tuple[CachedPage, int]:
-        """The page of the last token, and how many there are in it up to that."""
+        """The page of the last token, and how many tokens it has up to that one."""
         index, offset = divmod(self.length - 1, PAGE_POSITIONS)
         return self._path[index], offset + 1

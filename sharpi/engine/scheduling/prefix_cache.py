@@ -1,7 +1,7 @@
-"""The pages of the KV cache as a tree of prefixes: who shares which, and which go first.
+"""The pages of the KV cache as a tree of prefixes: requests share pages, and the oldest go first.
 
-A page stays after its answer has ended, until another one needs room: the least recently used
-goes, from the ends of conversations on.
+A page stays after its request has ended, until another one needs room: the least recently used
+page is evicted, beginning at the ends of conversations.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class Prefix(NamedTuple):
-    """What is there of some tokens: whole pages, then a part of `last`; `length` tokens in all."""
+    """The cached beginning of some tokens: whole pages, then a part of `last`; `length` tokens."""
 
     whole: list[CachedPage]
     last: CachedPage | None
@@ -24,37 +24,51 @@ class Prefix(NamedTuple):
 
 
 class PrefixCache:
-    """All pages of one runner, whether in use or kept, and the `states` that belong to them.
+    """The pages that one owner has computed, in use or kept, and the `states` after them.
 
-    For the engine's thread only.
+    With `has_branches` different continuations of the same beginning are kept side by side. A lone
+    conversation keeps its newest text only. For the engine's thread only.
     """
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, *, has_branches: bool = True) -> None:
+        self._runner, self.has_branches = runner, has_branches
         self._root = CachedPage(-1, None)
         self._clock = count(1)
         self._leaving: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = KeptStates(runner)
         self.num_kept = 0
-        runner.pages.reclaim = self._evict
+        runner.pages.reclaimers.append(self._evict)
 
     @property
     def num_pages(self) -> int:
-        """Pages in all."""
+        """Pages of the whole KV cache."""
         return self._runner.pages.num_pages
 
     @property
     def num_available(self) -> int:
-        """Pages that are free, or kept for nobody in particular."""
+        """Pages that are free or may be evicted."""
         return self._runner.pages.num_free + self.num_kept
 
     @property
     def num_in_use(self) -> int:
-        """Pages of answers that are running, those of sequences of other owners among them."""
+        """Pages of running requests, and pages that other owners have taken."""
         return self.num_pages - self.num_available
 
+    def reuse(self, tokens: Sequence[int]) -> tuple[Prefix, int]:
+        """Finds where a request for `tokens` may begin, and how many of them are in the cache.
+
+        With recurrent layers it begins where their state is known, which may be earlier. Without
+        branches all other pages are given back.
+        """
+        found = prefix = self.find(tokens)
+        if self.states.are_needed:
+            prefix = self._cut_to_state(found, tokens)
+        if not self.has_branches:
+            self._prune(prefix)
+        return prefix, found.length
+
     def find(self, tokens: Sequence[int]) -> Prefix:
-        """The longest prefix that is there; with recurrent layers see `cut_to_state`."""
+        """Finds the longest prefix whose keys and values are there."""
         page, whole, length = self._root, list[CachedPage](), 0
         while True:
             child, same = page.best_child(tokens[length : length + PAGE_POSITIONS])
@@ -64,8 +78,8 @@ class PrefixCache:
             whole.append(child)
             page = child
 
-    def cut_to_state(self, prefix: Prefix, tokens: Sequence[int]) -> Prefix:
-        """As much of what `find` gave as ends where the recurrent layers' state is known."""
+    def _cut_to_state(self, prefix: Prefix, tokens: Sequence[int]) -> Prefix:
+        """Cuts the prefix to where the recurrent layers' state is known."""
         parents = [self._root, *prefix.whole]
         for index in reversed(range(len(parents))):
             begin = index * PAGE_POSITIONS
@@ -78,13 +92,24 @@ class PrefixCache:
                 return Prefix(whole, page, begin + offset)
         return Prefix([], None, 0)
 
+    def _prune(self, prefix: Prefix) -> None:
+        """Gives back the pages that the prefix does not need, and cuts its last page to it."""
+        needed = {*prefix.whole, prefix.last}
+        for page in reversed(list(self.pages())):  # the last pages first
+            if page not in needed and page.can_go:
+                self._remove(page)
+        if prefix.last is not None and prefix.last.can_go:
+            rest = prefix.length - len(prefix.whole) * PAGE_POSITIONS
+            del prefix.last.tokens[rest:]
+            self.states.drop(prefix.last, beyond=rest)
+
     def hold(self, page: CachedPage) -> None:
-        """One answer more has the page."""
+        """Counts one more user of the page."""
         self.num_kept -= page.num_users == 0
         page.num_users += 1
 
     def let_go(self, page: CachedPage) -> None:
-        """One answer less; without any it may go, and goes at once where it holds nothing."""
+        """Counts one user less; an unused page may be evicted, an empty one goes at once."""
         page.num_users -= 1
         page.last_use = next(self._clock)
         self.num_kept += page.num_users == 0
@@ -93,17 +118,21 @@ class PrefixCache:
         self._offer(page)
 
     def grow(self, parent: CachedPage | None) -> CachedPage | None:
-        """A page after another one, held by its asker; None where all are in use."""
+        """Adds a page after another one and holds it; None where all are in use."""
         taken = self._runner.pages.take()
         if taken is None:
             return None
-        page = CachedPage(taken, parent or self._root)
+        parent = parent or self._root
+        page = CachedPage(taken, parent)
         page.num_users = 1
-        page.parent.children.append(page)  # type: ignore[union-attr]
+        parent.children.append(page)
         return page
 
     def seal(self, page: CachedPage) -> CachedPage:
-        """A page has become full: the one to use from now on, another of the same tokens if any."""
+        """Returns the page to use in place of one that is full: a page of the same tokens, if any.
+
+        Two requests that computed the same text share one copy from then on.
+        """
         assert page.parent is not None
         for other in page.parent.children:
             if other is not page and other.tokens == page.tokens:
@@ -112,7 +141,7 @@ class PrefixCache:
         return page
 
     def _join(self, page: CachedPage, other: CachedPage) -> None:
-        """The page's only user gets the other one instead, with what it has reserved after it."""
+        """Gives the page's only user the other one, and the pages that it has reserved after it."""
         self.hold(other)
         for child in page.children:
             child.parent = other
@@ -124,17 +153,17 @@ class PrefixCache:
         self._remove(page)
 
     def copy(self, source: CachedPage, length: int, target: CachedPage) -> None:
-        """Makes the first `length` positions of a page those of another."""
+        """Copies the first `length` positions of a page to another."""
         self._runner.copy_page(source.page, target.page)
         target.tokens[:] = source.tokens[:length]
 
     def clear(self) -> None:
-        """Drops all that nobody uses."""
+        """Gives back all pages that no request uses."""
         while self._evict():
             pass
 
     def pages(self) -> Iterator[CachedPage]:
-        """Those in use and those kept."""
+        """Iterates over all pages, each after the page before it."""
         waiting = list(self._root.children)
         while waiting:
             page = waiting.pop()
@@ -146,7 +175,7 @@ class PrefixCache:
             heapq.heappush(self._leaving, (page.last_use, next(self._clock), page))
 
     def _evict(self) -> bool:
-        """Lets the least recently used page go; False where all are in use."""
+        """Gives back the least recently used page; False where all are in use."""
         while self._leaving:
             last_use, _, page = heapq.heappop(self._leaving)
             if page.can_go and page.parent is not None and page.last_use == last_use:

@@ -1,4 +1,4 @@
-"""One answer on its way through the scheduler: what it has said, and what it has computed."""
+"""One request on its way through the scheduler: what was generated, and what is computed."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,25 +6,29 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.kv.sequence_state import LONG_PROMPT, REWRITTEN_TOKENS
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
 _SHARED_TOKENS = 64  # that two prompts begin with and that are worth a snapshot
+# A template often writes the end of a prompt anew once it is history; what comes before stays.
+_REWRITTEN_TOKENS = 16
+_LONG_PROMPT = 256  # tokens that are worth a step and a snapshot, so as never to be computed twice
+_NO_ROWS = np.zeros(0, np.int32)
 
 
-class RequestId(Struct, frozen=True):
-    """Names an answer to whoever asked for it; later ones have higher numbers."""
+@dataclass(frozen=True, slots=True)
+class RequestId:
+    """Identifies a request; later ones have higher numbers."""
 
     number: int
 
 
 class Request:
-    """`tokens`: the prompt and what was chosen since; `table` has what of them is computed.
+    """`tokens` are the prompt and the tokens chosen since; `table` has those that are computed.
 
-    Without a table it has not begun, or has lost its pages and begins again.
+    Without a table the request has not begun, or it has lost its pages and begins again.
     """
 
     def __init__(
@@ -49,16 +53,16 @@ class Request:
 
     @property
     def num_pending(self) -> int:
-        """Tokens that are still to be computed before the next is chosen."""
-        return len(self.tokens) - self.num_computed
+        """Tokens to compute before the next one is chosen."""
+        return len(self.tokens) - (self.table.length if self.table else 0)
 
     @property
     def is_decoding(self) -> bool:
-        """Whether the next step gives a token."""
-        return self.table is not None and self.num_pending == 1
+        """True if a step of one token yields the next."""
+        return self.table is not None and len(self.tokens) - self.table.length == 1
 
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
-        """Its table; begins one with what others have left. Raises ContextFullError."""
+        """Returns the table; begins one on the cached prefix. Raises ContextFullError."""
         if self.table is None:
             self.table = table = PageTable(cache, self.tokens, max_pages)
             self._marks = self._places_to_remember(table) if cache.states.are_needed else []
@@ -70,43 +74,41 @@ class Request:
         return self.table
 
     def _places_to_remember(self, table: PageTable) -> list[int]:
-        """Where others may go on from: what is shared already, and the prompt's lasting part."""
+        """Finds where others may go on: the end of what is shared, and of what will not change."""
         places = []
         if table.num_shared - table.length >= _SHARED_TOKENS:
             places.append(table.num_shared)
-        if self.num_pending >= LONG_PROMPT:
-            places.append(len(self.tokens) - REWRITTEN_TOKENS)
+        if self.num_pending >= _LONG_PROMPT:
+            places.append(len(self.tokens) - _REWRITTEN_TOKENS)
         return sorted(places)
 
     def next_count(self, budget: int) -> int:
-        """Tokens of the next step, at most `budget`: it ends where a state is to be remembered."""
-        ends = [mark for mark in self._marks if mark > self.num_computed]
-        return min([budget, self.num_pending, *(end - self.num_computed for end in ends)])
-
-    def segment(self, count: int) -> Segment:
-        """Its share of a step."""
-        assert self.table is not None
-        start = self.num_computed
-        wants_logits = count == self.num_pending
-        return Segment(
-            ids=np.asarray(self.tokens[start : start + count], np.int32),
-            position=start,
-            outputs=np.array([count - 1] if wants_logits else [], np.int32),
-            pages=self.table.pages,
-            state=self.table.state,
-            sequence=self.request_id.number,
+        """Counts the tokens of the next step, at most `budget`: a snapshot ends a step."""
+        done = self.num_computed
+        return min(
+            [budget, self.num_pending, *(mark - done for mark in self._marks if mark > done)]
         )
 
-    def computed(self, count: int) -> None:
-        """The segment of so many tokens has been run."""
+    def segment(self, count: int) -> Segment:
+        """Builds the request's share of a step; logits are wanted where no token is left then."""
         assert self.table is not None
-        start = self.num_computed
-        self.table.finish(self.tokens[start : start + count])
-        if self.num_computed in self._marks:
+        ids = self._next_tokens(count)
+        outputs = None if count == self.num_pending else _NO_ROWS
+        return self.table.segment(ids, outputs, self.request_id.number)
+
+    def computed(self, count: int) -> None:
+        """Takes note that the segment of so many tokens has been computed."""
+        assert self.table is not None
+        self.table.finish(self._next_tokens(count))
+        if self._marks and self.table.length in self._marks:
             self.table.remember()
 
+    def _next_tokens(self, count: int) -> list[int]:
+        start = self.num_computed
+        return self.tokens[start : start + count]
+
     def release(self) -> None:
-        """Gives up pages and state; what is computed may be found again in the prefix cache."""
+        """Gives up pages and state; computed tokens may be found again in the prefix cache."""
         if self.table is not None:
             self.table.release()
             self.table = None

@@ -1,4 +1,4 @@
-"""Which answers wait and which run, and who has to give way when KV pages run out."""
+"""Which requests wait and which run, and which one gives way when KV pages run out."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -10,9 +10,9 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 
 class RunQueue:
-    """`waiting` in the order they came, `running` the oldest first; at most `max_parallel`.
+    """`waiting` in the order of arrival, `running` the oldest first; at most `max_parallel` run.
 
-    `max_pages`: those of one answer.
+    One request has at most `max_pages`.
     """
 
     def __init__(self, cache: PrefixCache, max_parallel: int, max_pages: int) -> None:
@@ -24,11 +24,11 @@ class RunQueue:
         return iter([*self.waiting, *self.running])
 
     def add(self, requests: Iterable[Request]) -> None:
-        """They wait."""
+        """Lets requests wait."""
         self.waiting += requests
 
     def remove(self, request: Request) -> None:
-        """It has ended."""
+        """Removes a request that has ended."""
         request.release()
         if request in self.running:
             self.running.remove(request)
@@ -36,7 +36,7 @@ class RunQueue:
             self.waiting.remove(request)
 
     def admit(self) -> None:
-        """Lets begin who may."""
+        """Starts waiting requests as far as there is room."""
         while self.waiting and len(self.running) < self._max_parallel:
             if self.running and not self._fits(self.waiting[0]):
                 return
@@ -44,18 +44,18 @@ class RunQueue:
             self.running.sort(key=lambda request: request.request_id.number)
 
     def _fits(self, request: Request) -> bool:
-        """Whether the tokens so far of all that run and of one more have pages."""
+        """Checks that the tokens so far of all running requests and of one more have pages."""
         promised = sum(_pages_to_come(each) for each in self.running)
         shared = sum(page.num_users > 0 for page in self._cache.find(request.tokens[:-1]).whole)
         return promised + _pages_to_come(request) - shared <= self._cache.num_available
 
     def share(self, request: Request, budget: int) -> int:
-        """How many tokens, at most `budget`, it may compute now: those have pages.
+        """Takes pages for the request's next tokens, at most `budget`, and says for how many.
 
-        0 where it had to give way itself. Raises ContextFullError where there is nobody to.
+        For 0 where it had to give way itself. Raises ContextFullError where no other can.
         """
         table = request.open(self._cache, self._max_pages)
-        count = request.next_count(budget)
+        count = 1 if budget == 1 else request.next_count(budget)
         while not table.reserve(count):
             if len(self.running) == 1:
                 raise ContextFullError("all KV pages are in use by other sequences; raise -c")

@@ -1,20 +1,20 @@
-"""Scheduler: several answers of one engine at once, a step at a time.
+"""Scheduler: computes the requests of one engine together, a step at a time.
 
-A step has the next token of every answer that decodes, and some of the prompts of those that do
-not yet. Greedy text does not depend on other requests: on the CPU a token's bits do not.
+A step has the next token of every request that decodes, and a part of the prompts of the others.
+Greedy text does not depend on other requests: on the CPU a token's bits do not.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import GenerationRequest
+from sharpi.config import GenerationRequest, RunConfig
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.engine import Engine
-from sharpi.engine.generation import prompt_too_long, shifted
+from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
@@ -22,29 +22,55 @@ from sharpi.engine.scheduling.inbox import Inbox
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.engine.scheduling.run_queue import RunQueue
-from sharpi.errors import UsageError
+from sharpi.errors import ContextFullError, UsageError
+from sharpi.tokenizer.tokenizer import Tokenizer
 
-Share = tuple[Request, int]  # tokens of a step
+# The logits of an output, or only the id of the largest.
+Choice = npt.NDArray[np.float32] | int
+
+
+class Model(Protocol):
+    """The parts of an Engine that its requests need."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The user's settings."""
+
+    @property
+    def runner(self) -> Runner:
+        """Computes the steps."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Turns tokens into text."""
+
+
+class Share(NamedTuple):
+    """A request's tokens in a step; `is_prompt` unless it decodes."""
+
+    request: Request
+    num_tokens: int
+    is_prompt: bool
 
 
 class Scheduler:
-    """`submit` and `cancel` may be called on any thread, all else on the engine's.
+    """Runs requests; `submit` and `cancel` may be called on any thread, all else on the engine's.
 
-    Answers begin in the order they came, at most `max_parallel` at once and as KV pages allow.
+    Requests begin in the order they came, at most `max_parallel` at once and as KV pages allow.
     When those run out the youngest gives up its own, and is computed again later. `on_delta` and
-    `on_end` are called on the engine's thread; an exception of `on_delta` ends its answer.
+    `on_end` are called on the engine's thread; an exception of `on_delta` ends its request.
     """
 
-    def __init__(self, engine: Engine, max_parallel: int) -> None:
-        most = engine.runner.settings.num_parallel
+    def __init__(self, model: Model, max_parallel: int, cache: PrefixCache | None = None) -> None:
+        most = model.runner.settings.num_parallel
         if not 1 <= max_parallel <= most:
             raise UsageError(f"this engine computes 1 to {most} sequences at once")
-        engine.runner.prepare()
-        self._engine, self._runner = engine, engine.runner
-        self._cache = PrefixCache(engine.runner)
-        self._pace = ChunkPace(engine.runner.batch_size)
+        model.runner.prepare()
+        self._model, self._runner = model, model.runner
+        self._cache = cache or PrefixCache(model.runner)
+        self._pace = ChunkPace(model.runner.batch_size)
         self._inbox = Inbox()
-        pages = engine.runner.settings.pages_per_sequence
+        pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self._cache, max_parallel, pages)
         self._suspects: dict[Request, int] = {}
         self.num_generated_tokens = 0
@@ -59,31 +85,45 @@ class Scheduler:
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
     ) -> RequestId:
-        """Asks for an answer; raises UsageError or ContextFullError for what can never be one."""
-        tokenizer, vocab_size = self._engine.tokenizer, self._runner.vocab_size
+        """Adds a request; raises UsageError or ContextFullError if it can never be answered."""
+        tokenizer, vocab_size = self._model.tokenizer, self._runner.vocab_size
         generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
+        return self.enqueue(generation_state, on_delta, on_end)
+
+    def enqueue(
+        self,
+        generation_state: GenerationState,
+        on_delta: Callable[[TextDelta], None],
+        on_end: Callable[[FinishInfo], None],
+    ) -> RequestId:
+        """Adds the request of a generation that is to begin; raises ContextFullError."""
         tokens, size = generation_state.prompt, self._runner.context_size
         if len(tokens) >= size:
             if not self._shifts:
-                raise prompt_too_long(len(tokens), size)
-            tokens = shifted(tokens, size)
+                raise _prompt_too_long(len(tokens), size)
+            tokens = _shifted(tokens, size)
         generation_state.start()
         queued = Request(self._inbox.number(), generation_state, tokens, on_delta, on_end)
         self._inbox.put(queued)
         return queued.request_id
 
     def cancel(self, request_id: RequestId) -> None:
-        """Ends an answer before the next step; nothing where it has ended."""
+        """Ends a request before the next step; does nothing if it has ended."""
         self._inbox.cancel(request_id)
+
+    def end(self, request_id: RequestId) -> None:
+        """Ends a request now, on the engine's thread; does nothing if it has ended."""
+        self.cancel(request_id)
+        self._take_in()
 
     @property
     def num_waiting(self) -> int:
-        """Answers that have not begun, or lost their pages."""
+        """Requests that have not begun, or lost their pages."""
         return len(self._run_queue.waiting) + len(self._inbox)
 
     @property
     def num_running(self) -> int:
-        """Answers that have their share of steps."""
+        """Requests that take part in steps."""
         return len(self._run_queue.running)
 
     @property
@@ -93,31 +133,33 @@ class Scheduler:
 
     @property
     def pages_in_use(self) -> int:
-        """Those of running answers."""
+        """Pages of running requests."""
         return self._cache.num_in_use
 
     @property
     def pages_kept(self) -> int:
-        """Those that are kept for prompts to come, until somebody needs them."""
+        """Pages that are kept for prompts to come, until a request needs them."""
         return self._cache.num_kept
 
     def drop_cache(self) -> None:
-        """Forgets what is kept for prompts to come."""
+        """Forgets the pages that are kept for prompts to come."""
         self._cache.clear()
 
     @property
     def _shifts(self) -> bool:
-        return self._engine.config.context_shift
+        return self._model.config.context_shift
 
     def step(self) -> bool:
-        """One step of all that can go on; False when there was nothing to do."""
-        num_before = self.num_waiting + self.num_running
-        self._take_in()
-        self._run_queue.admit()
-        shares = self._shares()
-        if shares:
+        """Computes one step of all requests that can go on; False if there was nothing to do."""
+        queue = self._run_queue
+        has_work = bool(queue.running or queue.waiting or self._inbox)
+        if self._inbox.has_news:
+            self._take_in()
+        if queue.waiting:
+            queue.admit()
+        if shares := self._shares():
             self._run(shares)
-        return num_before > 0
+        return has_work
 
     def _take_in(self) -> None:
         requests, cancelled = self._inbox.empty()
@@ -128,28 +170,32 @@ class Scheduler:
                     self._end(request, "cancelled")
 
     def _shares(self) -> list[Share]:
-        """Who computes how much; those that decode first, then prompts as far as there is room."""
-        suspects = [request for request in self._suspects if request in self._run_queue.running]
-        requests = suspects[:1] or list(self._run_queue.running)
-        num_decoding = sum(request.is_decoding for request in requests)
-        budget = self._prompt_budget(len(requests), num_decoding)
+        """Deals out the step: a token to each that decodes, then prompts as far as there is room.
+
+        After a failed step its requests run alone, one after the other.
+        """
+        requests = list(self._run_queue.running)
+        if self._suspects:
+            requests = [each for each in requests if each in self._suspects][:1] or requests
+        prompts = [request for request in requests if not request.is_decoding]
+        budget = self._prompt_budget(len(requests), len(requests) - len(prompts)) if prompts else 0
         shares: list[Share] = []
         for request in requests:
-            is_decoding = request.is_decoding
-            count = self._share(request, 1 if is_decoding else budget)
+            is_prompt = request in prompts
+            count = self._share(request, budget if is_prompt else 1)
             if count:
-                shares.append((request, count))
-                budget -= 0 if is_decoding else count
+                shares.append(Share(request, count, is_prompt))
+                budget -= count if is_prompt else 0
         return shares
 
-    def _prompt_budget(self, num_answers: int, num_decoding: int) -> int:
+    def _prompt_budget(self, num_requests: int, num_decoding: int) -> int:
         """Tokens of prompts in the next step, at most."""
         if num_decoding:
             return min(self._runner.batch_size - num_decoding, self._pace.num_tokens)
-        return self._runner.prompt_batch if num_answers == 1 else self._runner.batch_size
+        return self._runner.prompt_batch if num_requests == 1 else self._runner.batch_size
 
     def _share(self, request: Request, budget: int) -> int:
-        """Tokens that an answer may compute now; one that cannot have any ends."""
+        """Tokens that a request may compute now; one that cannot have any ends."""
         if not budget or request not in self._run_queue.running:
             return 0
         try:
@@ -159,42 +205,48 @@ class Scheduler:
             return 0
 
     def _run(self, shares: list[Share]) -> None:
-        segments = [request.segment(count) for request, count in shares]
-        for request, _ in shares:
-            assert request.table is not None
-            request.table.begin()
+        segments = [share.request.segment(share.num_tokens) for share in shares]
         start = time.perf_counter()
         try:
-            logits = self._runner.step(segments)
+            if _takes_largest(shares):
+                self._runner.step(segments, wants_largest=True)
+                choices: Sequence[Choice] | npt.NDArray[np.float32] = [self._runner.largest()]
+            else:
+                choices = self._runner.step(segments)
         except Exception as error:
             self._failed(shares, error)
             return
         self._record(shares, time.perf_counter() - start)
         row = 0
-        for (request, count), segment in zip(shares, segments, strict=True):
-            request.computed(count)
-            if request.num_computed >= self._suspects.get(request, 0):
-                self._suspects.pop(request, None)
+        for share, segment in zip(shares, segments, strict=True):
+            share.request.computed(share.num_tokens)
+            if self._suspects:
+                self._clear_suspect(share.request)
             if len(segment.outputs):
-                self._choose(request, logits[row])
+                self._choose(share.request, choices[row])
                 row += 1
 
     def _record(self, shares: list[Share], seconds: float) -> None:
-        num_prompt = sum(count for request, count in shares if not request.is_decoding)
-        self.num_prefill_tokens += num_prompt
-        self._pace.record(num_prompt, seconds)
+        num_prompt = sum([share.num_tokens for share in shares if share.is_prompt])
+        if num_prompt:
+            self.num_prefill_tokens += num_prompt
+            self._pace.record(num_prompt, seconds)
 
     def _failed(self, shares: list[Share], error: Exception) -> None:
-        """Those of a step that failed go on alone, until it is known whose fault it was."""
+        """Ends the one request of a failed step; several go on alone, to find the culprit."""
         if len(shares) == 1:
-            self._end(shares[0][0], "error", error)
+            self._end(shares[0].request, "error", error)
             return
-        for request, count in shares:
-            self._suspects[request] = request.num_computed + count
+        for request, num_tokens, _ in shares:
+            self._suspects[request] = request.num_computed + num_tokens
             if request.table is not None and not request.table.is_sound:
                 request.release()
 
-    def _choose(self, request: Request, logits: npt.NDArray[np.float32]) -> None:
+    def _clear_suspect(self, request: Request) -> None:
+        if request.num_computed >= self._suspects.get(request, 0):
+            self._suspects.pop(request, None)
+
+    def _choose(self, request: Request, choice: Choice) -> None:
         generation_state = request.generation_state
         try:
             if not request.is_prefilled:
@@ -202,16 +254,19 @@ class Scheduler:
                 generation_state.prefilled()
             if generation_state.finish_reason is None:
                 self.num_generated_tokens += 1
-                request.on_delta(self._next_delta(request, logits))
+                request.on_delta(self._next_delta(request, choice))
         except Exception as error:
             self._end(request, "error", error)
             return
         if generation_state.finish_reason is not None:
             self._end(request, generation_state.finish_reason)
 
-    def _next_delta(self, request: Request, logits: npt.NDArray[np.float32]) -> TextDelta:
+    def _next_delta(self, request: Request, choice: Choice) -> TextDelta:
         generation_state, size = request.generation_state, self._runner.context_size
-        delta = generation_state.add(logits)
+        if isinstance(choice, int):
+            delta = generation_state.add_largest(choice)
+        else:
+            delta = generation_state.add(choice)
         if generation_state.finish_reason is not None:
             return delta
         request.tokens.append(generation_state.ids[-1])
@@ -219,12 +274,12 @@ class Scheduler:
             return delta
         if not self._shifts:
             return TextDelta(delta.text + generation_state.end("context").text, delta.tokens)
-        request.tokens = shifted(request.tokens, size)
+        request.tokens = _shifted(request.tokens, size)
         request.release()
         return delta
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
-        """The last that is heard of an answer; what `on_end` raises is nobody's."""
+        """Ends a request; an exception of `on_end` is of no interest."""
         self._run_queue.remove(request)
         self._suspects.pop(request, None)
         request.generation_state.finish_reason = reason
@@ -232,4 +287,27 @@ class Scheduler:
             request.on_end(request.generation_state.finish_info(error))
 
 
-__all__ = ["RequestId", "Scheduler"]
+def _takes_largest(shares: list[Share]) -> bool:
+    """True if the step is one greedy request's next token: then no logits need be brought back."""
+    request, num_tokens, is_prompt = shares[0]
+    is_alone = len(shares) == num_tokens == 1 and not is_prompt
+    return is_alone and request.generation_state.takes_largest
+
+
+def _shifted(tokens: list[int], size: int) -> list[int]:
+    """Keeps of a full context the first token and the newest half.
+
+    The half is computed anew, so the text continues exactly as from a fresh prompt of these tokens.
+    """
+    return [tokens[0], *tokens[len(tokens) - max(1, size // 2 - 1) :]]
+
+
+def _prompt_too_long(num_tokens: int, size: int) -> ContextFullError:
+    """Reports a prompt that leaves no room for an answer."""
+    return ContextFullError(
+        f"the prompt has {num_tokens} tokens and the context {size};"
+        " raise it with -c, or drop its beginning with --context-shift"
+    )
+
+
+__all__ = ["Model", "RequestId", "Scheduler"]

@@ -10,6 +10,7 @@ from cpu_device import CpuDevice
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
+from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.placement.choice import GpuChoice
@@ -106,8 +107,11 @@ def test_no_more_is_taken_than_was_planned(case: str, batch_size: int, load: Loa
     pages = np.array([engine.runner.pages.take()], np.int32)
     ids = np.arange(5, 5 + min(batch_size, 40), dtype=np.int32)
     state = engine.runner.states.take() if engine.runner.states.num_states else None
-    engine.runner.forward(ids, 0, pages, np.array([len(ids) - 1], np.int32), state)
-    engine.runner.largest(ids[:1], len(ids), pages, state)
+    last = np.array([len(ids) - 1], np.int32)
+    engine.runner.step([Segment(ids, 0, last, pages, state)])
+    token = Segment(ids[:1], len(ids), np.zeros(1, np.int32), pages, state)
+    engine.runner.step([token], wants_largest=True)
+    assert 0 <= engine.runner.largest() < engine.runner.vocab_size
     assert engine.plan is not None
     planned = engine.plan.bytes_in(Tier.VRAM) - RESERVE_BYTES
     assert 0 < before - device.free_bytes <= planned

@@ -75,7 +75,7 @@ def with_less_memory(load: Load, case: str, share: float, **options: Any) -> Eng
 def greedy(engine: Engine) -> list[int]:
     """A prompt that nearly fills the first page, and tokens up to the third."""
     sequence = Sequence(engine.runner)
-    tokens = [int(np.argmax(sequence.prefill(PROMPT)))]
+    tokens = [int(np.argmax(sequence.extend(PROMPT)))]
     while len(tokens) < NUM_TOKENS:
         tokens.append(sequence.extend_largest(tokens[-1]))
     sequence.truncate(len(PROMPT) // 2)

@@ -108,7 +108,8 @@ def test_recurrent_layers_go_back_to_a_snapshot(
     fresh, edited = Sequence(engine.runner), Sequence(engine.runner)
     wanted = fresh.extend(ids[:12] + ids[20:25]).copy()
     for part in (ids[:10], ids[10:20]):
-        edited.prefill(part)
+        edited.extend(part)
+        edited.remember()
     edited.truncate(12)
     assert edited.num_ready == 10
     assert np.array_equal(edited.extend(ids[20:25]), wanted)

@@ -8,6 +8,8 @@ import pytest
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.scheduling.cached_page import CachedPage
+from sharpi.engine.scheduling.kept_states import KeptStates
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError
 from sharpi.ops.state_layout import MAX_STATES
@@ -30,7 +32,8 @@ def test_a_shorter_sequence_is_as_if_it_had_never_been_longer(case: str, load: L
     engine = load(case)
     sequence = Sequence(engine.runner)
     for ids in (IDS[:20], IDS[20:50]):
-        sequence.prefill(ids)
+        sequence.extend(ids)
+        sequence.remember()
     sequence.truncate(35)
     assert (len(sequence.tokens), sequence.num_ready) == (35, 20)
     other = IDS[100:110]
@@ -58,17 +61,25 @@ def test_a_turn_that_goes_on_computes_nothing_twice(case: str, load: Load) -> No
 
 def test_the_end_of_a_long_prompt_may_be_rewritten_cheaply(load: Load) -> None:
     engine = load("lfm2moe")
-    sequence = Sequence(engine.runner)
-    sequence.prefill(IDS[:400])
-    sequence.truncate(395)
-    assert sequence.num_ready == 384
-    assert np.array_equal(sequence.extend([5, 6]), fresh(engine, [*IDS[:395], 5, 6]))
+    request = GenerationRequest(
+        max_tokens=1, sampling=SamplingParams(temperature=0), num_logprobs=20
+    )
+    session = engine.session()
+    list(session.generate(IDS[:400], request))
+    rewritten = session.generate([*IDS[:395], 5, 6], request)
+    list(rewritten)
+    assert rewritten.timings.num_cached_tokens == 384
+    alone = engine.session().generate([*IDS[:395], 5, 6], request)
+    list(alone)
+    assert alone.timings.num_cached_tokens == 0
+    assert rewritten.choices == alone.choices
+    assert alone.choices[0].id == int(np.argmax(fresh(engine, [*IDS[:395], 5, 6])))
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(load: Load) -> None:
     sequence = Sequence(load("lfm2moe", context_size=320).runner)
     with pytest.raises(ContextFullError):
-        sequence.prefill(IDS[:330])
+        sequence.extend(IDS[:330])
     assert sequence.tokens == []
 
 
@@ -90,14 +101,15 @@ def test_a_step_that_fails_is_computed_again(
 ) -> None:
     engine = load(case)
     sequence = Sequence(engine.runner)
-    sequence.prefill(IDS[:20])
-    run = engine.runner.forward
+    sequence.extend(IDS[:20])
+    sequence.remember()
+    run = engine.runner.step
 
-    def interrupted(*arguments: object) -> np.ndarray:
-        run(*arguments)  # type: ignore[arg-type]
+    def interrupted(*arguments: object, **options: object) -> np.ndarray:
+        run(*arguments, **options)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine.runner, "forward", interrupted)
+    monkeypatch.setattr(engine.runner, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sequence.extend(IDS[20:25])
     monkeypatch.undo()
@@ -114,28 +126,51 @@ def test_sequences_have_states_of_their_own(load: Load) -> None:
     assert np.array_equal(last_b, fresh(engine, IDS[40:60]))
 
 
+class Memory:
+    """The states of a runner, each a number."""
+
+    def __init__(self, num_states: int) -> None:
+        self.states = StatePool(num_states)
+        self.contents = [0] * num_states
+
+    def copy_state(self, source: int, target: int) -> None:
+        self.contents[target] = self.contents[source]
+
+
 def test_snapshots_give_way_and_states_in_use_do_not() -> None:
-    memory = [0, 0, 0]
-
-    def copy(source: int, target: int) -> None:
-        memory[target] = memory[source]
-
-    pool = StatePool(3, copy)
-    live, owner = pool.take(), object()
+    memory = Memory(3)
+    pool, page = memory.states, CachedPage(0, None)
+    kept = KeptStates(memory)  # type: ignore[arg-type]
+    live = pool.take()
     for position in (1, 2, 3):
-        memory[live] = position
-        pool.remember(owner, position, live)
-    assert pool.positions(owner) == [2, 3]
-    pool.recall(owner, 2, live)
-    assert sorted(memory) == [2, 2, 3]
+        memory.contents[live] = position
+        kept.remember(page, position, live)
+    assert sorted(page.states) == [2, 3]
+    assert sorted(memory.contents) == [2, 3, 3]
+    recalled, is_known = kept.take(page, 2)
+    assert (is_known, memory.contents[recalled]) == (True, 2)
+    assert sorted(page.states) == [2]
+    kept.drop(page, beyond=1)
+    assert sorted(page.states) == []
     pool.take()
-    assert pool.positions(owner) == [3]
-    pool.forget(owner, beyond=2)
-    pool.take()
-    pool.remember(owner, 9, live)
-    assert pool.positions(owner) == []
+    kept.remember(page, 9, live)
+    assert sorted(page.states) == []
     with pytest.raises(ContextFullError, match="all 3 states"):
         pool.take()
+
+
+def test_sessions_make_room_for_each_other(load: Load) -> None:
+    """The first one's snapshots go when the others need their states; its text stays right."""
+    engine = load("lfm2moe", context_size=64)
+    request = GenerationRequest(max_tokens=3, sampling=SamplingParams(temperature=0))
+    first = engine.session()
+    list(first.generate(IDS[:20], request))
+    for at in (100, 200, 300, 400):
+        list(engine.session().generate(IDS[at : at + 20], request))
+    again = first.generate(IDS[:30], request)
+    list(again)
+    assert again.timings.num_cached_tokens == 0
+    assert again.ids[0] == int(np.argmax(fresh(load("lfm2moe"), IDS[:30])))
 
 
 def test_the_planner_counts_every_state(load: Load) -> None:

@@ -1,0 +1,69 @@
+"""The way of one decoded token through the Python code: few calls deep, and few files to read."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import sharpi
+from sharpi.config import GenerationRequest, SamplingParams
+from sharpi.engine.engine import Engine
+from sharpi.ops.cpu.program import Program
+
+pytestmark = pytest.mark.native
+PACKAGE = str(Path(sharpi.__file__).parent)
+MOST_FRAMES, MOST_FILES = 9, 10
+
+
+class Trace:
+    """The files whose functions are called until `Program.run`, and the calls open by then."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.frames: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if self.frames or event != "call":
+            return
+        code = frame.f_code
+        if code.co_filename.startswith(PACKAGE):
+            self.files.add(code.co_filename)
+        if code is Program.run.__code__:
+            self.frames = _open_calls(frame)
+
+
+def _open_calls(frame: FrameType | None) -> list[str]:
+    """From the innermost call outward, those of the package."""
+    names = []
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            names.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    return names
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 1}])
+@pytest.mark.parametrize("case", ["qwen3moe", "qwen3next"])
+def test_a_decoded_token_passes_few_frames_and_files(
+    case: str, sampling: dict[str, float], load: Callable[..., Engine]
+) -> None:
+    request = GenerationRequest(
+        max_tokens=20,
+        ignore_end=True,
+        sampling=SamplingParams(**sampling),  # type: ignore[arg-type]
+    )
+    generation = load(case).session().generate([5, 17, 99], request)
+    while len(generation.ids) < 4:
+        next(generation)
+    trace = Trace()
+    sys.setprofile(trace)
+    try:
+        next(generation)
+    finally:
+        sys.setprofile(None)
+    assert trace.frames[0] == "Program.run"
+    assert trace.frames[-1] == "Generation.__next__"
+    assert len(trace.frames) <= MOST_FRAMES, trace.frames
+    assert len(trace.files) <= MOST_FILES, sorted(trace.files)
