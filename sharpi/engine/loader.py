@@ -38,9 +38,9 @@ Progress = Callable[[str, float], None]
 def load_engine(
     config: RunConfig, on_progress: Progress | None = None, open_device: OpenGpu = open_gpu
 ) -> Engine:
-    """An engine ready to answer; raises SharpiError before anything large is allocated.
+    """Loads a model; raises SharpiError before anything large is allocated.
 
-    `open_device` opens the GPU, where one is to be used.
+    `open_device` opens the GPU, if one is to be used.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
@@ -57,6 +57,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
     model_config = model_config.for_context(settings.context_size)
+    # Names every fault of the tensors before anything large is read.
     weights = load_weights(file, model_config)
     gpu = GpuChoice(config, open_device)
     placement, plan, warning = gpu.place(file, model_config, settings, hardware)
@@ -64,13 +65,12 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     report("building the tokenizer", 0.1)
     tokenizer = load_tokenizer(file.metadata)
     _refuse_tokens_without_row(file, tokenizer, weights)
+    copies = _copies(file, config, plan, weights, report)
+    if copies:
+        file = file.with_data(copies)
+        weights = load_weights(file, model_config)  # views of the copies in place of the file's
     tier: ExpertTier | None = None
-    if config.load == "copy" and (plan is None or plan.is_mapped):
-        file = _copied(file, plan, weights, report)
-        weights = load_weights(file, model_config)
-    elif plan is not None and not plan.is_mapped:
-        file = _with_dense_weights_in_memory(file, weights, report)
-        weights = load_weights(file, model_config)
+    if plan is not None and not plan.is_mapped:
         report("making room for experts", 0.7)
         asked = config.experts if gpu.device is None else _beside_gpu(config.experts)
         tier = _expert_tier(file, model_config, plan, asked, profile)
@@ -108,7 +108,7 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
 
 
 def _beside_gpu(asked: ExpertConfig) -> ExpertConfig:
-    """Slots in RAM see only what a GPU's slots miss: too little of a route to learn from it."""
+    """Simplifies the RAM slots beside a GPU: they see only its misses, too little to learn from."""
     return replace(
         asked, policy="slru", prefetch=False, predictor=None, resident=None, resident_ids=None
     )
@@ -117,7 +117,7 @@ def _beside_gpu(asked: ExpertConfig) -> ExpertConfig:
 def _gpu_slots(
     config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
 ) -> "GpuSlots | None":
-    """What belongs to a GPU is imported here, where there is one."""
+    """Decides about the slots on a GPU; their modules are imported only where there is one."""
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
     is_reached = plan.is_mapped and not config.cpu_moe
@@ -127,32 +127,36 @@ def _gpu_slots(
     )  # fmt: skip
 
 
-def _copied(
-    file: GgufFile, plan: TierPlan | None, weights: ModelWeights, report: Progress
-) -> GgufFile:
-    """All weights in use in huge pages; raises UsageError where there is no room for them."""
+def _copies(
+    file: GgufFile,
+    config: RunConfig,
+    plan: TierPlan | None,
+    weights: ModelWeights,
+    report: Progress,
+) -> dict[str, Tensor]:
+    """Copies weights out of the mapped file, where that was asked or the file exceeds the RAM.
+
+    If experts are read from disk, the tensors that every token needs are copied: the page cache
+    could drop them for the sake of experts. Raises UsageError where `--load copy` has no room.
+    """
+    if plan is not None and not plan.is_mapped:
+        dense = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
+
+        def show(fraction: float) -> None:
+            report("reading what every token needs", 0.2 + 0.5 * fraction)
+
+        return copy_tensors(file.parts, dense, show)
+    if config.load != "copy":
+        return {}
     if plan is None:
         raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
-    tensors = _used(file, weights)
-    return file.with_data(
-        copy_tensors(file.parts, tensors, lambda part: report("reading the weights", part))
+    return copy_tensors(
+        file.parts, _used(file, weights), lambda part: report("reading the weights", part)
     )
 
 
-def _with_dense_weights_in_memory(
-    file: GgufFile, weights: ModelWeights, report: Progress
-) -> GgufFile:
-    """What every token reads is copied: the page cache could drop it for the sake of experts."""
-    dense_weights = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
-
-    def show(fraction: float) -> None:
-        report("reading what every token needs", 0.2 + 0.5 * fraction)
-
-    return file.with_data(copy_tensors(file.parts, dense_weights, show))
-
-
 def _used(file: GgufFile, weights: ModelWeights) -> list[Tensor]:
-    """The tensors of the model that is run, without those of layers that are passed over."""
+    """Lists the tensors that the model uses, without layers that are passed over."""
     unused = set(weights.unused)
     return [tensor for name, tensor in file.tensors.items() if name not in unused]
 
@@ -164,14 +168,14 @@ def _expert_tier(
     asked: ExpertConfig,
     profile: ExpertProfile | None,
 ) -> "ExpertTier":
-    """What slots need is imported here, where there are some."""
+    """Builds the slots in RAM; their modules are imported only where there are some."""
     from sharpi.engine.backends.expert_tier import ExpertTier
 
     return ExpertTier(file, model, plan, asked, profile)
 
 
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
-    """The uses of earlier runs, if there were any; raises StatsFileError."""
+    """Reads the expert uses of earlier runs, if there were any; raises StatsFileError."""
     if config.experts.profile is None:
         return None
     name = config.model.name
@@ -213,7 +217,10 @@ def _notes(plan: TierPlan | None, warning: str | None) -> tuple[str, ...]:
 
 
 def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:
-    """The kernels look ids up unchecked. Rows without a token are usual: they fill the matrix."""
+    """Refuses token ids without a row, which the kernels would look up unchecked.
+
+    Rows without a token are usual: they fill the matrix up.
+    """
     rows = weights.output.rows
     if tokenizer.vocab_size > rows:
         raise file_error(

@@ -1,4 +1,4 @@
-"""What was decided from the request, the model and the machine: pure, so that tests are tables."""
+"""EngineSettings, decided from the request, the model and the machine by pure functions."""
 
 from msgspec import Struct
 
@@ -21,11 +21,11 @@ BYTES_WORTH_A_THREAD = 4 << 20
 
 
 class EngineSettings(Struct, frozen=True):
-    """`rounding` is that of activations, `batch_size` the most tokens of one pass.
+    """Activations are rounded to `rounding`; one pass has at most `batch_size` tokens.
 
-    `kv_type`: of keys and values in the KV cache. `num_parallel`: sequences of one step at most;
-    `num_kv_pages`: pages that they share, those of one context where it is 0.
-    `capacity_factor`: of a GPU's rows for routed tokens, None for all they may need.
+    `kv_type` is the type of keys and values in the KV cache. A step has at most `num_parallel`
+    sequences, which share `num_kv_pages` pages, those of one context if that is 0.
+    `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
     """
 
     context_size: int
@@ -54,7 +54,7 @@ class EngineSettings(Struct, frozen=True):
 def decide(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo
 ) -> EngineSettings:
-    """The settings; raises UsageError for a request that cannot be met."""
+    """Decides the settings; raises UsageError for a request that cannot be met."""
     check_kv_type(model.attention, config.kv_type)
     context_size = _context_size(config, model, hardware)
     num_parallel = _num_parallel(config)
@@ -77,7 +77,7 @@ def decide(
 
 
 def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
-    """What "auto" means: a small model is the one that rounding hurts, and has speed to spare."""
+    """Resolves "auto": rounding hurts small models most, and they have speed to spare."""
     if config.precision != "auto":
         return config.precision
     size = sum(tensor.num_bytes for tensor in file.tensors.values())
@@ -85,7 +85,7 @@ def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
 
 
 def active_bytes(file: GgufFile, model: ModelConfig) -> int:
-    """Weight bytes that one token reads: its share of the routed experts, all of the rest."""
+    """Counts the weight bytes that one token reads: its routed experts, and all of the rest."""
     total = 0
     for name, tensor in file.tensors.items():
         if model.is_moe and is_routed(name):
@@ -96,13 +96,13 @@ def active_bytes(file: GgufFile, model: ModelConfig) -> int:
 
 
 def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) -> int:
-    """The physical cores, or fewer where threads would mostly wait for each other."""
+    """Chooses the physical cores, or fewer where threads would mostly wait for each other."""
     worth = active_bytes(file, model) // BYTES_WORTH_A_THREAD
     return max(1, min(hardware.physical_cores, worth))
 
 
 def _context_size(config: RunConfig, model: ModelConfig, hardware: HardwareInfo) -> int:
-    """What was asked for, or a modest default, as far as its KV cache can fit."""
+    """Chooses the requested context or a modest default, as far as its KV cache can fit."""
     wanted = config.context_size
     if wanted is not None and wanted < 1:
         raise UsageError(f"the context size must be at least 1, not {wanted}")

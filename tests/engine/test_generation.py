@@ -89,6 +89,48 @@ def test_an_abandoned_generation_leaves_the_session_sound(load: Load) -> None:
     assert again.ids == fresh.ids
 
 
+@pytest.mark.parametrize("case", ["llama", "lfm2moe"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_an_interrupted_step_leaves_the_session_sound(
+    case: str, steps: int, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does it: the step was computed, and none of it is taken note of."""
+    engine = load(case)
+    session, counts = engine.session(), iter(range(1, 100))
+    step = engine.runner.step
+
+    def interrupted(*arguments: object, **options: object) -> np.ndarray:
+        logits = step(*arguments, **options)  # type: ignore[arg-type]
+        if next(counts) == steps:
+            raise KeyboardInterrupt
+        return logits
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.runner, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(session.generate(PROMPT, request(50)))
+    again = session.generate([*PROMPT, 7, 8], request(6))
+    list(again)
+    fresh = engine.session().generate([*PROMPT, 7, 8], request(6))
+    list(fresh)
+    assert again.ids == fresh.ids
+    assert again.timings.num_cached_tokens == (0 if steps == 1 or case == "lfm2moe" else 5)
+
+
+def test_edited_history_is_cut_within_a_page_without_another_page(load: Load) -> None:
+    """The whole context is one page: there is none to copy its beginning to."""
+    engine = load("qwen3", context_size=64)
+    session = engine.session()
+    list(session.generate(list(range(5, 55)), request(8)))
+    edited = session.generate([*range(5, 7), 90, 91], request(6))
+    list(edited)
+    assert edited.timings.num_cached_tokens == 2
+    fresh = engine.session().generate([*range(5, 7), 90, 91], request(6))
+    list(fresh)
+    assert fresh.timings.num_cached_tokens == 0
+    assert fresh.ids == edited.ids
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_same_seed_gives_the_same_tokens_on_any_threads(threads: int, load: Load) -> None:
     sampling = SamplingParams(seed=11, temperature=1.2)

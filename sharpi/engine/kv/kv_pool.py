@@ -1,4 +1,4 @@
-"""How many pages of the KV cache several sequences share: a context each, where there is room."""
+"""Sizes the KV cache that several sequences share: a context for each, where there is room."""
 
 from sharpi.config import RunConfig
 from sharpi.gguf.reader import GgufFile
@@ -18,7 +18,7 @@ def kv_pages(
     hardware: HardwareInfo,
     pages_per_sequence: int,
 ) -> tuple[int, tuple[str, ...]]:
-    """Pages for all sequences, at least those of one context, and what to tell the user."""
+    """Counts pages for all sequences, at least one context, and returns notes for the user."""
     wanted = config.num_parallel * pages_per_sequence
     page_bytes = kv_bytes(model.attention, PAGE_POSITIONS, config.kv_type)
     if config.num_parallel == 1 or not page_bytes:
@@ -35,7 +35,7 @@ def kv_pages(
 
 
 def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
-    """Bytes of each memory that may hold all layers' pages."""
+    """Lists the bytes of each memory that may hold all layers' pages."""
     memories = [default_ram(hardware) if config.ram is None else config.ram]
     vram = config.vram or hardware.free_vram
     if config.device != "cpu" and vram:

@@ -1,10 +1,10 @@
-"""Stop strings in streamed text: what may still become one is held back."""
+"""StopFilter: finds stop strings in streamed text, and holds back their possible beginnings."""
 
 from collections.abc import Sequence
 
 
 class StopFilter:
-    """Feed pieces, get what is safe to show; `found` is the stop string that was met and cut."""
+    """Takes pieces, returns the text that is safe to show; `found` is the stop string it met."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [s for s in stops if s]
@@ -13,11 +13,11 @@ class StopFilter:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string was met."""
+        """True if a stop string was met."""
         return self.found is not None
 
     def feed(self, piece: str) -> str:
-        """Text that can no longer be part of a stop string."""
+        """Adds a piece; returns the text that can no longer be part of a stop string."""
         if not self._stops:
             return piece
         text = self._held + piece
@@ -31,13 +31,13 @@ class StopFilter:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """What was held back and is now known to be text."""
+        """Returns the text that was held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The longest end of the text that begins the stop string."""
+    """Measures the longest end of the text that begins the stop string."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if stop.startswith(text[-length:]):
             return length

@@ -1,4 +1,4 @@
-"""What one step adds to an answer, and how an answer ends."""
+"""TextDelta and FinishInfo: the text that a step adds to an answer, and the answer's end."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 
 
 class SampledToken(Struct, frozen=True):
-    """A chosen token; with logprobs asked for, its own and those of the best, best first.
+    """A chosen token; with logprobs asked for, its own and those of the best tokens, best first.
 
     Logarithms are natural, of the model's softmax before any filter, penalty or temperature.
     """
@@ -21,7 +21,7 @@ class SampledToken(Struct, frozen=True):
 
 
 class TextDelta(Struct, frozen=True):
-    """`text` that became certain, never half a character; `tokens` that were chosen for it.
+    """New `text`, never half a character, and the `tokens` that were chosen in the step.
 
     Either may be empty: text is held back while it may still become a stop string.
     """
@@ -31,7 +31,7 @@ class TextDelta(Struct, frozen=True):
 
 
 class FinishInfo(Struct, frozen=True):
-    """Why an answer ended, `end_token` if by one, `stop` string if by one, `error` if by one."""
+    """The reason that an answer ended, with its `end_token`, `stop` string or `error` if any."""
 
     reason: FinishReason
     timings: Timings = field(default_factory=Timings)

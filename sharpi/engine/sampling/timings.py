@@ -1,14 +1,14 @@
-"""How long a generation's parts took."""
+"""Timings: seconds and tokens of an answer's prefill and decode."""
 
 from msgspec import Struct
 
 
 class Timings(Struct):
-    """Seconds and tokens; rates are 0 where nothing was measured.
+    """Seconds and tokens of one answer; rates are 0 where nothing was measured.
 
-    `num_prompt_tokens` counts those computed, `num_cached_tokens` those found in the KV cache.
-    Decode counts the tokens after the first, which comes out of the prefill. The first token's time
-    begins when the answer was asked for, the prefill's when its turn came.
+    `num_prompt_tokens` were computed, `num_cached_tokens` were found in the KV cache. The decode
+    rate leaves out the first token, which comes out of the prefill. The first token's time begins
+    with the request, the prefill's when the request leaves the queue.
     """
 
     num_prompt_tokens: int = 0

@@ -1,4 +1,4 @@
-"""How many tokens of prompts go beside decoded ones, so that these are not kept waiting long."""
+"""ChunkPace: limits the prompt tokens of a step, so that decoding requests do not wait long."""
 
 from itertools import takewhile
 
@@ -13,7 +13,7 @@ _NEWEST_SHARE = 0.3
 
 
 class ChunkPace:
-    """Follows what steps took: sizes double and halve, up to `batch_size` tokens."""
+    """Doubles and halves the chunk size by the time that steps took, up to `batch_size` tokens."""
 
     def __init__(self, batch_size: int) -> None:
         sizes = takewhile(lambda size: size < batch_size, (_LEAST_TOKENS << i for i in range(32)))
@@ -24,11 +24,11 @@ class ChunkPace:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of prompts in the next step of both."""
+        """Prompt tokens of the next step beside decoding requests."""
         return self._sizes[self._at]
 
     def record(self, num_tokens: int, seconds: float) -> None:
-        """A step with so many tokens of prompts took so long."""
+        """Takes note of the duration of a step with so many prompt tokens."""
         if num_tokens not in self._sizes:
             return
         before = self._seconds.get(num_tokens, seconds)

@@ -18,8 +18,7 @@ _LONG_PROMPT = 256  # tokens that are worth a step and a snapshot, so as never t
 _NO_ROWS = np.zeros(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestId:
+class RequestId(Struct, frozen=True):
     """Identifies a request; later ones have higher numbers."""
 
     number: int

@@ -288,7 +288,11 @@ class Scheduler:
 
 
 def _takes_largest(shares: list[Share]) -> bool:
-    """True if the step is one greedy request's next token: then no logits need be brought back."""
+    """True if the step is one greedy request's next token: then no logits need be brought back.
+
+    A GPU's recorded step finds the largest logit of one output only, so that several requests that
+    share a step bring their logits back.
+    """
     request, num_tokens, is_prompt = shares[0]
     is_alone = len(shares) == num_tokens == 1 and not is_prompt
     return is_alone and request.generation_state.takes_largest
