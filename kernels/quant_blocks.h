@@ -81,7 +81,7 @@ struct BlockQ4_K {
   uint8_t qs[128];
 };
 
-// The same with a fifth bit in qh
+// Like Q4_K, with a fifth bit in qh
 struct BlockQ5_K {
   uint16_t d;
   uint16_t dmin;
@@ -107,24 +107,26 @@ struct BlockIQ4_XS {
 };
 
 // The IQ types below have 256 values: points of a grid (iq_grids.h) of 8 or 4 values, times signs,
-// times scales of groups of 32 or 16. Where signs have 7 bits for 8 values, the eighth makes their
-// number even.
+// times the scales of groups of 32 or 16. Where 7 sign bits stand for 8 values, the eighth sign
+// makes the number of negative ones even.
 
-// 8 groups: d * (scale + 1/2) / 4. For each, 4 bytes are points, and 4 are four times 7 signs, then
-// the scale.
+// 8 groups: d * (scale + 1/2) / 4. Each group has 4 bytes of points, then 4 bytes with four times 7
+// sign bits and the scale.
 struct BlockIQ2_XXS {
   uint16_t d;
   uint16_t qs[32];
 };
 
-// 16 groups: d * (scale + 1/2) / 4. 9 bits are a point, 7 the signs; low nibbles of scales first.
+// 16 groups: d * (scale + 1/2) / 4. 9 bits are a point, 7 the signs; the low nibble of a byte of
+// scales comes first.
 struct BlockIQ2_XS {
   uint16_t d;
   uint16_t qs[32];
   uint8_t scales[8];
 };
 
-// 16 groups: d * (scale + 1/2) / 4. 32 bytes of points, 32 of signs; qh has two bits more a point.
+// 16 groups: d * (scale + 1/2) / 4. 32 bytes of points, 32 of signs; qh adds two bits to each
+// point.
 struct BlockIQ2_S {
   uint16_t d;
   uint8_t qs[64];
@@ -132,7 +134,8 @@ struct BlockIQ2_S {
   uint8_t scales[8];
 };
 
-// 8 groups: d * (scale + 1/2) / 2. 64 bytes of points, then for each group what IQ2_XXS has.
+// 8 groups: d * (scale + 1/2) / 2. 64 bytes of points, then each group's signs and scale as in
+// IQ2_XXS.
 struct BlockIQ3_XXS {
   uint16_t d;
   uint8_t qs[96];
@@ -147,25 +150,25 @@ struct BlockIQ3_S {
   uint8_t scales[4];
 };
 
-// 8 groups: d * (2 * scale + 1) * (point + or - 1/8). Bits of qh: three times 4 of the points, the
-// scale, whether minus.
+// 8 groups: d * (2 * scale + 1) * (point + or - 1/8). The bits of qh are three more bits for each
+// of 4 points, the scale, and 1 for minus.
 struct BlockIQ1_S {
   uint16_t d;
   uint8_t qs[32];
   uint16_t qh[8];
 };
 
-// 16 groups of the same, but nibbles of qh: three bits of a point, and its own minus. Each 16 bits
-// of scales: 4 scales, then four bits of d, low ones first.
+// 16 groups as in IQ1_S, but a nibble of qh holds three bits of a point and its own minus. Each 16
+// bits of scales hold 4 scales, then four bits of d, low ones first.
 struct BlockIQ1_M {
   uint8_t qs[32];
   uint8_t qh[16];
   uint8_t scales[8];
 };
 
-// 256 values d * (q - 1): a byte is five digits of base 3, read as byte * 3^i % 256 * 3 / 256.
-// Digit i of qs is 32 values apart from the next (of its last 16 bytes 16), those of qh, of
-// four, 4.
+// 256 values d * (q - 1): a byte holds five digits of base 3; digit i is byte * 3^i % 256 * 3 /
+// 256. Digits i and i + 1 of a byte of qs are 32 values apart (16 in its last 16 bytes); a byte of
+// qh has four digits, 4 values apart.
 struct BlockTQ1_0 {
   uint8_t qs[48];
   uint8_t qh[4];
@@ -178,8 +181,8 @@ struct BlockTQ2_0 {
   uint16_t d;
 };
 
-// 64 values in 4 groups: d * E2M1[nibble], d of 4 bits of exponent and 3 of mantissa; of each 8
-// bytes, low nibbles come first. A file has a factor for all of a matrix in a tensor of its own.
+// 64 values in 4 groups: d * E2M1[nibble], d with 4 exponent bits and 3 mantissa bits; of each 8
+// bytes, the low nibbles come first. A scale for the whole matrix is in a tensor of its own.
 struct BlockNVFP4 {
   uint8_t d[4];
   uint8_t qs[32];
@@ -197,7 +200,7 @@ struct BlockQ2_0 {
   uint8_t qs[16];
 };
 
-// No padding anywhere: the sizes are the format's.
+// There is no padding anywhere: the sizes are the format's.
 static_assert(sizeof(BlockQ4_0) == 18);
 static_assert(sizeof(BlockQ4_1) == 20);
 static_assert(sizeof(BlockQ5_0) == 22);

@@ -9,8 +9,8 @@ from gguf import quants
 _HEADER = """\
 // The grids of the IQ types, packed: written by write_iq_grids.py from the gguf package's tables.
 //
-// An entry is one point of a grid, column c at the low end first: 2 bits for each of 8 columns, or,
-// of the IQ3 types, 4 bits for each of 4. The bits number a value:
+// An entry is one point of a grid, column c = 0 in the lowest bits: 2 bits for each of 8 columns,
+// or for the IQ3 types 4 bits for each of 4. The bits number a value:
 //   IQ2_XXS, IQ2_XS, IQ2_S: 8, 25, 43        IQ3_XXS: 4, 12, 20, 28, 36, 44, 52, 62
 //   IQ1_S, IQ1_M (one grid): -1, 0, 1        IQ3_S: 1, 3, 5, ... 15
 // Shared by C++ and CUDA.

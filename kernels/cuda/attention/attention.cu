@@ -1,7 +1,8 @@
-// Attention of each token's heads to one span of the KV cache; attention_merge.cu joins the spans.
+// Computes attention of each token's heads over one span of the KV cache; attention_merge.cu joins
+// the spans.
 //
-// A block takes up to HEADS query heads that share a KV head, so that keys and values are read once
-// for them all.
+// A block takes up to HEADS query heads that share a KV head, so that their keys and values are
+// read only once.
 #include "attention_scores.cuh"
 #include "attention_values.cuh"
 
@@ -44,9 +45,10 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
 
 }  // namespace sharpi
 
-// queries: (T, num_heads, key_dim); keys, values: the pages of one layer, without values those that
-// begin the keys; page_tables, sequences, table_stride: PageTables; scratch: Partials.
-// Grid (spans * tiles, KV heads, T), where a KV head's query heads are `tiles` times heads_each.
+// queries: (T, num_heads, key_dim); keys, values: the pages of one layer; null values mean that
+// each row's values are the beginning of its key. page_tables, sequences, table_stride: PageTables;
+// scratch: Partials. Grid (spans * tiles, KV heads, T): a KV head has `tiles` times heads_each
+// query heads.
 #define ATTENTION(NAME, KV, HEADS)                                                             \
   KERNEL __launch_bounds__(256, 2)                                                             \
       NAME(const float* queries, const uint8_t* keys, const uint8_t* values,                   \

@@ -1,4 +1,5 @@
-// What the threads of an attention block share: the span's rows in the KV cache, and memory.
+// State shared by the threads of an attention block: the span's rows in the KV cache, and shared
+// memory.
 #pragma once
 #include "attention_spans.cuh"
 #include "kv_cache.cuh"
@@ -8,8 +9,8 @@ namespace sharpi {
 constexpr int kThreads = 256;
 constexpr int kSpanPages = kSpan / kPage;
 
-// Keys are staged in chunks of 64 dims, in pieces of 8. An odd stride: 8 adjacent rows lie in
-// different banks.
+// Keys are staged in chunks of 64 dims, in pieces of 8. The stride is odd so that 8 adjacent rows
+// lie in different banks.
 constexpr int kPiece = 8, kChunk = 64, kChunkPieces = kChunk / kPiece;
 constexpr int kKeyStride = kChunkPieces + 1;
 constexpr int kWeightStride = kSpan + 4;
@@ -25,9 +26,9 @@ union SpanShared {
   float sums[HEADS][kThreads * kQuad];
 };
 
-// One KV head's keys or values of a span, of which the query sees the rows first..last. In place of
-// another, which nobody may have set, the nearest that it sees is read; it counts for nothing.
-// `pages`: where the head's part of each page begins, in shared memory.
+// One KV head's keys or values of a span; the query sees the rows first..last. For any other row,
+// which may never have been written, the nearest visible row is read instead; its weight is zero.
+// `pages`: the addresses of the head's part of each page, in shared memory.
 template <class Kv>
 struct SpanRows {
   const uint8_t* const* pages;
@@ -43,7 +44,7 @@ struct SpanRows {
   }
 };
 
-// Where the pages begin that the query sees, for the block's KV head.
+// Finds the addresses of the pages that the query sees, for the block's KV head.
 template <class Kv>
 __device__ __forceinline__ void find_pages(const uint8_t** pages, const uint8_t* cache,
                                            const int* page_table, int first, int last, int dim) {

@@ -1,13 +1,14 @@
-// Joins what attention.cu left for each span, in order, as floats and/or as rounded rows.
+// Merges the partial results of attention.cu, span by span in order, into floats and/or rounded
+// rows.
 //
-// A block takes `set` heads of a token: as many as fill whole blocks of 32 columns.
+// A block takes `set` heads of a token, as many as fill whole blocks of 32 columns.
 #include "attention_spans.cuh"
 #include "common/block_sums.cuh"
 #include "quant/activations.cuh"
 
 namespace sharpi {
 
-// A softmax on its way: the largest score so far, the sum of weights, one weighted value.
+// The running state of a softmax: the largest score so far, the sum of weights, one weighted value.
 struct Softmax {
   float peak, total, value;
 
@@ -22,8 +23,8 @@ struct Softmax {
 
 }  // namespace sharpi
 
-// positions: (T,); sinks: (num_heads,), a score more in each head's denominator, or null. out:
-// (T, num_heads * value_dim), or null, and `rounded` likewise. Grid (num_heads / set, T).
+// positions: (T,); sinks: (num_heads,), one more score in each head's denominator, or null. out:
+// (T, num_heads * value_dim), or null; `rounded` likewise. Grid (num_heads / set, T).
 KERNEL __launch_bounds__(256)
     attention_merge(const float* scratch, const int* positions, const float* sinks, float* out,
                     uint8_t* rounded, int num_heads, int set, int max_spans, int value_dim,

@@ -1,7 +1,8 @@
-// The first half of attention: scores of a span's positions, and the weights made of them.
+// First half of attention: the scores of a span's positions, and the softmax weights made from
+// them.
 //
-// Keys go through shared memory, the next chunk on its way in registers, so that a thread has whole
-// dot products of its own and nothing is summed across threads.
+// Keys pass through shared memory while the next chunk is loaded into registers. A thread computes
+// whole dot products, so nothing is summed across threads.
 #pragma once
 #include "attention_block.cuh"
 #include "common/block_sums.cuh"
@@ -10,7 +11,7 @@ namespace sharpi {
 
 constexpr int kLoads = kSpan * kChunkPieces / kThreads;
 
-// The heads and rows whose scores one thread has.
+// The heads and rows whose scores one thread computes.
 template <int HEADS>
 struct ScoreShare {
   static constexpr int kHeads = HEADS < 4 ? HEADS : 4, kRows = HEADS / kHeads;
@@ -32,7 +33,7 @@ __device__ __forceinline__ void load_keys(const SpanRows<Kv>& keys, int chunk, i
     loads[i] = keys.load_8(row + i * (kThreads / kChunkPieces), piece * kPiece);
 }
 
-// Puts a chunk of the keys and of the queries, times `scale`, into shared memory.
+// Stores a chunk of the keys, and of the queries times `scale`, in shared memory.
 template <int HEADS>
 __device__ __forceinline__ void stage_chunk(SpanShared<HEADS>& shared, const uint4* loads,
                                             const float* queries, int count, int dim, int chunk,
@@ -73,7 +74,7 @@ __device__ __forceinline__ void score_chunk(
   }
 }
 
-// Scores of all rows into shared.weights. queries: (count, dim)
+// Writes the scores of all rows to shared.weights. queries: (count, dim)
 template <class Kv, int HEADS>
 __device__ __forceinline__ void score(SpanShared<HEADS>& shared, const SpanRows<Kv>& keys,
                                       const float* queries, int count, float scale,
@@ -103,8 +104,8 @@ __device__ __forceinline__ void score(SpanShared<HEADS>& shared, const SpanRows<
   __syncthreads();
 }
 
-// One warp makes weights of one head's scores: e^(score - largest), none for what is not seen.
-// Returns {largest, sum of weights}.
+// Turns one head's scores into weights, by one warp: e^(score - largest), or 0 for positions that
+// the query does not see. Returns {largest, sum of weights}.
 __device__ __forceinline__ float2 weigh(float* weights, int first, int last) {
   const int lane = threadIdx.x % kWarp;
   float peak = -infinity(), total = 0.f;

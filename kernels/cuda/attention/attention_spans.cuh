@@ -1,9 +1,9 @@
-// What attention over one span of positions leaves for the merge.
+// The partial results that attention over one span of positions leaves for the merge.
 //
-// For each (token, head, span) the span's state {largest score, sum of e^(score - largest)} and
-// then the values weighted with e^(score - largest), value_dim floats. A span is always the same
-// 256 positions, and spans are merged in order: the bits of a result depend neither on the number
-// of tokens nor on the longest context that a launch allows for.
+// For each (token, head, span): the span's state {largest score, sum of e^(score - largest)}, and
+// the values weighted with e^(score - largest), value_dim floats. A span is always the same 256
+// positions, and spans are merged in order, so the bits of a result depend neither on the number of
+// tokens nor on the longest context that a launch allows for.
 #pragma once
 #include "common/types.cuh"
 
@@ -11,7 +11,7 @@ namespace sharpi {
 
 constexpr int kSpan = 256;
 
-// All partial results; `items` = T * num_heads.
+// All partial results; `items` is T * num_heads.
 struct Partials {
   float2* states;  // (items, max_spans)
   float* values;   // (items, max_spans, value_dim)
@@ -30,8 +30,8 @@ struct Partials {
   }
 };
 
-// The first position that a query sees: it has a window of so many, or the chunk of so many that it
-// is in; `window` 0 sees everything.
+// Returns the first position that a query sees: a window of `window` positions, or with is_chunked
+// the chunk of `window` positions that it is in. A `window` of 0 sees everything.
 __device__ __forceinline__ int first_visible(int position, int window, int is_chunked) {
   if (window == 0) return 0;
   return is_chunked ? position - position % window : max(0, position - window + 1);

@@ -1,7 +1,7 @@
-// The second half of attention: the values of a span's positions, summed by their weights.
+// Second half of attention: the sum of a span's values, weighted.
 //
-// Values are read straight from memory: a thread has 4 dims of every R-th run of 8 positions, and
-// the sums of R threads are added in order at the end.
+// Values are read directly from global memory: a thread has 4 dims of every R-th run of 8
+// positions, and the sums of R threads are added in order at the end.
 #pragma once
 #include "attention_block.cuh"
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_run(const SpanRows<Kv>& values, int row, in
   for (int i = 0; i < kRun; i++) loads[i] = values.load_4(row + i, from);
 }
 
-// The weighted values of `count` heads, the first `dim` of a row, at out(head).
+// Writes the weighted values of `count` heads, the first `dim` values of each row, to out(head).
 template <class Kv, int HEADS, class Out>
 __device__ __forceinline__ void mix(SpanShared<HEADS>& shared, const SpanRows<Kv>& values, int dim,
                                     int count, Out out) {

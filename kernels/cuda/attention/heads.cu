@@ -1,11 +1,11 @@
-// What is done to every head before attention: RMS norm, rotation, and the way into the KV cache.
+// Prepares every head for attention: RMS norm, rotary embedding, and the store into the KV cache.
 //
 // A warp holds one head of one token in shared memory.
 #include "kv_cache.cuh"
 
 namespace sharpi {
 
-constexpr int kHeadsEach = 4;  // heads that a block takes, one a warp
+constexpr int kHeadsEach = 4;  // heads of a block, one per warp
 
 __device__ __forceinline__ void norm_head(float* row, const float* weight, int dim, float epsilon) {
   const int lane = threadIdx.x % kWarp;
@@ -16,7 +16,7 @@ __device__ __forceinline__ void norm_head(float* row, const float* weight, int d
   __syncwarp();
 }
 
-// Turns the pairs (i, i + half), or (2i, 2i + 1), of a row by half angles.
+// Rotates the pairs (i, i + half), or (2i, 2i + 1), of a row; `half` angles.
 __device__ __forceinline__ void rotate_head(float* row, const float* cosines, int half,
                                             int interleaved) {
   const float* sines = cosines + half;
@@ -30,17 +30,17 @@ __device__ __forceinline__ void rotate_head(float* row, const float* cosines, in
   __syncwarp();
 }
 
-// Equal heads of one kind: queries, keys or values.
+// Heads of one kind and size: queries, keys or values.
 struct HeadGroup {
   float* x;             // (T, heads, dim)
   const float* weight;  // (dim,), or (heads, dim) with a stride of dim; null: no norm
-  const float* angles;  // (T, 2, half); null: no rotation
-  uint8_t* pages;       // one layer's keys or values in the KV cache; null: back into x
+  const float* angles;  // (T, 2, half); null: no rotary embedding
+  uint8_t* pages;  // one layer's keys or values in the KV cache; null: the result goes back to x
   int heads, dim, weight_stride, half;
   float epsilon;
 };
 
-// The group that head `head` of a token is in; `head` becomes its number there.
+// Returns the group of a token's head number `head`, and makes `head` its number within the group.
 __device__ __forceinline__ HeadGroup group_of(const HeadGroup& a, const HeadGroup& b,
                                               const HeadGroup& c, int& head) {
   if (head < a.heads) return a;
@@ -52,9 +52,9 @@ __device__ __forceinline__ HeadGroup group_of(const HeadGroup& a, const HeadGrou
 
 }  // namespace sharpi
 
-// One to three groups of the same tokens; those without heads are none. The KV cache by PageTables
-// and positions (T,), is_q8_0 or f16. Dynamic shared memory: four rows of row_floats. Grid: all
-// tokens' heads by four.
+// One to three groups of the same tokens; a group of no heads is absent. The KV cache is addressed
+// by PageTables and positions (T,); is_q8_0 chooses q8_0 instead of f16. Dynamic shared memory:
+// four rows of row_floats. Grid: all tokens' heads, four per block.
 #define HEAD_GROUP(g)                                                                 \
   float *x_##g, const float *weight_##g, const float *angles_##g, uint8_t *pages_##g, \
       int heads_##g, int dim_##g, int weight_stride_##g, int half_##g, float epsilon_##g

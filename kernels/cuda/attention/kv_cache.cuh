@@ -1,8 +1,8 @@
 // The KV cache: pages of 64 positions, each (KV heads, 64, dim), f16 or q8_0.
 //
-// q8_0 is, for each page and head, int8 (64, dim) and then half scales (64, dim / 32). Rows are
-// read in pieces of 8 or 4 values `from` one on, kept as they come until they are unpacked; the
-// last piece of a row of f16 may be a part, filled with zeros.
+// A q8_0 page holds, for each head, int8 (64, dim) and then half scales (64, dim / 32). Rows are
+// read in pieces of 8 or 4 values that begin at `from`, and stay packed until `unpack`; the last
+// piece of an f16 row may be shorter and is padded with zeros.
 #pragma once
 #include "common/block_sums.cuh"
 
@@ -23,7 +23,7 @@ struct KvF16 {
     const uint8_t* p = head + unsigned(at * dim + from) * 2;
     return dim % 4 == 0 ? *(const uint2*)p : pairs(p, dim - from);
   }
-  // Four halves, as far as there are any
+  // Loads four halves, or as many as are left.
   static __device__ __forceinline__ uint2 pairs(const uint8_t* p, int left) {
     const uint32_t* words = (const uint32_t*)p;
     return make_uint2(left > 0 ? words[0] : 0u, left > 2 ? words[1] : 0u);
@@ -40,7 +40,7 @@ struct KvF16 {
     unpack(make_uint2(piece.z, piece.w), values + 4);
   }
 
-  // One warp stores a row of an even number of values.
+  // Stores a row of an even number of values, by one warp.
   static __device__ __forceinline__ void store(uint8_t* head, int at, int dim, const float* row) {
     __half2* p = (__half2*)(head + size_t(at) * dim * 2);
     for (int i = threadIdx.x % kWarp; i < dim / 2; i += kWarp)
@@ -56,7 +56,7 @@ struct KvQ8_0 {
     return kPage * dim + (at * (dim / 32) + block) * 2;
   }
 
-  // The bytes, and then the bits of their scale
+  // Loads the 8-bit values, followed by the bits of their scale.
   static __device__ __forceinline__ uint4 load_8(const uint8_t* head, int at, int dim, int from) {
     const uint2 q = *(const uint2*)(head + unsigned(at * dim + from));
     return make_uint4(q.x, q.y, *(const uint16_t*)(head + scale_at(at, dim, from / 32)), 0u);
@@ -66,7 +66,8 @@ struct KvQ8_0 {
     return make_uint2(q, *(const uint16_t*)(head + scale_at(at, dim, from / 32)));
   }
 
-  // A byte's value + 128 as the low bits of the float 2^23: quicker than a conversion.
+  // Each byte's value + 128 becomes the low bits of the float 2^23, which is faster than a
+  // conversion.
   static __device__ __forceinline__ void unpack(uint2 piece, float* values) {
     const float scale = __half2float(__ushort_as_half((unsigned short)piece.y));
     const uint32_t q = piece.x ^ 0x80808080u;
@@ -81,12 +82,13 @@ struct KvQ8_0 {
     unpack(make_uint2(piece.y, piece.z), values + 4);
   }
 
-  // One warp stores a row of whole blocks of 32.
+  // Stores a row of whole blocks of 32, by one warp.
   static __device__ __forceinline__ void store(uint8_t* head, int at, int dim, const float* row) {
     const int lane = threadIdx.x % kWarp;
     for (int block = 0; block < dim / 32; block++) {
       const float x = row[32 * block + lane];
-      const int peak = max_lanes(__float_as_int(x) & 0x7fffffff);  // a NaN is above all
+      // a NaN is larger than any number
+      const int peak = max_lanes(__float_as_int(x) & 0x7fffffff);
       const float scale = __fdiv_rn(__int_as_float(peak), 127.f);
       const float inverse = scale < 1e-35f ? 0.f : __fdiv_rn(1.f, scale);
       ((int8_t*)head)[size_t(at) * dim + 32 * block + lane] = int8_t(__float2int_rn(x * inverse));
@@ -96,8 +98,8 @@ struct KvQ8_0 {
   }
 };
 
-// Whose pages are whose: tables (sequences, stride), each the pages of positions 0..63, 64..127,
-// ... `sequences` (T,) says which is a token's; null: the first is all tokens'.
+// Maps tokens to pages. tables (sequences, stride): each row lists the pages of positions 0..63,
+// 64..127, ... `sequences` (T,): each token's row; null: all tokens use the first one.
 struct PageTables {
   const int* tables;
   const int* sequences;
@@ -108,7 +110,7 @@ struct PageTables {
   }
 };
 
-// Where one KV head's part of one page begins
+// Returns the offset of one KV head's part of one page.
 template <class Kv>
 __device__ __forceinline__ size_t kv_head_at(int page, int num_heads, int head, int dim) {
   return (size_t(page) * num_heads + head) * Kv::head_bytes(dim);

@@ -1,8 +1,8 @@
-// Cosines and sines of position * frequency, times `scale`.
+// Computes the cosines and sines of position * frequency, times `scale`.
 #include "common/types.cuh"
 
-// frequencies: (half,); positions: (T,); angles: (T, 2, half), cosines then sines. Grid (T, halves
-// by blocks). The product is a float's, as in the reference; cosf and sinf reduce any range.
+// frequencies: (half,); positions: (T,); angles: (T, 2, half), cosines then sines. Grid (T, blocks
+// of `half`). The product is rounded to float, as in the reference; cosf and sinf reduce any range.
 KERNEL __launch_bounds__(128) rope_angles(const float* frequencies, const int* positions,
                                           float* angles, int half, float scale) {
   const int i = blockIdx.y * blockDim.x + threadIdx.x;

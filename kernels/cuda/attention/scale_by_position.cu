@@ -1,7 +1,7 @@
-// x * (1 + rate * ln(1 + floor((position + 1) / interval))), in place.
+// Multiplies x by 1 + rate * ln(1 + floor((position + 1) / interval)), in place.
 #include "common/types.cuh"
 
-// x: (T, width); positions: (T,). Grid (width by blocks, T).
+// x: (T, width); positions: (T,). Grid (blocks of width, T).
 KERNEL __launch_bounds__(256)
     scale_by_position(float* x, const int* positions, int width, int interval, float rate) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

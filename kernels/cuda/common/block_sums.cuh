@@ -1,4 +1,4 @@
-// Sums over a block, and the largest of 32 lanes; the order is fixed by the block's size alone.
+// Sums over a block and maxima over 32 lanes; the order depends on the block's size alone.
 #pragma once
 #include "types.cuh"
 
@@ -6,8 +6,8 @@ namespace sharpi {
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
-// The sum over all threads of a block of whole warps. `parts`: 32 floats of shared memory, which
-// may be used again after the next barrier.
+// Returns the sum over all threads of a block of whole warps. `parts`: 32 floats of shared memory,
+// which may be used again after the next barrier.
 __device__ __forceinline__ float sum_block(float x, float* parts) {
   x = sum_lanes(x);
   if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = x;

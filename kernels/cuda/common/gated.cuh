@@ -1,13 +1,13 @@
-// What a gated feed-forward does to the gate's value and the up value of a row.
+// The activation functions of a gated feed-forward: act(gate) * up for one row.
 //
-// Multiplications that are added to are written out, so that every kernel gives the same bits. NaN
-// stays NaN throughout.
+// Fused multiply-adds are written out, so that every kernel gives the same bits. A NaN stays a NaN
+// throughout.
 #pragma once
 #include "types.cuh"
 
 namespace sharpi {
 
-// Values are sharpi.ops.interface.Activation's.
+// The values are those of sharpi.ops.interface.Activation.
 enum class GateKind : int {
   Silu = 0,
   GeluTanh = 1,
@@ -46,7 +46,7 @@ __device__ __forceinline__ float activated(GateKind kind, float x) {
   return x;
 }
 
-// What an activation makes of the half that is not its own.
+// Returns what the up value becomes before it is multiplied by the activated gate.
 __device__ __forceinline__ float other_half(GateKind kind, float x) {
   if (kind != GateKind::ClampedSwiglu) return x;
   const float below = x > kSwigluLimit ? kSwigluLimit : x;

@@ -1,10 +1,10 @@
-// Reads memory and does nothing else: what a GPU's products are held against.
+// Reads memory and does nothing else: the bandwidth that other kernels are compared with.
 //
-// Each warp leaves the exclusive or of what it read, so that no load can be left out.
+// Each warp stores the exclusive or of all that it read, so that the compiler cannot drop a load.
 #include "types.cuh"
 
 namespace sharpi {
-constexpr int kReadThreads = 256, kReadAtOnce = 8, kReadTurns = 4;  // of a block: 128 KiB
+constexpr int kReadThreads = 256, kReadAtOnce = 8, kReadTurns = 4;  // 128 KiB per block
 }
 
 // data: `count` times 16 bytes; sums (blocks, 8).

@@ -1,7 +1,8 @@
-// What every kernel starts from: whole-number types, which NVRTC has no header for, and names.
+// Definitions shared by all kernels: integer types, for which NVRTC has no header, and common
+// names.
 //
-// A file compiles as it stands with NVRTC and, for the tests, with g++ over a header that stands in
-// for CUDA (CUDA_ON_CPU): nothing here or in the kernels is PTX without a twin.
+// Every file compiles unchanged with NVRTC and, for the tests, with g++ and a header that emulates
+// CUDA (CUDA_ON_CPU): inline PTX, here or in a kernel, always has a C++ equivalent.
 #pragma once
 
 #ifdef __CUDACC_RTC__
@@ -18,7 +19,7 @@ typedef unsigned long long uint64_t;
 
 #include "quant_blocks.h"
 
-#ifndef DYN_SHARED  // the stand-in defines its own
+#ifndef DYN_SHARED  // the emulation defines its own
 #define DYN_SHARED(T, name) extern __shared__ __align__(16) T name[]
 #endif
 #define KERNEL extern "C" __global__ void
@@ -28,7 +29,8 @@ namespace sharpi {
 constexpr unsigned kFullWarp = 0xffffffffu;
 constexpr int kWarp = 32;
 
-// The sum over `width` adjacent lanes (a power of two up to 32), in the same order on every lane.
+// Returns the sum over `width` adjacent lanes (a power of two up to 32), in the same order on every
+// lane.
 __device__ __forceinline__ float sum_lanes(float x, int width = kWarp) {
   for (int offset = width / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
   return x;

@@ -1,12 +1,13 @@
-// The first half of a feed-forward: 32 rows of act(gate x + bias) * (up x + bias) for some items of
-// one expert, which a block then has together to round.
+// First half of a feed-forward: 32 rows of act(gate x + bias) * (up x + bias) for some items of one
+// expert, which one block computes together so that it can round them.
 #pragma once
 #include "common/gated.cuh"
 #include "expert_items.cuh"
 
 namespace sharpi {
 
-// Where the hidden values of items go: `planes` of activation rows, or floats (items, rows).
+// The destination of the items' hidden values: `planes` of activation rows, or with no planes
+// floats (items, rows).
 struct Hidden {
   uint8_t* memory;
   int rows;
@@ -14,7 +15,7 @@ struct Hidden {
   GateKind kind;
 };
 
-// A warp has 32 rows of an item, from row 32 * tile on. All its lanes must call it.
+// Stores 32 rows of an item, from row 32 * tile on, by one warp. All its lanes must call it.
 __device__ __forceinline__ void store_hidden(const Hidden& hidden, int item, int tile,
                                              float value) {
   if (hidden.planes > 0)
@@ -25,7 +26,7 @@ __device__ __forceinline__ void store_hidden(const Hidden& hidden, int item, int
 
 struct GateUp {
   ExpertMatrix gate, up;
-  const float* weights;  // of inputs, by item; or null
+  const float* weights;  // of the inputs, (items,); or null
 };
 
 template <int kMany>
@@ -59,7 +60,7 @@ __device__ __forceinline__ void gate_up_products(const GateUp& halves, const Act
   }
 }
 
-// Blocks have whole warps, and lane groups that divide 32 rows or are more than 32.
+// Blocks consist of whole warps; the number of lane groups divides 32 or is larger than 32.
 template <class Dot, int kMany>
 __device__ __forceinline__ void gate_up(const GateUp& halves, const Activations& x,
                                         const Items& items, int lane_bits, const Hidden& hidden) {

@@ -1,12 +1,11 @@
-// The experts of a feed-forward, and the items that they compute: item t * used + r is what token t
-// has of its r-th expert.
+// The experts of a feed-forward and their items: item t * used + r is token t at its r-th expert.
 #pragma once
 #include "quant/dot.cuh"
 
 namespace sharpi {
 
-// Equal matrices wherever they are: `addresses` of each expert's; bias (experts, rows), or null;
-// factors (experts,) of what the blocks say, or null.
+// Equal matrices of all experts, anywhere in memory. addresses (experts,): of each expert's matrix;
+// bias (experts, rows), or null; factors (experts,): scales of the dequantised weights, or null.
 struct StackedMatrix {
   const uint64_t* addresses;
   const float* bias;
@@ -31,9 +30,10 @@ __device__ __forceinline__ ExpertMatrix matrix_of(const StackedMatrix& stacked, 
 // Without ids, expert 0 computes everything.
 __device__ __forceinline__ int expert_of(const int* ids, int item) { return ids ? ids[item] : 0; }
 
-// Some items of one expert: list[first], list[first + 1], ..., or without a list first itself, and
-// so on. The activations of an item are row item / share: used, or 1 where each has its own. What
-// is computed for it goes into row `place`: where items are packed, that of its place in the list.
+// Some items of one expert: list[first], list[first + 1], ..., or without a list first, first + 1,
+// ... An item's activations are row item / share; `share` is `used`, or 1 where each item has its
+// own row. Its result goes into row `place`: the item's number, or where items are packed its place
+// in the list.
 struct Items {
   const int* list;
   int first;
@@ -46,22 +46,23 @@ struct Items {
   __device__ __forceinline__ int place(int i) const { return is_packed ? first + i : item(i); }
 };
 
-// The rows of activations of kMany items; those from count on repeat the first.
+// Finds the activation rows of kMany items; places from `count` on repeat the first row.
 template <int kMany>
 __device__ __forceinline__ void rows_of_items(const Items& items, int (&rows)[kMany]) {
 #pragma unroll
   for (int i = 0; i < kMany; i++) rows[i] = items.row(i < items.count ? i : 0);
 }
 
-// weight * factor * product + bias; a weight of 1 where inputs are not weighed.
+// Returns weight * factor * product + bias; the weight is 1 where inputs are not weighted.
 __device__ __forceinline__ float item_value(const ExpertMatrix& matrix, const float* weights,
                                             int item, int row, float product) {
   const float weight = weights ? __fmul_rn(weights[item], matrix.factor) : matrix.factor;
   return __fmaf_rn(weight, product, matrix.bias ? matrix.bias[row] : 0.f);
 }
 
-// order[i]: which of a token's experts (ids, or null where there is one) has the i-th lowest id.
-// For all threads of a block, followed by a barrier; each order is of at most kMaxUsed.
+// Sorts a token's experts: order[i] is the rank of the expert with the i-th lowest id; null ids
+// mean a single expert. All threads of a block call it, and a barrier follows; `used` is at most
+// kMaxUsed.
 constexpr int kMaxUsed = 32;
 __device__ __forceinline__ void order_experts(const int* ids, int used, int* order) {
   for (int rank = int(threadIdx.x); rank < used; rank += int(blockDim.x)) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void order_experts(const int* ids, int used, int* ord
   }
 }
 
-// What a token's sum over its experts becomes.
+// Writes residual + scale * sum for a token's sum over its experts.
 struct Merged {
   const float* residual;  // (tokens, rows), or null
   float scale;

@@ -1,10 +1,10 @@
-// Some rows of one expert's matrix times the activations of some of its items.
+// Multiplies some rows of one expert's matrix by the activations of some of its items.
 #pragma once
 #include "expert_items.cuh"
 
 namespace sharpi {
 
-// Block x of the grid has as many rows as its lane groups take; out (items, rows).
+// Block x of the grid computes as many rows as its lane groups take; out (items, rows).
 template <class Dot, int kMany>
 __device__ __forceinline__ void expert_product(const ExpertMatrix& matrix, const float* weights,
                                                const Activations& x, const Items& items,

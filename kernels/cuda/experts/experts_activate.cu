@@ -1,7 +1,8 @@
-// act(gate) * up of items whose products were computed one by one: a warp for 32 rows of an item.
+// Computes act(gate) * up of items whose products were computed separately: a warp takes 32 rows of
+// an item.
 #include "expert_gate_up.cuh"
 
-// Without `up`, the activation alone.
+// A null `up` gives the activation alone.
 KERNEL __launch_bounds__(256) experts_activate(const float* gate, const float* up, uint8_t* hidden,
                                                int rows, int hidden_planes, int activation) {
   using namespace sharpi;

@@ -1,12 +1,12 @@
-// residual + scale * sum over a token's experts of weight * (down h + bias), in ascending order of
-// expert: a block has some rows of a token, of all its experts.
+// Computes residual + scale * the sum over a token's experts of weight * (down h + bias), in
+// ascending order of expert ids: a block takes some rows of a token, for all its experts.
 #include "expert_items.cuh"
 
 namespace sharpi {
 
 constexpr int kMaxPartials = 2048;  // rows of a block times experts of a token
 
-// partials[rank][row of the tile]: each expert's product; 2^tile_bits rows.
+// Computes each expert's product: partials[rank][row of the tile]; a tile has 2^tile_bits rows.
 template <class Dot>
 __device__ __forceinline__ void down_products(const Activations& hidden, const int* ids,
                                               const StackedMatrix& stacked, int used, int rows,
@@ -16,7 +16,7 @@ __device__ __forceinline__ void down_products(const Activations& hidden, const i
   const LaneGroup at = lane_group(lane_bits);
   const int step_bits = tile_bits - (kRows - 1), total = used << step_bits;
   for (int base = 0; base < total; base += at.groups) {
-    const int index = min(base + at.group, total - 1);  // lanes of a warp stay together
+    const int index = min(base + at.group, total - 1);  // keeps the lanes of a warp together
     const int rank = index >> step_bits, first = (index & ((1 << step_bits) - 1)) * kRows;
     const int item = int(blockIdx.y) * used + rank;
     const ExpertMatrix matrix = matrix_of(stacked, expert_of(ids, item), rows);

@@ -1,4 +1,5 @@
-// act(gate x + bias) * (up x + bias) of each item by its expert: a block for 32 rows of an item.
+// Computes act(gate x + bias) * (up x + bias) of each item with its expert: a block takes 32 rows
+// of an item.
 #include "expert_gate_up.cuh"
 
 namespace sharpi {
@@ -11,7 +12,7 @@ __device__ __forceinline__ void experts_gate_up(const Activations& x, const int*
   const int item = int(blockIdx.y), expert = expert_of(ids, item);
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
-  if (!halves.gate.weights) return;  // the host computes it
+  if (!halves.gate.weights) return;  // the CPU computes this item
   gate_up<Dot, 1>(halves, x, {nullptr, item, 1, used}, lane_bits, hidden);
 }
 

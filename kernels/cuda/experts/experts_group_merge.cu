@@ -1,11 +1,11 @@
-// A token's sum over those of its experts that are in a group, added to that over the groups
-// before: group after group, experts are summed in ascending order, with the bits of
+// Adds the sum over a token's experts within one group of expert ids to the sum over the groups
+// before. Group after group, experts are summed in ascending order, with the same bits as
 // experts_grouped_merge.
 #include "expert_items.cuh"
 
-// values (rows of `places`, rows): places (tokens * used,) tells which row is an item's, -1 where
-// the item has none; null: row `item`. Experts first..end - 1; `sums` (tokens, rows) becomes
-// residual + scale * sum with the last group.
+// values (rows of `places`, rows); places (tokens * used,): the row of each item, or -1 where the
+// item has none; null: row `item`. Sums experts first..end - 1; with the last group `sums` (tokens,
+// rows) becomes residual + scale * sum.
 KERNEL __launch_bounds__(256)
     experts_group_merge(const float* values, const int* ids, const int* places,
                         const float* weights, const float* residual, float* sums, float scale,

@@ -1,12 +1,12 @@
-// act(gate x + bias) * (up x + bias) of many items: a block has 32 rows of an expert, and goes
-// through that expert's items eight at a time.
+// Computes act(gate x + bias) * (up x + bias) of many items: a block takes 32 rows of an expert and
+// goes through that expert's items eight at a time.
 #include "expert_gate_up.cuh"
 
 namespace sharpi {
 
 constexpr int kAtOnce = 8;
 
-// `offsets`, `list`: of group_routes, or packed by pack_routes.
+// `offsets` and `list` come from group_routes, or packed from pack_routes.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, const int* offsets,
                                                         const int* list, const StackedMatrix& gate,
@@ -14,7 +14,7 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
                                                         const float* weights, const Hidden& hidden,
                                                         int used, int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
-  if (!gate.addresses[expert]) return;  // the host computes it
+  if (!gate.addresses[expert]) return;  // the CPU computes this expert
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
   for (int first = offsets[expert]; first < end; first += kAtOnce) {

@@ -1,4 +1,5 @@
-// residual + scale * sum over a token's experts of weight * value, in ascending order of expert.
+// Computes residual + scale * the sum over a token's experts of weight * value, in ascending order
+// of expert ids.
 #include "expert_items.cuh"
 
 // values (tokens * used, rows)

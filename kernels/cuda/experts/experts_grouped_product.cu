@@ -1,13 +1,13 @@
-// W x + bias of many items: a block has some rows of an expert's matrix, and goes through that
-// expert's items eight at a time. Gate or up with `share` = used, down with 1.
+// Computes W x + bias of many items: a block takes some rows of an expert's matrix and goes through
+// that expert's items eight at a time. `share` is `used` for gate or up, and 1 for down.
 #include "expert_product.cuh"
 
 namespace sharpi {
 
 constexpr int kAtOnce = 8;
 
-// `offsets`, `list`: of group_routes, or packed by pack_routes; without a list, items are rows of
-// x.
+// `offsets` and `list` come from group_routes, or packed from pack_routes; without a list, items
+// are rows of x.
 template <class Dot>
 __device__ __forceinline__ void experts_grouped_product(const Activations& x, const int* offsets,
                                                         const int* list,
@@ -16,7 +16,7 @@ __device__ __forceinline__ void experts_grouped_product(const Activations& x, co
                                                         int rows, int lane_bits, bool is_packed) {
   const int expert = int(blockIdx.y), end = offsets[expert + 1];
   const ExpertMatrix matrix = matrix_of(stacked, expert, rows);
-  if (!matrix.weights) return;  // the host computes it
+  if (!matrix.weights) return;  // the CPU computes this expert
   for (int first = offsets[expert]; first < end; first += kAtOnce) {
     const Items items = {list, first, min(kAtOnce, end - first), share, is_packed};
     expert_product<Dot, kAtOnce>(matrix, weights, x, items, lane_bits, out);

@@ -1,9 +1,9 @@
-// residual + scale * sum over a token's experts of weight * value, in ascending order of expert;
-// what the host has computed is among its values, see host_items.
+// Computes residual + scale * the sum over a token's experts of weight * value, in ascending order
+// of expert ids. The CPU has computed some of the values, see host_items.
 #include "expert_items.cuh"
 
-// values (tokens * used, rows); host (host items, rows); places (tokens * used,): -1, or which of
-// `host` is the item's.
+// values (tokens * used, rows); host (host items, rows); places (tokens * used,): the item's row of
+// `host`, or -1 where its value is in `values`.
 KERNEL __launch_bounds__(256)
     experts_host_merge(const float* values, const float* host, const int* places, const int* ids,
                        const float* weights, const float* residual, float* out, float scale,

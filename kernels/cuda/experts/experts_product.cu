@@ -1,4 +1,5 @@
-// W x + bias of each item by its expert's matrix: where gate and up are of two types, or up alone.
+// Computes W x + bias of each item with its expert's matrix: used where gate and up have different
+// quant types, or where there is only up.
 #include "expert_product.cuh"
 
 namespace sharpi {
@@ -9,7 +10,7 @@ __device__ __forceinline__ void experts_product(const Activations& x, const int*
                                                 float* out, int used, int rows, int lane_bits) {
   const int item = int(blockIdx.y);
   const ExpertMatrix matrix = matrix_of(stacked, expert_of(ids, item), rows);
-  if (!matrix.weights) return;  // the host computes it
+  if (!matrix.weights) return;  // the CPU computes this item
   expert_product<Dot, 1>(matrix, weights, x, {nullptr, item, 1, used}, lane_bits, out);
 }
 

@@ -1,5 +1,5 @@
-// Lists items by the expert that computes them: offsets (experts + 1,), and items in ascending
-// order for each. A block for an expert; each warp goes through a part of the ids.
+// Lists items by expert: offsets (experts + 1,), and each expert's items in ascending order. One
+// block per expert; each of its warps goes through a part of the ids.
 #include "common/types.cuh"
 
 namespace sharpi {
@@ -7,7 +7,7 @@ namespace sharpi {
 constexpr int kWarps = 8;
 
 struct Counts {
-  int lower;  // items of experts before this one
+  int lower;  // items of experts with lower ids
   int own;
 };
 

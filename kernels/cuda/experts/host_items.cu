@@ -1,10 +1,10 @@
-// Items whose experts the GPU has not, put together for the host: a block an item, which finds its
-// own place among them. An expert of address 0 is one of those.
+// Collects the items whose experts are not on the GPU, so that the CPU can compute them: one block
+// per item, which finds the item's own place among them. Such an expert has address 0.
 #include "expert_items.cuh"
 
-// ids (items,); x (tokens, columns); weights (items,) or null: 1. To the host: num_host_items,
-// experts (host items,), rows (host items, columns), host_weights (host items,). places (items,):
-// -1 for what the GPU has.
+// ids (items,); x (tokens, columns); weights (items,), or null for 1. Written to the host:
+// num_host_items, experts (host items,), rows (host items, columns), host_weights (host items,).
+// places (items,): the place among the host items, or -1 where the expert is on the GPU.
 KERNEL __launch_bounds__(256)
     host_items(const int* ids, const uint64_t* addresses, const float* x, const float* weights,
                int* places, int* num_host_items, int* experts, float* rows, float* host_weights,

@@ -1,10 +1,10 @@
-// Items of some adjacent experts, listed again from the beginning of a buffer: as many as it
-// has rows for. What is beyond them is left out, and a flag says so.
+// Lists the items of some adjacent experts again, from the beginning of a buffer, as many as it has
+// rows for. Items beyond that are left out, and a flag is set.
 #include "common/types.cuh"
 
-// offsets: of the first of `experts` experts in group_routes' (experts + 1,); items: its items.
-// packed_offsets (experts + 1,) and packed_items (capacity,) are the same for the buffer's rows;
-// places (num_items,): the row that an item of these experts has, -1 without one.
+// offsets: of the first of `experts` experts in the (experts + 1,) of group_routes; items: its
+// items. packed_offsets (experts + 1,) and packed_items (capacity,) are the same for the buffer's
+// rows; places (num_items,): the row of an item of these experts, -1 for the others.
 KERNEL __launch_bounds__(256)
     pack_routes(const int* offsets, const int* items, int* packed_offsets, int* packed_items,
                 int* places, int* is_over, int experts, int capacity) {

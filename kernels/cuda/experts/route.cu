@@ -1,23 +1,24 @@
-// The router's choice: scores of all experts, the best `used` of them, and their weights.
+// The router's choice: the scores of all experts, the best `used` of them, and their weights.
 //
-// One warp a token; lane i has experts i, i + 32, ... What is chosen by is compared as whole
-// numbers, which order like the floats: ids stay distinct whatever the logits are.
+// One warp per token; lane i holds experts i, i + 32, ... Scores are compared as integers that sort
+// like the floats, so that ids stay distinct whatever the logits are.
 #include "common/block_sums.cuh"
 
 namespace sharpi {
 
 constexpr int kMaxExperts = 512, kEach = kMaxExperts / kWarp;
 constexpr int kTaken = -0x7fffffff - 1, kHidden = kTaken + 1, kNoNumber = kTaken + 2;
-constexpr float kNear = 0.02f;  // of a logit, to count in the sparse mixer
+// the relative distance within which a logit counts in the sparse mixer
+constexpr float kNear = 0.02f;
 enum Scoring { kSoftmax = 0, kSigmoid = 1, kSoftmaxOfChosen = 2, kSparseMixer = 3 };
 
-// Orders floats; + 0 makes a negative zero equal to zero.
+// Returns an integer that sorts like x; + 0 makes a negative zero equal to zero.
 __device__ __forceinline__ int order_of(float x) {
   const int bits = __float_as_int(x + 0.f);
   return x != x ? kNoNumber : bits < 0 ? bits ^ 0x7fffffff : bits;
 }
 
-// Softmax over the values of all lanes, -infinity where there is none.
+// Computes the softmax over the values of all lanes; lanes without a value hold -infinity.
 template <int N>
 __device__ __forceinline__ void softmax_lanes(float (&x)[N]) {
   float peak = x[0], total = 0.f;
@@ -38,7 +39,7 @@ __device__ __forceinline__ void score_lanes(float (&x)[kEach], int scoring) {
   for (int i = 0; i < kEach; i++) x[i] = 1.f / (1.f + expf(-x[i]));
 }
 
-// The sum of a group's two best, or its best alone, in the order of floats.
+// Returns the sum of a group's two best scores, or its best alone, as an integer that sorts alike.
 __device__ __forceinline__ int group_strength(const float* choice, int size, bool counts_two) {
   float best = -infinity(), second = -infinity();
   for (int i = 0; i < size; i++) {
@@ -48,7 +49,7 @@ __device__ __forceinline__ int group_strength(const float* choice, int size, boo
   return order_of(counts_two && size > 1 ? best + second : best);
 }
 
-// Whether each group is one of the `groups_used` strongest, the first of equals, into `keeps`.
+// Marks in `keeps` the `groups_used` strongest groups; of equal ones, the first.
 __device__ __forceinline__ void rank_groups(const float* choice, int* strength, int* keeps,
                                             int size, int num_groups, int groups_used,
                                             bool counts_two) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ void rank_groups(const float* choice, int* strength, 
   __syncwarp();
 }
 
-// Experts of the weaker groups come after all others.
+// Makes the experts of the weaker groups rank below all others.
 __device__ __forceinline__ void hide_weak_groups(int (&keys)[kEach], const float* choice,
                                                  int experts, int num_groups, int groups_used,
                                                  bool counts_two) {
@@ -78,7 +79,8 @@ __device__ __forceinline__ void hide_weak_groups(int (&keys)[kEach], const float
   }
 }
 
-// The lowest id of the highest key in the warp; its lane strikes it out.
+// Returns the lowest id among the experts with the highest key in the warp; its lane then strikes
+// it out.
 __device__ __forceinline__ int take_best(int (&keys)[kEach]) {
   int key = keys[0], id = threadIdx.x;
 #pragma unroll
@@ -95,7 +97,8 @@ __device__ __forceinline__ int take_best(int (&keys)[kEach]) {
   return id;
 }
 
-// One expert's softmax against those not yet taken whose logits come near it (arXiv 2409.12136).
+// Returns one expert's softmax against those not yet taken whose logits come near it (SparseMixer,
+// arXiv 2409.12136).
 __device__ __forceinline__ float sparse_share(const float (&x)[kEach], const int (&keys)[kEach],
                                               int best, float peak) {
   float total = 0.f;
@@ -108,7 +111,7 @@ __device__ __forceinline__ float sparse_share(const float (&x)[kEach], const int
   return 1.f / sum_lanes(total);
 }
 
-// The weight of lane r's expert, the r-th best, in its final form.
+// Returns the final weight of lane r's expert, the r-th best.
 __device__ __forceinline__ float finish(float weight, int used, int scoring, int normalise,
                                         float scale) {
   const bool has_one = int(threadIdx.x) < used;
@@ -121,8 +124,8 @@ __device__ __forceinline__ float finish(float weight, int used, int scoring, int
 
 }  // namespace sharpi
 
-// logits: (T, experts), up to 512; bias: (experts,) or null, for the choice alone; ids, weights:
-// (T, used), up to 32, best first. Blocks of one warp; grid (T).
+// logits: (T, experts), up to 512; bias: (experts,) or null, which affects the choice alone; ids,
+// weights: (T, used), up to 32, best first. Blocks of one warp; grid (T).
 KERNEL __launch_bounds__(32)
     route(const float* logits, const float* bias, int* ids, float* weights, int experts, int used,
           int scoring, int normalise, float scale, int num_groups, int groups_used) {

@@ -1,11 +1,11 @@
-// Activations rounded to 8 bits, as matrix products take them.
+// Activations rounded to 8 bits, the form that quantised matrix products take.
 //
-// A token's row is `planes` planes of activation_plane_bytes(columns); plane 0 is the values
-// rounded, plane 1 (int16 precision) what the rounding left, rounded again. A plane of K columns is
+// A token's row is `planes` planes of activation_plane_bytes(columns); plane 0 holds the rounded
+// values, plane 1 (int16 precision) the rounded remainders. A plane of K columns is
 //   int8 q[K]; float scale[K / 32]; int16 sum[K / 16]
-// padded to 16 bytes: value = q * scale, sum[g] is the sum of q over 16 columns. K is a multiple
-// of 32. scale = max |x| / 127 of the 32, rounding to nearest, ties to even; a peak under 1e-35
-// gives zeros.
+// padded to 16 bytes: value = q * scale, and sum[g] is the sum of q over 16 columns. K is a
+// multiple of 32. scale = max |x| / 127 of the 32 columns, rounding to nearest, ties to even; a
+// peak under 1e-35 gives zeros.
 #pragma once
 #include "common/types.cuh"
 
@@ -28,14 +28,13 @@ __device__ __forceinline__ ActivationPlane activation_plane(const uint8_t* rows,
           (const int16_t*)(p + columns + columns / 8)};
 }
 
-// One warp rounds 32 consecutive columns; lane i has value i. `block`: columns / 32 before these.
-// All lanes must call it.
+// Rounds 32 consecutive columns, by one warp: lane i has value i. `block`: the number of blocks of
+// 32 columns before these. All lanes must call it.
 __device__ __forceinline__ void round_32(float x, uint8_t* rows, int row, int columns, int planes,
                                          int block) {
   const int lane = threadIdx.x % kWarp;
   for (int plane = 0; plane < planes; plane++) {
-    int bits =
-        __float_as_int(x) & 0x7fffffff;  // as integers, magnitudes order, and a NaN is the largest
+    int bits = __float_as_int(x) & 0x7fffffff;  // magnitudes sort like integers; a NaN is largest
     for (int offset = 16; offset > 0; offset /= 2)
       bits = max(bits, __shfl_xor_sync(kFullWarp, bits, offset));
     const float peak = __int_as_float(bits);

@@ -1,5 +1,5 @@
-// The quant types with blocks of 256 values. A unit is 32 of them, but 64 of Q4_K and Q5_K, whose
-// scales are costly to find.
+// The quant types with blocks of 256 values. A unit is 32 of them, or 64 for Q4_K and Q5_K, whose
+// scales are expensive to decode.
 #pragma once
 #include "blocks_of_32.cuh"
 
@@ -14,7 +14,7 @@ struct BlockOf256 {
   using Unit = sharpi::Unit<kNumGroups, kNumWords>;
 };
 
-// Which groups of 16 a unit of two is: unit = 4 * half + 2 * pair + side.
+// The position of a unit of two groups of 16: unit = 4 * half + 2 * pair + side.
 struct TwoGroupsAt {
   int half, pair, side;
 };
@@ -22,7 +22,7 @@ __device__ __forceinline__ TwoGroupsAt two_groups_at(int unit) {
   return {unit >> 2, unit >> 1 & 1, unit & 1};
 }
 
-// Of Q2_K and Q3_K: 16 bytes hold four groups, 32 columns apart, of which a unit is two.
+// Layout of Q2_K and Q3_K: 16 bytes hold four groups, 32 columns apart; a unit is two of them.
 template <int kBytes, bool kMin, int kOffsetOfQ>
 struct TwoOfFourGroups : BlockOf256<kBytes, 2, 4, kMin, kOffsetOfQ> {
   static __device__ __forceinline__ int column(int unit, int group) {
@@ -74,7 +74,7 @@ struct Q3_K : TwoOfFourGroups<110, false, 4> {
   }
 };
 
-// Low nibbles of 16 bytes are one group, high ones another, 64 columns on.
+// The low nibbles of 16 bytes are one group, the high nibbles another, 64 columns on.
 struct Q6_K : BlockOf256<210, 2, 4, false, 32> {
   static __device__ __forceinline__ int column(int unit, int group) {
     const TwoGroupsAt at = two_groups_at(unit);
@@ -101,7 +101,7 @@ struct Q6_K : BlockOf256<210, 2, 4, false, 32> {
   }
 };
 
-// Of Q4_K and Q5_K: unit p is parts 2p and 2p + 1, of 32 columns each.
+// Layout of Q4_K and Q5_K: unit p is parts 2p and 2p + 1, of 32 columns each.
 template <int kBytes>
 struct TwoParts : BlockOf256<kBytes, 2, 8, true, 0> {
   static __device__ __forceinline__ int column(int unit, int group) {

@@ -1,4 +1,4 @@
-// The quant types with blocks of 32 values: a block is a unit, and has one scale.
+// The quant types with blocks of 32 values: a block is one unit and has one scale.
 #pragma once
 #include "unit.cuh"
 
@@ -103,7 +103,7 @@ struct MXFP4 : BlockOf32<17, false, 0> {
     out.scale[0] = half_of_power(__ldg(block));
   }
 
-  // 2^(e - 128), since the table holds doubled values.
+  // Returns 2^(e - 128), half the scale, because the table holds doubled values.
   static __device__ __forceinline__ float half_of_power(uint32_t e) {
     return __int_as_float(e < 2 ? 0x00200000 << e : int(e - 1) << 23);
   }

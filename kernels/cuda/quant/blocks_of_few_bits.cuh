@@ -1,10 +1,10 @@
-// The quant types with one to three values of a weight, and NVFP4; a unit is 32 columns.
+// The quant types with one to three values per weight, and NVFP4; a unit is 32 columns.
 #pragma once
 #include "blocks_of_256.cuh"
 
 namespace sharpi {
 
-// Of 64 or 128 values in order.
+// Blocks of 64 or 128 values in order.
 template <int kValues>
 struct BlockInOrder {
   static constexpr int kBlockValues = kValues, kBlockBytes = 18;
@@ -51,14 +51,14 @@ struct TQ2_0 : BlockOf256<66, 1, 8, false, 1> {
   }
 };
 
-// The digits of base 3 that power = 3^i brings to the top of four bytes.
+// Returns the base-3 digits that multiplying by power = 3^i brings to the top of four bytes.
 __device__ __forceinline__ int ternary_digits(uint32_t bytes, uint32_t power) {
   const uint32_t even = (bytes & 0x00ff00ff) * power & 0x00ff00ff;
   const uint32_t odd = (bytes >> 8 & 0x00ff00ff) * power & 0x00ff00ff;
   return int((even * 3 >> 8 & 0x00ff00ff) | (odd * 3 & 0xff00ff00));
 }
 
-// A unit is the digits i of 32 bytes; or digits 2i and 2i + 1 of the 16 that follow; or their last
+// A unit is digit i of 32 bytes; or digits 2i and 2i + 1 of the 16 bytes that follow; or their last
 // digit and all four of the last 4 bytes.
 struct TQ1_0 : BlockOf256<54, 1, 8, false, 1> {
   static __device__ __forceinline__ int column(int unit, int) { return 32 * unit; }
@@ -107,8 +107,8 @@ struct NVFP4 {
     }
   }
 
-  // Half of the number with 4 bits of exponent and 3 of mantissa, since the table holds doubled
-  // values; as a half float it is 2^8 too small. The code that would be NaN is 0, as in ggml.
+  // Returns half of the number with 4 exponent bits and 3 mantissa bits, because the table holds
+  // doubled values; read as a half float it is 2^8 too small. The code for NaN gives 0, as in ggml.
   static __device__ __forceinline__ float half_of_e4m3(uint32_t code) {
     return code == 0x7f ? 0.f : half_bits((code & 0x7f) << 7) * 128.f;
   }

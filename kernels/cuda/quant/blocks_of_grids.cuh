@@ -1,36 +1,36 @@
-// The quant types with blocks of 256 whose values are points of a grid (iq_grids.h): a unit is 32
-// columns, four points of eight or eight points of four.
+// The quant types with blocks of 256 values that are points of a grid (iq_grids.h): a unit is 32
+// columns, four points of eight values or eight points of four.
 #pragma once
 #include "blocks_of_256.cuh"
 #include "iq_grids.h"
 
 namespace sharpi {
 
-// What the codes of a grid's columns stand for, as bytes.
+// The values that the codes of a grid's columns stand for, as bytes.
 constexpr uint32_t kValuesOfIQ2 = 0x002b1908;  // 8, 25, 43
 constexpr uint32_t kLowValuesOfIQ3_XXS = 0x1c140c04, kHighValuesOfIQ3_XXS = 0x3e342c24;
 constexpr uint32_t kLowValuesOfIQ3_S = 0x07050301, kHighValuesOfIQ3_S = 0x0f0d0b09;
 constexpr uint32_t kValuesOfIQ1Plus = 0x000901f9, kValuesOfIQ1Minus = 0x0007fff7;  // 8 * v + or - 1
 
-// Eight codes of two bits as nibbles.
+// Spreads eight codes of two bits into nibbles.
 __device__ __forceinline__ uint32_t codes_as_nibbles(uint32_t point) {
   point = (point | point << 8) & 0x00ff00ff;
   point = (point | point << 4) & 0x0f0f0f0f;
   return (point | point << 2) & 0x33333333;
 }
 
-// Four bytes, none zero, negative where `signs` has a bit.
+// Negates those of four nonzero bytes whose bit in `signs` is set.
 __device__ __forceinline__ int with_signs(uint32_t bytes, uint32_t signs) {
   const uint32_t minus = (signs & 15) * 0x00204081 & 0x01010101;
   return int((bytes ^ minus * 255) + minus);
 }
 
-// Seven signs and the eighth, which makes their number even.
+// Returns seven sign bits and the eighth, which makes the number of set bits even.
 __device__ __forceinline__ uint32_t even_signs(uint32_t code) {
   return (code & 127) | (__popc(code & 127) & 1) << 7;
 }
 
-// Point i of a unit, of eight columns: words 2 * i and 2 * i + 1.
+// Writes point i of a unit, eight columns, to words 2 * i and 2 * i + 1.
 template <class Words>
 __device__ __forceinline__ void put_point(Words& words, int i, uint32_t point, uint32_t signs) {
   const uint32_t codes = codes_as_nibbles(point);
@@ -52,14 +52,14 @@ struct IQ2_XXS : BlockOf256<66, 1, 8, false, 0> {
   }
 };
 
-// Groups of 16 side by side, two a unit.
+// Groups of 16 side by side, two per unit.
 template <int kBytes>
 struct PairOfGroups : BlockOf256<kBytes, 2, 4, false, 0> {
   static __device__ __forceinline__ int column(int unit, int group) {
     return 32 * unit + 16 * group;
   }
 
-  // A byte has both groups' scales.
+  // One byte holds the scales of both groups.
   static __device__ __forceinline__ void scales(const uint8_t* block, const uint8_t* nibbles,
                                                 Unit<2, 4>& out) {
     const uint32_t both = __ldg(nibbles);
@@ -133,7 +133,7 @@ struct IQ3_S : BlockOf256<110, 1, 8, false, 0> {
   }
 };
 
-// Point i of a unit of IQ1: eight columns, eight times as large as they are.
+// Writes point i of a unit of IQ1: eight columns, each scaled up by eight.
 template <class Words>
 __device__ __forceinline__ void put_shifted(Words& words, int i, uint32_t point, bool minus) {
   const uint32_t codes = codes_as_nibbles(kIQ1SGrid[point]);

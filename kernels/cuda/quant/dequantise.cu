@@ -1,4 +1,4 @@
-// A matrix as f16, for products with many tokens: a thread for a unit of a row.
+// Dequantises a matrix to f16, for products with many tokens: one thread per unit of a row.
 #include "weight_values.cuh"
 
 namespace sharpi {

@@ -1,28 +1,28 @@
-// The dot products of rows of weights with tokens, by adjacent lanes that share a row.
+// The dot products of rows of weights with tokens, computed by adjacent lanes that share a row.
 //
 // Lane i of n takes units i, i + n, ...; each token's sum is made in that order, then over the
-// lanes, by fused multiply-adds that are written out: its bits depend on columns and n, not on
-// tokens. What stands for a type of weights and of activations here is a Dot: RoundedDot,
-// ExactDot, FloatDot. Its kBlocks of 256 threads have registers enough at one token, kManyBlocks
-// at eight, kPairBlocks at eight with two matrices.
+// lanes, by explicit fused multiply-adds: its bits depend on columns and n, not on the number of
+// tokens. A Dot (RoundedDot, ExactDot, FloatDot) knows one type of weights and of activations. Its
+// kBlocks, kManyBlocks and kPairBlocks are the blocks of 256 threads per multiprocessor that the
+// registers allow: at one token, at eight tokens, and at eight tokens with two matrices.
 #pragma once
 #include "activations.cuh"
 #include "quant_types.cuh"
 
 namespace sharpi {
 
-// `planes` of activation rows, or floats (tokens, columns) where there are none.
+// `planes` of activation rows, or with no planes floats (tokens, columns).
 struct Activations {
   const uint8_t* memory;
   int columns;
   int planes;
 };
 
-// Added to a small whole number as bits, makes the float 2^23 + 2^22 plus that number.
+// Added to the bits of a small integer, makes the float 2^23 + 2^22 plus that integer.
 constexpr int kWholeBits = 0x4b400000;
 constexpr float kWholeFloat = 12582912.f;
 
-// Where a unit of a quantised type is in its row.
+// The place of a unit of a quantised type within its row.
 template <class Type>
 struct UnitPlace {
   static constexpr int kValues = 4 * Type::kGroups * Type::kWords;
@@ -30,7 +30,7 @@ struct UnitPlace {
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit,
                                               typename Type::Unit& out) {
-    const unsigned block = unsigned(unit) / kPerBlock;  // unsigned: a shift
+    const unsigned block = unsigned(unit) / kPerBlock;  // unsigned, so that the division is a shift
     Type::unpack(row + size_t(block) * Type::kBlockBytes, unit & (kPerBlock - 1), out);
   }
   static __device__ __forceinline__ int column(int unit, int group) {
@@ -42,11 +42,11 @@ struct UnitPlace {
   }
   static __device__ __forceinline__ int units(int columns) { return columns / kValues; }
 
-  // Rows of a group of lanes: as many as keep enough bytes on their way.
+  // Rows per group of lanes: as many as keep enough bytes in flight.
   static constexpr int kRowsAtOnce = kValues == 64 ? 1 : 2;
 };
 
-// Quantised weights, activations rounded to 8 bits.
+// Quantised weights times activations that are rounded to 8 bits.
 template <class Type>
 struct RoundedDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
@@ -94,7 +94,7 @@ struct RoundedDot : UnitPlace<Type> {
 
   static constexpr bool kNeedsTotal = Type::kHasMin || Type::kOffset != 0;
 
-  // The sum of a group's activations: of 16, or of two adjacent 16s.
+  // Returns the sum of a group's activations: over 16 columns, or over two adjacent runs of 16.
   static __device__ __forceinline__ int total_of(const int16_t* sum) {
     if (Type::kWords == 4) return __ldg(sum);
     const int both = __ldg((const int*)sum);
@@ -102,7 +102,7 @@ struct RoundedDot : UnitPlace<Type> {
   }
 };
 
-// Four adjacent floats of a token.
+// Loads four adjacent floats of a token.
 __device__ __forceinline__ float4 four_floats(const Activations& x, int token, int column) {
   return __ldg((const float4*)((const float*)x.memory + size_t(token) * x.columns + column));
 }
@@ -114,7 +114,7 @@ __device__ __forceinline__ float add_four(float4 w, float4 x, float sum) {
   return __fmaf_rn(w.w, x.w, sum);
 }
 
-// The weights of word w of a group.
+// Unpacks the weights of word w of a group.
 template <class Type>
 __device__ __forceinline__ float4 four_weights(const typename Type::Unit& unit, int g, int w) {
   float out[4];
@@ -127,7 +127,7 @@ __device__ __forceinline__ float4 four_weights(const typename Type::Unit& unit, 
   return make_float4(out[0], out[1], out[2], out[3]);
 }
 
-// Quantised weights, activations as they are.
+// Quantised weights times float activations.
 template <class Type>
 struct ExactDot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
@@ -154,7 +154,7 @@ struct ExactDot : UnitPlace<Type> {
   }
 };
 
-// Weights and activations both floats.
+// Float weights times float activations.
 template <class Type>
 struct FloatDot {
   using Unit = FloatUnit;
@@ -184,8 +184,8 @@ struct FloatDot {
   }
 };
 
-// Where the lanes that share a row are among the threads of a block. Their number is a power of
-// two, so that nothing is divided.
+// The position of a thread among the lanes that share a row. The number of lanes is a power of two,
+// so that nothing is divided.
 struct LaneGroup {
   int lanes;  // up to 32
   int lane;
@@ -199,8 +199,8 @@ __device__ __forceinline__ LaneGroup lane_group(int lane_bits) {
           int(blockDim.x >> lane_bits)};
 }
 
-// sum[t][r]: the product of row r with token tokens[t], on all lanes of the group, for t < count.
-// All lanes of a warp must call it.
+// Computes sum[t][r], the product of row r with token tokens[t], on all lanes of the group, for t <
+// count. All lanes of a warp must call it.
 template <class Dot, int kRows, int kTokens>
 __device__ __forceinline__ void dot_rows(const LaneGroup& at, const uint8_t* const (&rows)[kRows],
                                          const Activations& x, const int (&tokens)[kTokens],

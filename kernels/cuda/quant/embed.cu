@@ -1,4 +1,5 @@
-// Rows of the embedding table for the ids of a step, times a scale: a thread for a unit of a row.
+// Looks up the rows of the embedding table for a step's ids and scales them: one thread per unit of
+// a row.
 #include "weight_values.cuh"
 
 namespace sharpi {

@@ -1,16 +1,17 @@
-// Rows of floats as halves for the library's matrix products, and its results back.
+// Converts rows of floats to halves for cuBLAS matrix products, and the results back to floats.
 //
-// A row is divided by a power of two that is just above its largest magnitude: no value and hardly
-// a sum overflows, and no bit of a value is lost that a half has room for.
+// A row is divided by the power of two just above its largest magnitude: no value overflows, hardly
+// any sum does, and no value loses a bit that a half has room for.
 #include "common/block_sums.cuh"
 
 namespace sharpi {
 
-constexpr int kExponent = 0x7f800000;  // of a float's bits
+constexpr int kExponent = 0x7f800000;  // the exponent bits of a float
 constexpr int kOneExponent = 1 << 23;
-constexpr int kLargest = 253 * kOneExponent;  // whose inverse is a normal float
+constexpr int kLargest = 253 * kOneExponent;  // its inverse is still a normal float
 
-// The power of two above a magnitude; 1 for what is no number, which shows in the halves.
+// Returns the power of two above a magnitude; 1 for infinity and NaN, which remain visible in the
+// halves.
 __device__ __forceinline__ float scale_above(float peak) {
   const int bits = __float_as_int(peak) & kExponent;
   if (bits == kExponent) return 1.f;
@@ -25,7 +26,7 @@ KERNEL __launch_bounds__(256) to_f16(const float* x, __half* out, float* scales,
   __shared__ int peaks[kWarp];
   const int lane = threadIdx.x % kWarp;
   const size_t begin = size_t(blockIdx.x) * width;
-  int peak = 0;  // as integers, magnitudes order, and a NaN is the largest
+  int peak = 0;  // magnitudes sort like integers; a NaN is largest
   for (int i = threadIdx.x; i < width; i += blockDim.x)
     peak = max(peak, __float_as_int(x[begin + i]) & 0x7fffffff);
   peak = max_lanes(peak);
@@ -38,9 +39,8 @@ KERNEL __launch_bounds__(256) to_f16(const float* x, __half* out, float* scales,
     out[begin + i] = __float2half_rn(x[begin + i] * inverse);
 }
 
-// out = residual + scale * (factor * y * scales + bias), where bias (width,) and residual (T,
-// width) may be null. y: halves (T, width). May be in place of the residual. Grid (T, width by
-// blocks).
+// Computes out = residual + scale * (factor * y * scales + bias); bias (width,) and residual (T,
+// width) may be null. y: halves (T, width). `out` may be the residual. Grid (T, blocks of width).
 KERNEL __launch_bounds__(256)
     from_f16(const __half* y, const float* scales, const float* bias, const float* residual,
              float* out, int width, float factor, float scale) {

@@ -1,6 +1,7 @@
-// F32, F16 and BF16 as the quantised types are: a unit is eight adjacent values of a row.
+// F32, F16 and BF16, described like the quantised types: a unit is eight adjacent values of a row.
 //
-// Rows hold an even number of values; only rows of a multiple of eight begin at multiples of 16.
+// Rows hold an even number of values; only rows of a multiple of eight values begin at multiples of
+// 16 bytes.
 #pragma once
 #include "common/types.cuh"
 
@@ -19,7 +20,7 @@ __device__ __forceinline__ float2 pair_of_brain_floats(uint32_t bits) {
   return make_float2(__int_as_float(int(bits << 16)), __int_as_float(int(bits & 0xffff0000)));
 }
 
-// Two bytes a value; kPair: what a word of two values means.
+// Types of two bytes per value; kPair converts a word of two values.
 template <float2 (*kPair)(uint32_t)>
 struct TwoByteFloats {
   static constexpr int kValueBytes = 2;
@@ -55,7 +56,7 @@ struct F32 {
   static __device__ __forceinline__ float2 two(const uint8_t* p) { return __ldg((const float2*)p); }
 };
 
-// Values [8 * unit, 8 * unit + 8) of a row; those past its end are zero.
+// Loads the values [8 * unit, 8 * unit + 8) of a row; values past its end are zero.
 template <class Type>
 __device__ __forceinline__ void load_floats(const uint8_t* row, int unit, int columns,
                                             FloatUnit& out) {

@@ -1,7 +1,7 @@
-// Whole words of weights from addresses that are less than word-aligned.
+// Loads whole words of weights from addresses that are not aligned to words.
 //
-// All stay inside [first word that the bytes touch, end of the bytes): tensors begin at multiples
-// of 16, so nothing before or after one is read.
+// All loads stay inside [first word that the bytes touch, end of the bytes): tensors begin at
+// multiples of 16, so nothing before or after a tensor is read.
 #pragma once
 #include "common/types.cuh"
 
@@ -19,8 +19,8 @@ __device__ __forceinline__ uint32_t load_word(const uint8_t* p) {
   return __ldg((const uint32_t*)p);
 }
 
-// 4 * kWords bytes from an even address: words around them and the last two bytes, shifted in
-// place.
+// Loads 4 * kWords bytes from an even address: the words around them and the last two bytes,
+// shifted into place.
 template <int kWords>
 __device__ __forceinline__ void load_words_at_2(const uint8_t* p, uint32_t (&out)[kWords]) {
   const int past = int(size_t(p) & 2);
@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_words_at_2(const uint8_t* p, uint32_t (&out
   }
 }
 
-// The same from any address; at most three bytes follow the last whole word.
+// Does the same from any address; at most three bytes follow the last whole word.
 template <int kWords>
 __device__ __forceinline__ void load_words_at_1(const uint8_t* p, uint32_t (&out)[kWords]) {
   const int past = int(size_t(p) & 3);

@@ -1,8 +1,8 @@
-// out = residual + scale * (factor * W x + bias): one to three matrices of one quant type that
-// share x.
+// Computes out = residual + scale * (factor * W x + bias) for one to three matrices of one quant
+// type that share x.
 //
-// A group of lanes has a row or two adjacent ones; blocks go through the parts one after
-// another, and along y through the tokens.
+// A group of lanes computes one row or two adjacent ones; blocks cover the matrices one after
+// another, and the grid's y the tokens.
 #include "dot.cuh"
 
 namespace sharpi {
@@ -12,7 +12,7 @@ struct Part {
   const float* bias;
   float* out;  // (tokens, rows)
   int rows;
-  float factor;  // of what the blocks say
+  float factor;  // scale of the dequantised weights
 };
 
 struct Added {
@@ -20,8 +20,8 @@ struct Added {
   float scale;
 };
 
-// The part that a block belongs to; `block` becomes its number within. A block has 2^tile_bits
-// rows.
+// Returns the part that a block belongs to, and makes `block` its number within the part. A block
+// has 2^tile_bits rows.
 __device__ __forceinline__ Part part_of(const Part& a, const Part& b, const Part& c, int tile_bits,
                                         int& block) {
   const int last = (1 << tile_bits) - 1;

@@ -1,4 +1,4 @@
-// Rounds float rows to activation rows (activations.cuh): a warp for 32 columns of a token.
+// Rounds float rows to activation rows (activations.cuh): one warp per 32 columns of a token.
 #include "activations.cuh"
 
 KERNEL __launch_bounds__(256) quantise(const float* x, uint8_t* rounded, int columns, int planes) {

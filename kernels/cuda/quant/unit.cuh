@@ -1,12 +1,12 @@
-// A unit: the weights that one lane unpacks at a time, as whole numbers with a scale and an offset.
+// A unit: the weights that one lane unpacks at a time, as integers with a scale and an offset.
 //
 // Every quant type is a struct with
-//   kBlockValues, kBlockBytes   of a block in a file
-//   kGroups, kWords             of a unit: groups that have one scale, packed words of a group
+//   kBlockValues, kBlockBytes   values and bytes of a block in a file
+//   kGroups, kWords             groups of a unit, each with one scale; packed words of a group
 //   kHasMin, kOffset            value = scale * (q - kOffset) - min
-//   unpack(block, unit, out)    unit: of the block's kBlockValues / (4 * kGroups * kWords)
+//   unpack(block, unit, out)    unpacks one of the block's kBlockValues / (4 * kGroups * kWords)
 //   column(unit, group)         the group's first column within the block
-// Groups are 16 or 32 columns, none of which straddles a multiple of its size.
+// Groups are 16 or 32 columns and never straddle a multiple of their size.
 #pragma once
 #include "load_words.cuh"
 
@@ -19,18 +19,18 @@ struct Unit {
   float min[kGroups];
 };
 
-// The 4-bit numbers of 4 bytes: low ones to one word, high ones to another.
+// Splits 4 bytes into nibbles: the low ones into one word, the high ones into another.
 __device__ __forceinline__ void split_nibbles(uint32_t bytes, int& low, int& high) {
   low = int(bytes & 0x0f0f0f0f);
   high = int(bytes >> 4 & 0x0f0f0f0f);
 }
 
-// Four adjacent bits, one to bit 4 of each byte.
+// Spreads four adjacent bits, one to bit 4 of each byte.
 __device__ __forceinline__ int spread_to_bit_4(uint32_t bits) {
   return int((bits & 15) * 0x02040810 & 0x10101010);
 }
 
-// Sixteen whole numbers; word(w) has four of them as bytes.
+// Sixteen small integers; word(w) returns four of them as bytes.
 template <int... kEntries>
 struct Table {
   static __device__ __forceinline__ uint32_t word(int w) {
@@ -40,8 +40,8 @@ struct Table {
   }
 };
 
-// What a table has for four 4-bit numbers: eight entries are picked by three bits, from either
-// half, then the half by the fourth.
+// Looks up four 4-bit numbers in a table: three bits pick an entry from either half of the table,
+// and the fourth picks the half.
 template <class Table>
 __device__ __forceinline__ uint32_t look_up_4(uint32_t low_bits, uint32_t half) {
   const uint32_t first = __byte_perm(Table::word(0), Table::word(1), low_bits);
@@ -49,7 +49,7 @@ __device__ __forceinline__ uint32_t look_up_4(uint32_t low_bits, uint32_t half) 
   return __byte_perm(first, second, half);
 }
 
-// As split_nibbles, through a table.
+// Like split_nibbles, but through a table.
 template <class Table>
 __device__ __forceinline__ void look_up_nibbles(uint32_t bytes, int& low, int& high) {
   const uint32_t low_bits = bytes & 0x77777777;

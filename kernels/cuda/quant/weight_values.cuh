@@ -1,6 +1,5 @@
-// The weights of a unit as floats, to where a kernel wants them: a Sink takes a column and the
-// eight values, or two, that begin there. Rows of floats that are no multiple of eight come in
-// twos.
+// Passes the weights of a unit, as floats, to a Sink, which takes a column and the eight values (or
+// two) that begin there. Float rows whose length is no multiple of eight come in twos.
 #pragma once
 #include "dot.cuh"
 

@@ -1,15 +1,16 @@
-// A causal convolution of every channel alone, and the inputs that the next step needs of this one.
+// A causal convolution of each channel on its own, and the inputs of this step that the next one
+// needs.
 //
-// A thread has 16 tokens of a sequence's channel. Only those of the first 16 look back at the
+// A thread takes 16 tokens of a sequence's channel. Only the first 16 tokens look back at the
 // state, so the same threads replace it when they are done.
 #include "common/gated.cuh"
 #include "state.cuh"
 
 namespace sharpi {
 
-constexpr int kTokensEach = 16;  // no fewer than the kernel looks back
+constexpr int kTokensEach = 16;  // at least as many as the kernel looks back
 
-// One channel's inputs: x (T, channels) behind the state (past, channels).
+// One channel's inputs: the state (past, channels) followed by x (T, channels).
 struct Inputs {
   const float* x;
   const float* state;
@@ -24,9 +25,8 @@ struct Inputs {
 
 }  // namespace sharpi
 
-// x, out: (T, channels); weight: (kernel, channels); bias: (channels,) or null; state:
-// (kernel - 1, channels), oldest first. Grid (channels by blocks, a sequence's tokens by 16,
-// sequences).
+// x, out: (T, channels); weight: (kernel, channels); bias: (channels,) or null; state: (kernel - 1,
+// channels), oldest first. Grid (blocks of channels, runs of 16 tokens of a sequence, sequences).
 KERNEL __launch_bounds__(256)
     convolve(const float* x, const float* weight, const float* bias, float* out, float* states,
              const int* index, const int* positions, const int* starts, int64_t stride,

@@ -1,16 +1,18 @@
-// The gated delta rule of each head: the state forgets, then what a key recalls is moved towards
-// its value. A block has 32 values of a head and walks a sequence's tokens in order.
+// The gated delta rule of each head: the state decays, then the value that a key recalls is moved
+// towards the token's value. A block takes 32 values of a head and goes through a sequence's tokens
+// in order.
 #include "state.cuh"
 
 namespace sharpi {
 
 constexpr int kMaxKeys = 1024;
 
-// A token's query and key, of unit length but for `scale` of the query; zeros beyond the last.
+// A token's query and key, normalised to unit length, the query then times `scale`; zeros pad them
+// to the end.
 struct UnitRows {
   float query[kMaxKeys], key[kMaxKeys];
 
-  // All threads of the block; every warp sums the squares by itself.
+  // All threads of the block call it; every warp sums the squares for itself.
   __device__ __forceinline__ void load(const float* q, const float* k, int keys, int held,
                                        float epsilon, float scale) {
     float of_query = 0.f, of_key = 0.f;
@@ -73,7 +75,7 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
 }  // namespace sharpi
 
 // qkv: (T, width); beta, alpha: (T, value_heads); a, dt_bias: (value_heads,); out: (T, value_heads
-// * value_dim); state: (value_heads, key_dim, stride). Grid (value_dim by 32, value_heads,
+// * value_dim); state: (value_heads, key_dim, stride). Grid (value_dim / 32, value_heads,
 // sequences).
 #define DELTA_NET(NAME, HELD, BLOCKS)                                                          \
   KERNEL __launch_bounds__(256, BLOCKS) NAME(                                                  \

@@ -1,5 +1,5 @@
-// The state space step of each head: the state forgets, then takes in dt * x where B writes; C
-// reads. A block has 32 values of a head and walks a sequence's tokens in order.
+// The state space step of each head: the state decays, dt * x is added along B, and C reads the
+// result. A block takes 32 values of a head and goes through a sequence's tokens in order.
 #include "state.cuh"
 
 namespace sharpi {
@@ -13,7 +13,7 @@ struct Mamba2Sizes {
   __device__ __forceinline__ int written(int head) const { return head * groups / heads * keys; }
 };
 
-// Where a token's B and C are for a head's keys; zeros beyond the last.
+// A token's B and C for a head's keys; zeros pad them to the end.
 struct WriteAndRead {
   float write[kMaxKeys], read[kMaxKeys];
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
 }  // namespace sharpi
 
 // xbc: (T, width); dt: (T, heads); a, skip, dt_bias: (heads,); out: (T, heads * head_dim); state:
-// (heads, keys, stride). Grid (head_dim by 32, heads, sequences).
+// (heads, keys, stride). Grid (head_dim / 32, heads, sequences).
 #define MAMBA2(NAME, HELD, BLOCKS)                                                          \
   KERNEL __launch_bounds__(256, BLOCKS)                                                     \
       NAME(const float* xbc, const float* dt, const float* a, const float* skip,            \

@@ -1,8 +1,8 @@
-// What recurrent layers carry from token to token, and the part of a matrix state that a block has.
+// The state that recurrent layers carry from token to token, and a block's part of a matrix state.
 //
-// A block has all keys of 32 values of a head: warp w the keys from w * kHeld on, lane i the value
-// 32 * blockIdx.x + i, so that a token's sums over the keys are made in one order whatever the
-// number of tokens.
+// A block has all keys of 32 values of a head: warp w has the keys from w * kHeld on, lane i the
+// value 32 * blockIdx.x + i, so that a token's sums over the keys are made in the same order
+// whatever the number of tokens.
 #pragma once
 #include "common/types.cuh"
 
@@ -10,9 +10,9 @@ namespace sharpi {
 
 constexpr int kStateWarps = 8;
 
-// States (any, stride) of which `index` (sequences,) names each sequence's, a block's that of its
-// blockIdx.z. `starts` (sequences + 1,): its tokens are from one of these to the next; null: all
-// `tokens` are the first's. At position 0 the state is zeros, whatever is there.
+// The state of one sequence, chosen by blockIdx.z: row index[sequence] of the states (any, stride).
+// starts (sequences + 1,): sequence i has the tokens from starts[i] to starts[i + 1]; null: all
+// `tokens` belong to the first. At position 0 the state counts as zeros, whatever is in memory.
 struct StateSlice {
   float* memory;
   const int* index;
@@ -31,7 +31,8 @@ struct StateSlice {
 
 __device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
 
-// A thread's part of a head's state (keys, stride): kHeld keys of one value, zeros beyond the last.
+// A thread's part of a head's state (keys, stride): kHeld keys of one value; zeros pad it to the
+// end.
 template <int kHeld>
 struct StateTile {
   float values[kHeld];
@@ -54,14 +55,14 @@ struct StateTile {
       if (is_there && first_key() + i < keys)
         state[size_t(first_key() + i) * stride + column()] = values[i];
   }
-  // The sum over the thread's keys of key[i] * state
+  // Returns the sum over the thread's keys of key[i] * state.
   __device__ __forceinline__ float read(const float* key) const {
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kHeld; i++) sum = __fmaf_rn(key[first_key() + i], values[i], sum);
     return sum;
   }
-  // decay * state + key[i] * value
+  // Sets the state to decay * state + key[i] * value.
   __device__ __forceinline__ void write(const float* key, float decay, float value) {
 #pragma unroll
     for (int i = 0; i < kHeld; i++)
@@ -69,7 +70,8 @@ struct StateTile {
   }
 };
 
-// What every warp has summed, by value: the whole sum once all have written and met at a barrier.
+// Partial sums of every warp, by value; `whole` returns the total once all warps have written and
+// passed a barrier.
 struct WarpSums {
   float parts[kStateWarps][kWarp];
 

@@ -1,4 +1,4 @@
-// a + scale * b, or scale * b without an a; may be in place.
+// Computes a + scale * b, or scale * b where a is null; may be in place.
 #include "common/types.cuh"
 
 KERNEL __launch_bounds__(256)

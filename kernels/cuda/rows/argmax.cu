@@ -1,4 +1,5 @@
-// The id of each row's largest logit: the lowest among equals; -1 where that is no finite number.
+// Finds the id of each row's largest logit: the lowest id among equals, or -1 where that logit is
+// not finite.
 #include "common/block_sums.cuh"
 
 namespace sharpi {
@@ -18,7 +19,7 @@ struct Best {
 
 }  // namespace sharpi
 
-// logits: (rows, width); out: (rows,). A block of 1024 threads a row, grid (rows).
+// logits: (rows, width); out: (rows,). One block of 1024 threads per row, grid (rows).
 KERNEL __launch_bounds__(1024) argmax(const float* logits, int* out, int width) {
   using namespace sharpi;
   __shared__ float values[kWarp];

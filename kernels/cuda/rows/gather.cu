@@ -1,7 +1,7 @@
-// The rows of x whose numbers are given.
+// Copies the rows of x whose numbers are listed.
 #include "common/types.cuh"
 
-// x: (any, width); rows: (outputs,); out: (outputs, width). Grid (outputs, width by blocks).
+// x: (any, width); rows: (outputs,); out: (outputs, width). Grid (outputs, blocks of width).
 KERNEL __launch_bounds__(256) gather(const float* x, const int* rows, float* out, int width) {
   const int i = blockIdx.y * blockDim.x + threadIdx.x;
   if (i >= width) return;

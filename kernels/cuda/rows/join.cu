@@ -1,7 +1,7 @@
-// Two rows side by side, run by run.
+// Concatenates two tensors row by row.
 #include "common/types.cuh"
 
-// first: (runs, a); second: (runs, b); out: (runs, a + b), `count` values in all.
+// first: (runs, a); second: (runs, b); out: (runs, a + b), `count` values in total.
 KERNEL __launch_bounds__(256)
     join(const float* first, const float* second, float* out, int a, int b, int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,9 +1,9 @@
-// (x - mean) / deviation * weight + bias of each row, as floats and/or as rounded rows.
+// Computes (x - mean) / deviation * weight + bias of each row, as floats and/or rounded rows.
 #include "common/block_sums.cuh"
 #include "quant/activations.cuh"
 
-// x, out: (T, width); weight, bias: (width,). `out` or `rounded` may be null; width is a multiple
-// of 32 for the latter. Grid (T).
+// x, out: (T, width); weight, bias: (width,). `out` or `rounded` may be null; `rounded` requires a
+// width that is a multiple of 32. Grid (T).
 KERNEL __launch_bounds__(1024)
     layer_norm(const float* x, const float* weight, const float* bias, float* out, uint8_t* rounded,
                int width, float epsilon, int planes) {

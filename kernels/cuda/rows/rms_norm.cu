@@ -1,13 +1,13 @@
-// x / rms(x) * weight over each group of `width` columns, as floats and/or as rounded rows.
+// Computes x / rms(x) * weight over each group of `width` columns, as floats and/or rounded rows.
 //
-// A block takes `set` groups of a token: as many as fill whole blocks of 32 columns, so that a
-// rounded block of 32 never lies in two blocks of threads.
+// A block takes `set` groups of a token, as many as fill whole blocks of 32 columns, so that no
+// quant block of 32 is split between two thread blocks.
 #include "common/block_sums.cuh"
 #include "quant/activations.cuh"
 
 namespace sharpi {
 
-// 1 / rms of one group, the same on every thread
+// Returns 1 / rms of one group, the same on every thread.
 __device__ __forceinline__ float inverse_rms(const float* x, int width, float epsilon,
                                              float* parts) {
   float sum = 0.f;
@@ -17,7 +17,7 @@ __device__ __forceinline__ float inverse_rms(const float* x, int width, float ep
 
 }  // namespace sharpi
 
-// x, out: (T, groups * width); weight: (width,), or (groups * width,) where each has its own.
+// x, out: (T, groups * width); weight: (width,), or (groups * width,) where each group has its own.
 // Grid (T, groups / set). May be in place. `out` or `rounded` may be null.
 KERNEL __launch_bounds__(1024)
     rms_norm(const float* x, const float* weight, float* out, uint8_t* rounded, int width,

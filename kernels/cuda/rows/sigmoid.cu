@@ -1,4 +1,4 @@
-// 1 / (1 + e^-x), in place.
+// Computes 1 / (1 + e^-x), in place.
 #include "common/types.cuh"
 
 KERNEL __launch_bounds__(256) sigmoid(float* x, int count) {

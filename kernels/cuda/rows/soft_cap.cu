@@ -1,4 +1,4 @@
-// cap * tanh(x / cap), in place.
+// Computes cap * tanh(x / cap), in place.
 #include "common/types.cuh"
 
 KERNEL __launch_bounds__(256) soft_cap(float* x, int count, float cap) {

@@ -1,9 +1,9 @@
-// Rows cut into up to three parts, run by run; a part without a place is left out.
+// Splits each row into up to three parts; a part whose output is null is skipped.
 #include "common/types.cuh"
 
 namespace sharpi {
 
-// Part of a run: `width` of its values from `begin` on go to out (runs, width).
+// A part of each row: the `width` values from `begin` on go to out (runs, width).
 struct RunPart {
   float* out;
   int begin, width;
@@ -16,7 +16,7 @@ struct RunPart {
 
 }  // namespace sharpi
 
-// x: (runs, a + b + c), `count` values in all; each of a, b, c with its out, or null.
+// x: (runs, a + b + c), `count` values in total; a, b and c each have an output, or null.
 KERNEL __launch_bounds__(256) split(const float* x, float* out_a, float* out_b, float* out_c, int a,
                                     int b, int c, int count) {
   using namespace sharpi;

@@ -1,12 +1,12 @@
-// Copies experts to the places that a list names: from their host copies, which may be in the
-// host's memory, or from other slots. Blocks take chunks in turn; without loads there are none.
+// Copies experts to the slots that a list names: from their host copies, which may be in host
+// memory, or from other slots. Blocks take chunks in turn; with an empty list they do nothing.
 #include "slot_state.cuh"
 
 namespace sharpi {
 
 constexpr int kThreads = 256, kWordsOfThread = 4, kChunk = kThreads * kWordsOfThread * 16;
 
-// One tensor's part of each expert: host_addresses (experts,); slots `stride` bytes apart.
+// One tensor's part of each expert: host_addresses (experts,); the slots lie `stride` bytes apart.
 struct Piece {
   const uint64_t* host_addresses;
   uint8_t *slots, *early, *staging;
@@ -22,7 +22,7 @@ struct Piece {
   }
 };
 
-// All reads of a thread are under way before the first is written: the bus is far.
+// A thread issues all its reads before its first write, because the latency of the bus is long.
 template <class Word>
 __device__ __forceinline__ void copy_words(const uint8_t* from, uint8_t* to, int bytes) {
   const int words = bytes / int(sizeof(Word));
@@ -42,7 +42,8 @@ __device__ __forceinline__ void copy_words(const uint8_t* from, uint8_t* to, int
   }
 }
 
-// Whole words where both sides are aligned alike, and the bytes before and after them.
+// Copies whole words where both sides are aligned alike, and the bytes before and after them one by
+// one.
 template <class Word>
 __device__ __forceinline__ void copy_aligned(const uint8_t* from, uint8_t* to, int bytes) {
   const int before = min(int(-size_t(to) & (sizeof(Word) - 1)), bytes);
@@ -70,8 +71,8 @@ __device__ __forceinline__ void copy_chunk(const Piece& piece, const Places& pla
 
 }  // namespace sharpi
 
-// loads: as slot_state.cuh has them. Up to three pieces, of 0 bytes where there are fewer. Blocks
-// of 256; any grid.
+// loads: as laid out in slot_state.cuh. Up to three pieces; absent ones have 0 bytes. Blocks of 256
+// threads; any grid.
 KERNEL __launch_bounds__(256)
     gather_experts(const int* loads, const uint64_t* host_addresses_a, uint8_t* slots_a,
                    uint8_t* early_a, uint8_t* staging_a, int64_t stride_a, int64_t bytes_a,

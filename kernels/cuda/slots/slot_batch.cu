@@ -1,12 +1,12 @@
-// A batch's experts of a layer: each distinct one is an access; free slots are taken by those that
-// are worth most at the batch's end, and nothing is evicted. One block.
+// Updates a layer's slots after a batch: each distinct expert counts as one access, the experts
+// worth most at the batch's end take the free slots, and nothing is evicted. One block.
 #include "slot_rules.cuh"
 
 namespace sharpi {
 
-constexpr int kBatchMemory = 64;  // the last tokens of a batch teach a policy, not those before
+constexpr int kBatchMemory = 64;  // only the last tokens of a batch teach a policy
 
-// How often each expert is used, (experts,) in shared memory.
+// Counts how often each expert is used, into (experts,) in shared memory.
 __device__ __forceinline__ void count_uses(const int* ids, int num_items, int* times, int experts) {
   for (int e = threadIdx.x; e < experts; e += blockDim.x) times[e] = 0;
   __syncthreads();
@@ -35,7 +35,7 @@ __device__ __forceinline__ void look_up_batch(const Slots& s, const int* times) 
   __syncthreads();
 }
 
-// slru: the last tokens one by one. For the first warp.
+// Teaches slru the last tokens one by one. Called by the first warp.
 __device__ __forceinline__ void touch_frequency(const Slots& s, const int* ids, int tokens,
                                                 int used) {
   const int lane = threadIdx.x;
@@ -47,7 +47,7 @@ __device__ __forceinline__ void touch_frequency(const Slots& s, const int* ids, 
   }
 }
 
-// What an expert is worth, or kNone where it may not take a slot.
+// Returns the worth of an expert, or kNone where it may not take a slot.
 __device__ __forceinline__ int worth(const Policy& p, int e, int times) {
   const bool may = times > 0 && !p.s.resident(e) && (p.kind != kStatic || p.s.pinned(e));
   if (!may) return kNone;
@@ -55,7 +55,7 @@ __device__ __forceinline__ int worth(const Policy& p, int e, int times) {
   return key_of(p.kind == kSlru ? p.s.frequency[e] : __int2float_rn(p.s.uses[e]));
 }
 
-// The experts that take the free slots, best first, into `chosen`; all threads.
+// Lists the experts that take the free slots, best first, in `chosen`. Called by all threads.
 __device__ __forceinline__ void choose(const Policy& p, const int* times, int* keys, int* chosen) {
   const int experts = p.s.experts, free_slots = p.s.head->num_slots - p.s.head->num_resident;
   for (int e = threadIdx.x; e < experts; e += blockDim.x)
@@ -75,8 +75,9 @@ __device__ __forceinline__ void choose(const Policy& p, const int* times, int* k
 
 }  // namespace sharpi
 
-// state: of the layer; ids (tokens, used), distinct in a row; loads: room for all slots; routes of
-// the batch's last tokens, up to 64, into `remembered` (64, used), unless null. One block.
+// state: of the layer; ids (tokens, used), distinct in a row; loads: room for all slots; the routes
+// of the batch's last tokens, up to 64, go into `remembered` (64, used), unless it is null. One
+// block.
 KERNEL __launch_bounds__(256)
     slot_batch(int* state, const int* ids, int* loads, int* remembered, uint64_t* first,
                const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,

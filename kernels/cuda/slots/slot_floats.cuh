@@ -1,6 +1,7 @@
-// Float arithmetic that decides: rounded as the slot policies of the CPU round, denormals kept.
+// Float arithmetic that slot decisions depend on: rounded as the CPU's slot policies round, with
+// denormals.
 //
-// Kernels are compiled with -ftz=true, which these instructions are not subject to.
+// Kernels are compiled with -ftz=true, which these instructions ignore.
 #pragma once
 #include "common/types.cuh"
 
@@ -23,7 +24,7 @@ FLOAT_AS_CPU(sub_as_cpu, "sub")
 #undef FLOAT_AS_CPU
 #endif
 
-// Whole numbers that order like the floats, of which none is NaN; both zeros are one.
+// Returns an integer that sorts like x, which is never NaN; both zeros give the same one.
 __device__ __forceinline__ int key_of(float x) {
   const int bits = __float_as_int(x), magnitude = bits & 0x7fffffff;
   return bits < 0 ? -magnitude : magnitude;

@@ -1,5 +1,6 @@
 // learned-keep after a batch: every layer's map learns from the last tokens one by one, as if each
-// had been decoded. What a layer sees of the others are their routes, so that all go side by side.
+// had been decoded. A layer reads only the routes of the others, so that all layers run side by
+// side.
 #include "slot_learned.cuh"
 
 namespace sharpi {
@@ -8,14 +9,14 @@ constexpr int kBatchMemory = 64;
 
 struct Batch {
   const int* remembered;   // (layers, 64, used)
-  const int* has_experts;  // (layers,): whether the layer was part of the batch
-  const int* routes;       // (layers, kRanks): before the batch
+  const int* has_experts;  // (layers,): 1 where the layer was part of the batch
+  const int* routes;       // (layers, kRanks): the newest routes before the batch
   int used;
 
   __device__ __forceinline__ const int* route(int layer, int token) const {
     return remembered + (size_t(layer) * kBatchMemory + token) * used;
   }
-  // What layer `of` used last, when `layer` of `token` is computed.
+  // Returns what layer `of` used last at the time when `layer` of `token` is computed.
   __device__ __forceinline__ int newest(int of, int layer, int token, int rank) const {
     const int from = of <= layer ? token : token - 1;
     if (!has_experts[of] || from < 0) return routes[of * kRanks + rank];
@@ -25,7 +26,7 @@ struct Batch {
 
 }  // namespace sharpi
 
-// learned: the maps of all layers, each `stride` floats behind the one before. Grid (layers).
+// learned: the maps of all layers, `stride` floats apart. Grid (layers).
 KERNEL __launch_bounds__(256, 1)
     slot_learn_batch(float* learned, const int* remembered, const int* has_experts,
                      const int* routes, int64_t stride, int experts, int tokens, int used,
@@ -55,7 +56,7 @@ KERNEL __launch_bounds__(256, 1)
   if (t == 0) map.is_scored() = 1;
 }
 
-// The routes of the batch's last token are the newest known. Grid (layers), one warp.
+// Makes the routes of the batch's last token the newest known. Grid (layers), one warp.
 KERNEL __launch_bounds__(32) slot_end_batch(const int* remembered, const int* has_experts,
                                             int* routes, int tokens, int used, int ranks) {
   using namespace sharpi;

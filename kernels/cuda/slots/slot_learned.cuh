@@ -1,7 +1,7 @@
 // The map of learned-keep, as sharpi/experts/reference/learned_map.py defines it: from the experts
-// just used, in this layer, its neighbours and the last layers, to a score for each expert.
+// just used in this layer, its neighbours and the last layers, to a score for each expert.
 //
-// A thread has whole columns of it, an expert's each, so that nothing here needs a barrier.
+// A thread owns whole columns of the map, one per expert, so that no barrier is needed here.
 #pragma once
 #include "slot_floats.cuh"
 
@@ -10,8 +10,8 @@ namespace sharpi {
 constexpr int kRanks = 4, kNear = 3, kLastLayers = 4, kSources = kNear + kLastLayers;
 constexpr int kInputs = kSources * kRanks, kInputWords = 32;
 
-// One layer's, in memory: bias and scores (experts,), the inputs that the scores came of and
-// whether there are such, weights (kSources * experts, experts).
+// One layer's map in memory: bias and scores (experts,), the inputs from which the scores were
+// computed, a flag that is set once there are scores, and weights (kSources * experts, experts).
 struct LearnedMap {
   int experts;
   float *bias, *scores;
@@ -28,18 +28,18 @@ struct LearnedMap {
   __device__ __forceinline__ int& is_scored() const { return inputs[kInputs]; }
 };
 
-// The layer that source `s` of a layer is about; it may be none of the model's.
+// Returns the layer whose route source `s` of a layer stands for; it may lie outside the model.
 __device__ __forceinline__ int layer_of_source(int s, int layer, int num_layers) {
   if (s >= kNear) return num_layers - kLastLayers + s - kNear;
   return s == 0 ? layer : s == 1 ? layer - 1 : layer + 1;
 }
 
-// A row of the map, or -1 where nothing is known.
+// Returns a row of the map, or -1 where no expert is known.
 __device__ __forceinline__ int row_of(int s, int expert, int experts) {
   return expert < 0 ? -1 : s * experts + expert;
 }
 
-// What the n-th best expert of a route counts.
+// Returns the weight of the n-th best expert of a route.
 __device__ __forceinline__ float rank_weight(int input) {
   const int rank = input % kRanks;
   return rank == 0 ? 1.f : rank == 1 ? 1.f / 2 : rank == 2 ? 1.f / 3 : 1.f / 4;
@@ -49,10 +49,11 @@ __device__ __forceinline__ float clipped(float x) {
   return __float_as_int(x) <= 0 ? 0.f : __float_as_int(x) >= __float_as_int(1.f) ? 1.f : x;
 }
 
-// Weights of an expert's column that are read together: memory is far.
+// The number of weights of an expert's column that are read together, because the latency of memory
+// is long.
 constexpr int kAtOnce = kInputs / 2;
 
-// Those of `inputs` from `first` on; 0 where nothing is known.
+// Reads the weights of `inputs` from `first` on; 0 where no expert is known.
 __device__ __forceinline__ void read_column(const float* column, int experts, const int* inputs,
                                             int first, float (&weights)[kAtOnce]) {
 #pragma unroll
@@ -91,8 +92,8 @@ __device__ __forceinline__ void teach_column(float* column, int experts, const i
   }
 }
 
-// The expert's new score from `inputs`. If the one before came of `inputs_before`, it is learned
-// from. Both lists are (kInputs,) in shared memory.
+// Returns the expert's new score from `inputs`. If the previous score came from `inputs_before`,
+// the map learns from it. Both lists are (kInputs,) in shared memory.
 __device__ __forceinline__ float step_map(const LearnedMap& map, int expert, const int* inputs,
                                           const int* inputs_before, bool is_scored, bool is_used,
                                           float rate) {

@@ -1,5 +1,5 @@
-// A token's experts of a layer: which have a slot, which get one, and from where the others are
-// read. One block; its first warp decides.
+// Decides about a token's experts of a layer: which have a slot, which get one, and from where the
+// others are read. One block; its first warp decides.
 #include "slot_learned.cuh"
 #include "slot_rules.cuh"
 
@@ -8,8 +8,8 @@ namespace sharpi {
 enum Miss { kLoad = 0, kStream = 1, kCompute = 2 };
 enum Outcome { kHit = 0, kLoaded = 1, kWasEarly = 2, kStagedIn = 3, kStreamedIn = 4, kLeft = 5 };
 
-// learned-keep: scores all experts after this route, learning from the score before.
-// `before`: the scores until now. For all threads of the block.
+// learned-keep: scores all experts after this route and learns from the previous scores, which go
+// into `before`. Called by all threads of the block.
 __device__ __forceinline__ void score_experts(const LearnedMap& map, const int* ids, int used,
                                               int* routes, int layer, int num_layers, int ranks,
                                               float rate, float* before, float* fresh) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void score_experts(const LearnedMap& map, const int* 
   __syncthreads();
 }
 
-// The token begins: what was fetched early or predicted for it is counted.
+// Counts which of the experts that were prefetched or predicted for this token it uses.
 __device__ __forceinline__ void count_predictions(const Slots& s, const int* ids, int used) {
   const int lane = threadIdx.x;
   SlotHeader& head = *s.head;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void count_predictions(const Slots& s, const int* ids
   head.counts[kRightPredictions] += right;
 }
 
-// The token's experts are looked up. Returns which of them have no slot, a bit each.
+// Looks up the token's experts. Returns a bit for each that has no slot.
 __device__ __forceinline__ unsigned look_up(const Slots& s, int id, int used) {
   const bool is_one = int(threadIdx.x) < used;
   const unsigned missed = __ballot_sync(kFullWarp, is_one && !s.resident(is_one ? id : 0));
@@ -78,7 +78,7 @@ __device__ __forceinline__ void touch_segments(const Slots& s, int id, int used,
     if (!(missed >> r & 1)) promote(s, __shfl_sync(kFullWarp, id, r));
 }
 
-// learned-keep: missed experts that score more than others that have a slot take it.
+// learned-keep: missed experts take the slots of residents that score less.
 __device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used) {
   for (int i = 0; i < used; i++) {
     const int enters = first_of(
@@ -90,7 +90,8 @@ __device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used)
   }
 }
 
-// Where those that got no slot are read in this use, lane by lane; what each expert's outcome is.
+// Decides where the experts that got no slot are read in this use, one per lane. Returns each
+// expert's outcome.
 __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool was_hit, int miss,
                                             int* overflow) {
   const int lane = threadIdx.x;
@@ -152,9 +153,9 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes,
 
 }  // namespace sharpi
 
-// state: of the layer; ids (used,) distinct, best first, up to 32; loads: room for `used`;
-// outcomes (used,); overflow: set to 1 where staging was too small. learned, routes: of
-// learned-keep, else null; routes (num_layers, 4). One block of whole warps.
+// state: of the layer; ids (used,), distinct, best first, up to 32; loads: room for `used`;
+// outcomes (used,); overflow: set to 1 where there were too few staging buffers. learned, routes:
+// of learned-keep, otherwise null; routes (num_layers, 4). One block of whole warps.
 KERNEL __launch_bounds__(256, 1)
     slot_policy(int* state, const int* ids, int* loads, int* outcomes, int* overflow,
                 uint64_t* first, const uint64_t* where_first, uint64_t* second,

@@ -1,10 +1,10 @@
-// Experts that the next layer is likely to use go to its early slots, if the link is idle. One
+// Loads experts that the next layer will probably use into its early slots, if the bus is idle. One
 // warp.
 #include "slot_state.cuh"
 
 // state: of the next layer; ids (used,): its predicted experts, best first, up to 32; now: the
-// loads of the layer under way, whose [1] says whether the link is busy; loads: room for `most`,
-// which is at most the number of early slots.
+// loads of the current layer, whose [1] tells if the bus is busy; loads: room for `most`, which is
+// at most the number of early slots.
 KERNEL __launch_bounds__(32)
     slot_prefetch(int* state, const int* ids, const int* now, int* loads, int experts, int used,
                   int num_slots, int num_early, int most) {

@@ -1,16 +1,17 @@
-// Between tokens: a layer gets fewer slots or more, or its most used experts are pinned. One warp.
+// Between tokens: gives a layer fewer or more slots, or pins its most used experts. One warp.
 #include "slot_rules.cuh"
 
 namespace sharpi {
 
-// Whoever leaves next; where all are pinned, those used least. They come back when there is room.
+// Returns the next expert to evict when slots go; where all are pinned, the one used least, which
+// comes back when there is room.
 __device__ __forceinline__ int leaves_for_good(const Policy& p) {
   const int victim = p.victim();
   if (victim >= 0) return victim;
   return first_of(p.s, [&](int e) { return p.s.resident(e); }, [&](int e) { return p.s.uses[e]; });
 }
 
-// Residents of slots that go move to those that others left. `owners` (old slots,).
+// Moves residents of slots that go into slots that became free. `owners` (old slots,).
 __device__ __forceinline__ void close_up(Policy& p, int num_slots, int* owners, int most) {
   const int lane = threadIdx.x;
   for (int i = lane; i < most; i += kWarp) owners[i] = -1;
@@ -37,7 +38,8 @@ __device__ __forceinline__ void close_up(Policy& p, int num_slots, int* owners, 
   }
 }
 
-// The next after `last` of all experts by falling number of uses, lower ids first.
+// Returns the expert that follows `last` when all are sorted by falling number of uses, lower ids
+// first.
 __device__ __forceinline__ int next_by_uses(const Slots& s, int last) {
   const int most = last < 0 ? kNone : s.uses[last];
   Rank best = {kNone, 0, kNone};
@@ -93,9 +95,9 @@ __device__ __forceinline__ void resize(Policy& p, int num_slots, int* owners) {
 
 }  // namespace sharpi
 
-// The layer has `resized` slots from now on, unless that is negative, and pins those of its
-// `num_pinned` most used experts for which there is room. loads: room for the slots that it had.
-// scores (experts,) of learned-keep, else null. One block of one warp.
+// Gives the layer `resized` slots, unless that is negative, and pins those of its `num_pinned` most
+// used experts for which there is room. loads: room for the slots that it had. scores (experts,) of
+// learned-keep, otherwise null. One block of one warp.
 KERNEL __launch_bounds__(32)
     slot_resize(int* state, int* loads, const float* scores, uint64_t* first,
                 const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,

@@ -1,19 +1,19 @@
-// What the slot policies decide, as sharpi/experts/policy*.py and slru.py define it. For one warp;
-// every lane is told the same.
+// The decisions of the slot policies, as sharpi/experts/reference/policy*.py and slru.py define
+// them. For one warp; every lane gets the same arguments.
 #pragma once
 #include "slot_state.cuh"
 
 namespace sharpi {
 
-// PolicyKind of sharpi/experts/policy_settings.py.
+// The PolicyKind of sharpi/experts/policy_settings.py.
 enum Kind { kSlru = 0, kLearnedKeep = 4, kLru = 5, kLfru = 6, kLfu = 7, kStatic = 8 };
 
-constexpr float kProtection = 1.1f;        // what a use of a protected expert counts
-constexpr float kGrowth = 0x1.0b5586p+0f;  // 2 ** (1 / 16): a use counts half after 16 tokens
+constexpr float kProtection = 1.1f;        // the weight of a use of a protected expert
+constexpr float kGrowth = 0x1.0b5586p+0f;  // 2 ** (1 / 16): the weight of a use halves in 16 tokens
 constexpr float kLargestWeight = float(1 << 20);
 constexpr int kNone = 0x7fffffff, kNoClock = -2;
 
-// A place in an order: lowest key, then the older, then the lower id.
+// A place in an order: the lower key comes first, then the older stamp, then the lower id.
 struct Rank {
   int key, stamp, id;
 
@@ -23,7 +23,7 @@ struct Rank {
   }
 };
 
-// The first expert in the order of those that `may`, or -1.
+// Returns the first expert, in that order, of those for which `may` holds, or -1.
 template <class May, class Key>
 __device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
   Rank best = {kNone, kNone, kNone};
@@ -41,7 +41,7 @@ __device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
   return best.id == kNone ? -1 : best.id;
 }
 
-// A use of a token begins: from now on it weighs more. All counts are scaled back now and then.
+// Begins a token's use: from now on a use weighs more. Once in a while all counts are scaled back.
 __device__ __forceinline__ void grow_weight(const Slots& s) {
   const float weight = mul_as_cpu(s.head->weight, kGrowth);
   const bool is_large = weight >= kLargestWeight;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void grow_weight(const Slots& s) {
   __syncwarp();
 }
 
-// slru: an expert enters the protected segment; one that is full gives its oldest back.
+// slru: moves an expert into the protected segment; a full segment gives up its oldest expert.
 __device__ __forceinline__ void promote(const Slots& s, int expert) {
   if (s.is_protected(expert)) return;
   const int num_slots = s.head->num_slots, now = s.head->num_protected + 1;
@@ -72,8 +72,8 @@ __device__ __forceinline__ void promote(const Slots& s, int expert) {
   __syncwarp();
 }
 
-// A policy and all that it changes. `scores`: learned-keep's of all experts. `busy`: the clock at
-// which experts in use were last used.
+// A policy and all that it changes. `scores`: learned-keep's scores of all experts. `busy`: the
+// clock at which the experts now in use were last used.
 struct Policy {
   Slots s;
   Places places;
@@ -93,7 +93,7 @@ struct Policy {
     return key_of(kind == kLfru ? __fdiv_rn(uses, __int2float_rn(age)) : uses);
   }
 
-  // The expert to evict, or -1.
+  // Returns the expert to evict, or -1.
   __device__ __forceinline__ int victim() const {
     if (kind == kStatic) return -1;
     return first_of(
@@ -124,7 +124,7 @@ struct Policy {
     __syncwarp();
   }
 
-  // `expert` takes the slot of `leaves`, or the first free one where that is -1.
+  // Gives `expert` the slot of `leaves`, or where that is -1 the first free slot.
   __device__ __forceinline__ void insert(int expert, int leaves) {
     const int slot = leaves < 0 ? s.head->num_resident : s.slot_of[leaves];
     const int early = early_slot_of(expert);
@@ -144,7 +144,7 @@ struct Policy {
     if (kind == kSlru && s.pinned(expert)) promote(s, expert);
   }
 
-  // What becomes of a missed expert, or of one that is to be pinned.
+  // Gives a missed expert, or one that is to be pinned, a slot if the policy allows it.
   __device__ __forceinline__ void place(int expert) {
     if (s.has_free()) {
       if (kind != kStatic || s.pinned(expert)) insert(expert, -1);

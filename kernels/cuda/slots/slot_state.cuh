@@ -1,7 +1,7 @@
-// One layer's slots on the device: its state, in memory and, while a kernel decides, in shared
-// memory; and the addresses by which other kernels find its experts.
+// One layer's slots on the device: their state, in global memory and, while a kernel decides, in
+// shared memory; and the addresses at which other kernels find the experts.
 //
-// sharpi/ops/cuda/expert_slots/slot_state.py lays the same words out.
+// sharpi/ops/cuda/expert_slots/slot_state.py has the same layout.
 #pragma once
 #include "slot_floats.cuh"
 
@@ -34,18 +34,18 @@ struct SlotHeader {
   int num_early, num_visiting, num_predictions;
   int reserved[8];
   int early[kMaxListed];        // the expert in each early slot
-  int visiting[kMaxListed];     // addresses that are elsewhere until the next use
-  int predictions[kMaxListed];  // of the next use
+  int visiting[kMaxListed];     // experts whose addresses point elsewhere until the next use
+  int predictions[kMaxListed];  // for the next use
 };
 
 constexpr int kHeaderWords = int(sizeof(SlotHeader) / sizeof(int)), kArrays = 6;
 constexpr int kMaxStateWords = kHeaderWords + kArrays * kMaxExperts;
 
-// Residents fill the slots from 0 on: the number of residents is the first free slot.
+// Residents fill the slots from 0 on, so the number of residents is the first free slot.
 struct Slots {
   SlotHeader* head;
   int experts;
-  int* slot_of;  // (experts,), -1: none; the others alike
+  int* slot_of;  // (experts,), -1: none; the arrays below have the same shape
   int* last_used;
   int* stamp;  // the order of recency; demotion renews it too
   int* uses;
@@ -73,8 +73,8 @@ __device__ __forceinline__ void copy_state(const int* from, int* to, int experts
   for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
 }
 
-// Where experts can be, in the numbers that loads and tables name them by: the host copy of e is e,
-// then come the layer's slots, its early slots, the staging slots.
+// The numbers by which loads and tables name the places of experts: e is the host copy of expert e;
+// then come the layer's slots, its early slots, and the staging slots.
 struct Places {
   int experts, slots, early, staging;
 
@@ -83,12 +83,13 @@ struct Places {
   __device__ __forceinline__ int staging_slot(int i) const { return early_slot(early) + i; }
 };
 
-// The tables that the experts' kernels look addresses up in; `where` has the address of each place.
+// The tables in which the experts' kernels look up addresses; `where_...` hold the address of each
+// place.
 struct Tables {
   uint64_t *first, *second, *third;  // (experts,), or null
   const uint64_t *where_first, *where_second, *where_third;
 
-  // By one thread.
+  // Called by one thread.
   __device__ __forceinline__ void put(int e, int place) const {
     if (first) first[e] = where_first[place];
     if (second) second[e] = where_second[place];
@@ -101,8 +102,8 @@ struct Tables {
   }
 };
 
-// Who was read from elsewhere in the last use is at its host copy again, or in the slot it took
-// since. For the first warp.
+// Points the addresses of experts that the last use read from elsewhere back to their host copies,
+// unless they have taken a slot since. Called by the first warp.
 __device__ __forceinline__ void send_home(const Slots& s, const Tables& tables) {
   const int lane = threadIdx.x;
   if (lane < s.head->num_visiting) {
@@ -114,8 +115,9 @@ __device__ __forceinline__ void send_home(const Slots& s, const Tables& tables) 
   __syncwarp();
 }
 
-// What is to be copied: a header of four words, of which [0] is the number of loads and [1] how
-// many experts' bytes this use takes over the bus; then for each expert, target, source, 0.
+// The list of copies: a header of four words, of which [0] is the number of loads and [1] the
+// number of experts that this use moves over the bus; then for each load: expert, target, source,
+// 0.
 struct Loads {
   int* words;
 
