@@ -56,15 +56,16 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
 
 }  // namespace
 
-// The name of the instruction set that would be used, or null where the machine lacks the one asked
-// for.
+// Returns the name of the instruction set that would be used, or null where the machine cannot run
+// the requested one.
 SHARPI_API const char* sharpi_instruction_set(const char* name) {
   const Isa* isa = find_isa(name);
   return isa ? isa->name : nullptr;
 }
 
-// Writes the names of what this machine lacks for an instruction set into `out`, as far as `size`
-// bytes hold them: empty where it lacks nothing. -1 for a set that this library was not built with.
+// Writes the names of the CPU features that an instruction set needs and this machine lacks into
+// `out`, up to `size` bytes; an empty string if none is missing. Returns -1 for a set that this
+// library was not built with.
 SHARPI_API int sharpi_missing_features(const char* name, char* out, size_t size) {
   const Isa* isa = named_isa(name);
   if (!isa) return -1;
@@ -83,12 +84,12 @@ SHARPI_API void* sharpi_program_create(const char* isa_name, int max_tokens, int
 }
 SHARPI_API void sharpi_program_destroy(void* program) { delete static_cast<Program*>(program); }
 
-// Appends an operation; -1 for an unknown kind or a struct of another size.
+// Appends an operation. Returns -1 for an unknown kind or a struct of another size.
 SHARPI_API int sharpi_program_add(void* program, int kind, const void* params, size_t bytes) {
   return add(*static_cast<Program*>(program), OpKind(kind), params, bytes);
 }
 
-// Allocates what the operations share and returns its bytes, or -1 when memory is short.
+// Allocates the memory that the operations share. Returns its bytes, or -1 when memory is short.
 SHARPI_API int64_t sharpi_program_seal(void* program) {
   try {
     static_cast<Program*>(program)->seal();
@@ -98,12 +99,13 @@ SHARPI_API int64_t sharpi_program_seal(void* program) {
   return int64_t(static_cast<Program*>(program)->scratch_bytes());
 }
 
-// The same without memory of its own; -1 where the other program has too little.
+// Seals the program without memory of its own: it uses another program's. Returns -1 where that has
+// too little.
 SHARPI_API int sharpi_program_seal_within(void* program, void* other) {
   return static_cast<Program*>(program)->seal_within(*static_cast<Program*>(other)) ? 0 : -1;
 }
 
-// Runs the program once; 0, or -1 when memory is short.
+// Runs the program once. Returns 0, or -1 when memory is short.
 SHARPI_API int sharpi_program_run(void* program, void* pool, const Step* step, int num_threads) {
   try {
     static_cast<Program*>(program)->run(*static_cast<Pool*>(pool), *step, num_threads);

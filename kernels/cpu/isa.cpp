@@ -20,7 +20,7 @@ const VectorOps* best_avx512_vector_ops() {
 }
 #endif
 
-// Best first.
+// All instruction sets, best first.
 std::span<const Isa> all_isas() {
   static const Isa all[] = {
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// Up to eight queries against one page of keys and values: scores, softmax, sums. Compiled with
-// different target flags.
+// Attends up to eight queries to one page of keys and values: scores, softmax, weighted sums.
+// Compiled with different target flags.
 #pragma once
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 namespace {
 using namespace sharpi;
 
-constexpr int kLine = 64, kLineHalves = kLine / 2;  // bytes of a cache line, and f16 in it
+constexpr int kLine = 64, kLineHalves = kLine / 2;  // bytes of a cache line, and f16 values in it
 
 inline void fetch_lines(const uint8_t* p, int bytes) {
   for (int i = 0; i < bytes; i += kLine) __builtin_prefetch(p + i, 0, 2);
@@ -16,17 +16,17 @@ inline void fetch_lines(const uint8_t* p, int bytes) {
 
 inline const uint16_t* halves(const uint8_t* page) { return (const uint16_t*)page; }
 
-// Queries and panels of keys whose sums stay in registers together.
+// The numbers of queries and of key panels whose sums stay in registers at the same time.
 #if defined(__AVX512F__)
 constexpr int kQueriesAtOnce = 8, kPanelsAtOnce = 2;
 #elif defined(__F16C__) || defined(__aarch64__)
 constexpr int kQueriesAtOnce = 4, kPanelsAtOnce = 1;
 #else
 constexpr int kQueriesAtOnce = 8,
-              kPanelsAtOnce = 1;  // they would not stay, but making floats of fp16 costs more
+              kPanelsAtOnce = 1;  // spills, but converting fp16 more often costs more
 #endif
 
-// Calls body(from, count), the count a constant, until all of N queries had their turn.
+// Calls body(from, count), with a constant count, until all N queries are done.
 template <int N, class Body>
 [[gnu::always_inline]] inline void over_queries(Body body) {
   static_assert(N <= 2 * kQueriesAtOnce);
@@ -37,7 +37,7 @@ template <int N, class Body>
 
 inline bool takes_all(const KvLayer&) { return true; }
 
-// [dim][count]
+// Copies the queries times `scale` to [dim][count].
 inline void prepare_floats(const float* const* queries, int count, float scale, int dim,
                            uint8_t* out) {
   float* x = (float*)out;
@@ -45,8 +45,8 @@ inline void prepare_floats(const float* const* queries, int count, float scale, 
     for (int d = 0; d < dim; d++) x[d * count + n] = queries[n][d] * scale;
 }
 
-// Scores of N of kAll queries from `from` with the keys of some panels: each sum runs over the
-// dimensions in order. Meanwhile what follows `line` is fetched.
+// Computes the scores of N of kAll queries from `from` with the keys of some panels: each sum runs
+// over the dimensions in order. Meanwhile the memory after `line` is prefetched.
 template <int kAll, int N>
 [[gnu::always_inline]] inline void panel_scores(const PageAttention& a, int from, int panel,
                                                 const uint16_t* line, float scores[][kPage]) {
@@ -68,8 +68,8 @@ template <int kAll, int N>
     for (int i = 0; i < kPanelsAtOnce; i++) store(scores[from + n] + (panel + i) * kPanel, s[n][i]);
 }
 
-// Scores of N queries with the page's keys. The values are fetched meanwhile: later they are read
-// in columns, which no processor predicts.
+// Computes the scores of N queries with the page's keys. Meanwhile the values are prefetched: later
+// they are read in columns, which no hardware prefetcher predicts.
 template <int N>
 void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   constexpr int kStep = kPanelsAtOnce * kPanel;
@@ -80,15 +80,15 @@ void page_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
     });
 }
 
-// Where column `d` of the values finds lines of the next page's keys to fetch, one a position; or
-// its own page's.
+// Returns the lines to prefetch while column `d` of the values is read, one per position: the next
+// page's keys, or this page's values where there are no more.
 inline const uint16_t* lines_ahead(const PageAttention& a, int d) {
   const int done = d / kLanes * kPage * kLineHalves;
   return a.next && done < kPage * a.key_dim ? halves(a.next) + done : halves(a.values);
 }
 
-// sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns, over the
-// positions in order.
+// Computes sums = sums * rescale + probabilities . values for N queries from `from` and 16 columns,
+// over the positions in order.
 template <int N>
 [[gnu::always_inline]] inline void column_values(const PageAttention& a, int from, int d,
                                                  Visible range, const float probabilities[][kPage],
@@ -112,7 +112,7 @@ void page_values(const PageAttention& a, Visible range, const float probabilitie
     });
 }
 
-// As page_values, where the values are the first of each key's: a panel's are turned, sixteen
+// Does the same where the values are the beginning of each key: a panel is transposed, sixteen
 // columns at a time.
 template <int N>
 void page_values_in_keys(const PageAttention& a, Visible range, const float probabilities[][kPage],
@@ -136,7 +136,7 @@ void page_values_in_keys(const PageAttention& a, Visible range, const float prob
   }
 }
 
-// Scores and sums as they are, in float32.
+// Attention in float32, without rounding scores or probabilities.
 struct FullAttention {
   template <int N>
   static void scores(const PageAttention& a, Visible range, float scores[][kPage]) {

@@ -1,8 +1,8 @@
-// As attend_page.h, for a page of bfloat16 in pairs: an instruction multiplies and adds two at once
-// (AVX-512 BF16).
+// The same as attend_page.h for a page of bfloat16 pairs: one instruction multiplies and adds two
+// values (AVX-512 BF16).
 //
-// Keys, values, queries and probabilities are rounded to eight bits, sums are float32; what
-// rounding activations to int8 costs is several times as much.
+// Keys, values, queries and probabilities are rounded to bfloat16 and sums are float32; rounding
+// activations to int8 loses several times as much.
 #pragma once
 #include "attend_page.h"
 #include "kv_bf16.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kFetchAhead = 8192, kFetchAgain = 1024;  // bytes
 
-// Once more soon after: processors drop fetches that find no room.
+// Prefetches the lines, and again a little later: processors drop prefetches that find no room.
 inline void fetch_lines_twice(const uint8_t* p, int bytes) {
   fetch_lines(p, bytes);
   fetch_lines(p - kFetchAgain, bytes);
@@ -22,8 +22,8 @@ inline __m512 dot(__m512 sum, __m512i pairs, Pair all) {
   return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(int(all)));
 }
 
-// Scores of N queries with the page's keys, two panels at a time. Meanwhile what follows at a
-// distance is fetched: keys, then values.
+// Computes the scores of N queries with the page's keys, two panels at a time. Meanwhile memory a
+// fixed distance ahead is prefetched: keys, then values.
 template <int N>
 void paired_scores(const PageAttention& a, Visible range, float scores[][kPage]) {
   const int count = a.key_dim / 2;
@@ -46,7 +46,7 @@ void paired_scores(const PageAttention& a, Visible range, float scores[][kPage])
   }
 }
 
-// Probabilities of two neighbours each.
+// Rounds the probabilities of each two adjacent positions to a pair.
 inline void pair_positions(const float probabilities[kPage], Pair out[kPage / 2]) {
   for (int i = 0; i < kPage; i += 32) {
     const __m512 low = _mm512_load_ps(probabilities + i),
@@ -55,22 +55,23 @@ inline void pair_positions(const float probabilities[kPage], Pair out[kPage / 2]
   }
 }
 
-// Which of the two positions from `at` on are visible, as a mask of their halves. An old value may
-// be infinite, which no probability of zero makes harmless.
+// Returns a mask of the halves that are visible among the two positions from `at` on. A hidden old
+// value may be infinite, and zero times infinity would be NaN.
 inline __m512i visible_halves(Visible range, int at) {
   const unsigned low = at >= range.begin ? 0xffff : 0, high = at + 1 < range.end ? 0xffff0000 : 0;
   return _mm512_set1_epi32(int(low | high));
 }
 
-// What is fetched while a column is met: what follows at a distance, in this page or in the next.
+// Returns the memory to prefetch while a column is read: a fixed distance ahead, in this page or in
+// the next.
 inline const uint8_t* fetched_from(const PageAttention& a, const uint8_t* column) {
   const uint8_t *ahead = column + kFetchAhead, *end = a.values + (size_t)a.value_dim * 2 * kPage;
   if (ahead < end) return ahead;
   return a.next ? a.next + (ahead - end) : column;
 }
 
-// sums = sums * rescale + probabilities . values for kVectors * 16 columns from `d`, two positions
-// at a time.
+// Computes sums = sums * rescale + probabilities . values for kVectors * 16 columns from `d`, two
+// positions at a time.
 template <int N, int kVectors>
 void paired_columns(const PageAttention& a, Visible range, const Pair probabilities[][kPage / 2],
                     const float* rescale, int d) {

@@ -1,5 +1,5 @@
-// As attend_page.h, for a page of q8_0: what is visible of it becomes f16, which any way of
-// attending takes.
+// The same as attend_page.h for a page of q8_0: its visible part is converted to f16, which every
+// attention implementation takes.
 #pragma once
 #include "attend_page.h"
 #include "kv_q8.h"

@@ -1,5 +1,5 @@
-// Scores of rounded queries with a page's q8_0 keys (AVX-512 VNNI): four products of bytes a lane
-// and instruction.
+// Computes the scores of rounded queries with a page's q8_0 keys (AVX-512 VNNI): four byte products
+// per lane and instruction.
 #pragma once
 #include <immintrin.h>
 
@@ -8,9 +8,9 @@
 
 namespace {
 
-// Queries in blocks of 32 as the keys are: [dim / 4][count] of four numbers a word, then scales
-// [dim / 32][count], then what the 128 in each key's byte adds to a product, taken away [dim /
-// 32][count].
+// Queries in blocks of 32, like the keys: [dim / 4][count] words of four numbers; then scales [dim
+// / 32][count]; then corrections [dim / 32][count], which remove what the 128 added to each byte of
+// a key contributes to a product.
 struct RoundedQueries {
   uint32_t* quads;
   float* scales;
@@ -42,14 +42,14 @@ inline __m512 scales_at(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
 }
 
-// Scores of N queries with the panel of keys at `first`. What lies as far behind `ahead` is fetched
-// meanwhile.
+// Computes the scores of N queries with the panel of keys at `first`. Meanwhile the memory at the
+// same distance behind `ahead` is prefetched.
 template <int N>
 [[gnu::always_inline]] inline void panel_products(const uint8_t* panel, const RoundedQueries& q,
                                                   int key_dim, const uint8_t* ahead, int first,
                                                   float scores[][kPage]) {
   constexpr int kQuads = kKvBlock / kQuad;
-  fetch_lines(ahead + kPanel * key_dim, key_dim);  // scales
+  fetch_lines(ahead + kPanel * key_dim, key_dim);  // the scales
   __m512 s[N];
   for (int n = 0; n < N; n++) s[n] = _mm512_setzero_ps();
   for (int b = 0; b < key_dim / kKvBlock; b++) {

@@ -1,4 +1,4 @@
-// Sums of a page's q8_0 values, weighed by 15-bit numbers (AVX-512 VNNI): two products of words a
+// Sums a page's q8_0 values with 15-bit integer weights (AVX-512 VNNI): two 16-bit products per
 // lane and instruction.
 #pragma once
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// The scales of a column beside the largest of those that are visible, and that one.
+// The scales of a column relative to the largest visible one, and that largest one.
 struct ColumnScales {
   __m512 parts[kPage / kLanes];
   float largest;
@@ -32,8 +32,8 @@ struct ColumnScales {
   }
 
  private:
-  // 32 scales as they are stored: in their order even as whole numbers, a NaN above all. Those of
-  // hidden positions are 0.
+  // Loads 32 scales in their stored order, as integers that sort like them, a NaN above all. Scales
+  // of hidden positions become 0.
   static __m512i visible_bits(const uint8_t* column, Visible range, int from) {
     const auto below = [&](int end) {
       return end <= from ? 0u : end >= from + 32 ? ~0u : (1u << (end - from)) - 1;
@@ -43,9 +43,10 @@ struct ColumnScales {
   }
 };
 
-// Probabilities of N queries, as parts of each one's largest in a page and of kWhole.
+// Probabilities of N queries, as parts of each query's largest one in the page, in units of 1 /
+// kWhole.
 constexpr float kWhole = 32767.f;
-constexpr float kNothing = 1e-30f;  // a page whose largest is below adds nothing
+constexpr float kNothing = 1e-30f;  // a page whose largest probability is below adds nothing
 template <int N>
 struct PageShares {
   alignas(64) float shares[N][kPage];
@@ -63,7 +64,7 @@ struct PageShares {
       unit[n] = largest > kNothing ? largest / kWhole : 0.f;
     }
   }
-  // A query's shares times scales as pairs of 16 bits, for values 16 positions apart.
+  // Multiplies a query's shares by scales, as pairs of 16 bits for values 16 positions apart.
   void pair_with(const ColumnScales& scales, int n, uint32_t* pairs) const {
     const auto weights = [&](int i) {
       return _mm512_cvtps_epi32(_mm512_load_ps(shares[n] + i * kLanes) * scales.parts[i]);
@@ -75,7 +76,7 @@ struct PageShares {
   }
 };
 
-// sums = sums * rescale + unit * pairs . values, for a column's 32.
+// Computes sums = sums * rescale + unit * pairs . values for the 32 values of a column.
 template <int N>
 void column_products(const uint8_t* column, Visible range, const uint32_t pairs[][kPage / 2],
                      const float* unit, const float* rescale, const uint8_t* ahead,

@@ -1,15 +1,15 @@
-// As attend_page.h, for a page of q8_0 with AVX-512 VNNI: products of whole numbers, straight on
-// the blocks.
+// The same as attend_page.h for a page of q8_0 with AVX-512 VNNI: integer products, directly on the
+// blocks.
 //
-// Queries are rounded to int8. What a value is multiplied with, its probability and its block's
-// scale, is rounded to 15 bits of the largest of a page.
+// Queries are rounded to int8. The weight of a value, its probability times its block's scale, is
+// rounded to 15 bits relative to the largest in the page.
 #pragma once
 #include "attend_page_q8_keys.h"
 #include "attend_page_q8_values.h"
 
 namespace {
 
-// Whether all queries see the same of the page.
+// Returns true if all queries see the same positions of the page.
 inline bool is_alike(const PageAttention& a) {
   const Visible all = visible(a, 0);
   for (int n = 1; n < a.num_queries; n++)
@@ -31,8 +31,8 @@ struct WholeNumberAttention {
   static void values(const PageAttention& a, Visible range, const float probabilities[][kPage],
                      const float* rescale) {
     const PageShares<N> shares(probabilities);
-    const bool alike = is_alike(
-        a);  // else a query's rounding is that of its own positions, whoever is met with it
+    const bool alike =
+        is_alike(a);  // otherwise a query's rounding must depend on its own positions alone
     for (int d = 0; d < a.value_dim; d += kKvBlock) {
       const size_t at = size_t(d / kKvBlock) * kColumnBytes;
       alignas(64) uint32_t pairs[N][kPage / 2];

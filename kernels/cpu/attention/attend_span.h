@@ -1,7 +1,7 @@
-// Queries of one sequence and KV head against a span of positions, page by page.
+// Attends queries of one sequence and KV head to a span of positions, page by page.
 //
-// A span starts from an empty state and is merged in order, so a decode step that shares spans
-// among threads and a prefill that walks them alone give the same bits.
+// A span starts from an empty state and spans are merged in order, so a decode step that shares
+// spans among threads and a prefill that walks them alone give the same bits.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace sharpi {
 
 constexpr int kSpan = 8 * kPage;
 
-// A query's result so far: state, then sums (value_stride).
+// A query's partial result: its state, then sums (value_stride).
 inline size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_stride); }
 
 struct Partial {
@@ -25,7 +25,8 @@ struct Partial {
   explicit Partial(float* at) : state(reinterpret_cast<SoftmaxState*>(at)), sums(at + 16) {}
 };
 
-// What is met together: queries of a sequence's adjacent tokens, each with its result so far.
+// Queries that are processed together: those of adjacent tokens of a sequence, each with its
+// partial result.
 struct Queries {
   int count = 0;
   int tokens[kQueries], heads[kQueries];
@@ -48,14 +49,15 @@ class SpanAttention {
     return p_.is_chunked ? position / p_.window * p_.window : std::max(0, position - p_.window + 1);
   }
 
-  // The first page of a span that a token sees; null where it sees none.
+  // Returns the first page of a span that a token sees; null where it sees none.
   const uint8_t* first_page(const Step& step, int token, int head, int span) const {
     const int begin = std::max(span * kSpan, first_visible(step, token));
     return begin > step.positions[token] ? nullptr
                                          : page_of(p_.cache, step.page_at(token, begin), head).keys;
   }
 
-  // The queries' partial results of a span. `after`: the page that is met after it, or null.
+  // Computes the queries' partial results of a span. `after`: the page that is read afterwards, or
+  // null.
   void attend(const Step& step, int head, const Queries& q, int span, const uint8_t* after) const {
     SoftmaxState states[kQueries];
     float* sums[kQueries];
@@ -83,13 +85,13 @@ class SpanAttention {
     for (int i = 0; i < q.count; i++) *Partial(q.partials[i]).state = states[i];
   }
 
-  // Adds the result of a later span.
+  // Merges the result of a later span into `into`.
   void merge(float* into, float* later) const {
     const Partial total(into), part(later);
     vectors_.merge(*total.state, total.sums, *part.state, part.sums, p_.cache.value_stride);
   }
 
-  // What the next operation takes.
+  // Writes the final result of one head to the output.
   void write(int token, int head, float* partial) const {
     const Partial total(partial);
     float* out = p_.out + (size_t(token) * p_.num_heads + head) * p_.cache.value_dim;

@@ -1,4 +1,4 @@
-// Keys, values and queries as bfloat16 in pairs (kv_pages.h; AVX-512 BF16). Internal linkage.
+// Keys, values and queries as pairs of bfloat16 (kv_pages.h; AVX-512 BF16). Internal linkage.
 #pragma once
 #include <immintrin.h>
 
@@ -10,14 +10,14 @@
 namespace {
 using namespace sharpi;
 
-// Two bfloat16 in a dword, the first one low.
+// Two bfloat16 in a dword, the first one in the low half.
 typedef uint32_t Pair;
 
-constexpr int kBoth = 2 * kPanel;  // positions, or columns, that are met together
+constexpr int kBoth = 2 * kPanel;  // positions, or columns, that are processed together
 
 inline bool takes_pairs(const KvLayer& c) { return !c.values_in_keys && c.key_dim % 2 == 0; }
 
-// Up to 32 numbers times `scale`, with zeros behind them.
+// Up to 32 numbers times `scale`, padded with zeros.
 struct RoundedPairs {
   alignas(64) Pair pairs[kBoth / 2];
 
@@ -50,7 +50,7 @@ void store_value_pairs(const float* value, int dim, int at, uint8_t* values) {
   }
 }
 
-// [dim / 2][count]
+// Rounds the queries to pairs [dim / 2][count].
 void prepare_pairs(const float* const* queries, int count, float scale, int dim, uint8_t* out) {
   for (int n = 0; n < count; n++)
     for (int d = 0; d < dim; d += kBoth) {

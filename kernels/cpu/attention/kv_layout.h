@@ -1,5 +1,5 @@
-// The layout of a layer's pages: one for all programs of the same precision and instruction set, as
-// they share pages.
+// The layout of a layer's pages: the same for all programs of one precision and instruction set,
+// because they share pages.
 #pragma once
 #include "matmul/tiles.h"
 #include "vector/vector_ops.h"

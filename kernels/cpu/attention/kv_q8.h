@@ -22,7 +22,7 @@ inline const uint16_t* column_scales(const uint8_t* column) {
   return (const uint16_t*)(column + kColumnCodes);
 }
 
-// Where a position's first value of a column is; the next one is two bytes further.
+// Returns the offset of a position's first value in a column; its next value is two bytes further.
 inline int value_at(int position) {
   const int half = position / kKvBlock, within = position % kKvBlock;
   return (half * kPairApart + within % kPairApart) * 2 * kKvBlock + within / kPairApart;
@@ -54,7 +54,7 @@ void store_value_q8(const float* value, int dim, int at, uint8_t* values) {
   }
 }
 
-// Number `j` of each of 16 quads of a key.
+// Extracts number `j` of each of 16 quads of a key.
 inline F32x16 numbers_of_quads(const uint8_t* quads, int j) {
   return each_part([=](int i) {
     OwnInts words;
@@ -63,7 +63,7 @@ inline F32x16 numbers_of_quads(const uint8_t* quads, int j) {
   });
 }
 
-// Keys of panels [begin, end) as f16, where the f16 cache has them.
+// Unpacks the keys of panels [begin, end) to f16, in the layout of the f16 cache.
 inline void unpack_keys_q8(const uint8_t* keys, int dim, int begin, int end, uint16_t* out) {
   for (int p = begin; p < end; p++) {
     const uint8_t* panel = keys + p * panel_bytes_q8(dim);
@@ -76,7 +76,7 @@ inline void unpack_keys_q8(const uint8_t* keys, int dim, int begin, int end, uin
   }
 }
 
-// One of the two values of each of 16 pairs.
+// Extracts one of the two values of each of 16 pairs.
 inline F32x16 values_of_pairs(const uint8_t* pairs, int which) {
   typedef int16_t Words __attribute__((vector_size(kOwnLanes * sizeof(int16_t))));
   return each_part([=](int i) {
@@ -86,7 +86,7 @@ inline F32x16 values_of_pairs(const uint8_t* pairs, int which) {
   });
 }
 
-// Values of positions [begin, end) as f16, likewise; dim: a multiple of 32.
+// Unpacks the values of positions [begin, end) to f16, likewise; dim: a multiple of 32.
 inline void unpack_values_q8(const uint8_t* values, int dim, int begin, int end, uint16_t* out) {
   for (int d = 0; d < dim; d += kKvBlock) {
     const uint8_t* column = values + size_t(d / kKvBlock) * kColumnBytes;

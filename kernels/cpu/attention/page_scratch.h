@@ -1,13 +1,13 @@
-// Memory of a thread for one page of the KV cache, as attention needs it on the way.
+// A thread's scratch memory for one page of the KV cache.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace sharpi {
 
-// At least so many f16, until the thread asks again. Those who call it have no template of their
-// own for that: compiled for one instruction set under a name that all share, it might run where
-// that set is missing.
+// Returns memory for at least `halves` f16, valid until the thread's next call. It is no template
+// in a header on purpose: compiled for one instruction set under a name that all files share, it
+// could be linked into code that runs where that set is missing.
 uint16_t* page_scratch(size_t halves);
 
 }  // namespace sharpi

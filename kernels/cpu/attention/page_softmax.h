@@ -1,5 +1,5 @@
-// What the queries of a page see of it, and how their scores become probabilities. Compiled with
-// different target flags.
+// The positions of a page that the queries see, and how their scores become probabilities. Compiled
+// with different target flags.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,8 @@ struct Visible {
 inline Visible visible(const PageAttention& a, int query) {
   return {std::max(a.first[query], 0), std::min(a.last[query] + 1, kPage)};
 }
-// Those that any of its queries sees. Nothing else is touched: an old value there may be infinite.
+// Returns the positions that any of the queries sees. No others are touched: an old value there may
+// be infinite.
 inline Visible visible(const PageAttention& a) {
   Visible all{kPage, 0};
   for (int n = 0; n < a.num_queries; n++) {
@@ -29,7 +30,8 @@ inline Visible visible(const PageAttention& a) {
 
 constexpr float kHidden = -INFINITY;
 
-// A query's largest score, once they are capped and those of hidden positions are kHidden.
+// Returns a query's largest score, after soft-capping them and setting those of hidden positions to
+// kHidden.
 inline float page_peak(const PageAttention& a, int n, float* scores) {
   F32x16 peaks = broadcast(kHidden);
   const F32x16 cap = broadcast(a.soft_cap);
@@ -44,10 +46,10 @@ inline float page_peak(const PageAttention& a, int n, float* scores) {
   return maximum(peaks);
 }
 
-// Scores become probabilities relative to the new peak; returns what the earlier sums are
-// multiplied with.
+// Turns scores into probabilities relative to the new peak. Returns the factor for the earlier
+// sums.
 inline float page_probabilities(SoftmaxState& state, float page_peak, float* scores) {
-  const float peak = state.peak > page_peak ? state.peak : page_peak;  // a NaN shows
+  const float peak = state.peak > page_peak ? state.peak : page_peak;  // lets a NaN through
   if (peak == kHidden) {                                               // nothing visible so far
     memset(scores, 0, kPage * sizeof(float));
     return 1.f;

@@ -1,4 +1,5 @@
-// A step's tokens in blocks of one sequence each: what a task of prefill's attention takes.
+// Splits a step's tokens into blocks of one sequence each; prefill's attention takes one block per
+// task.
 #pragma once
 #include <algorithm>
 
@@ -13,7 +14,7 @@ struct TokenBlock {
   int begin, end;
 };
 
-// Runs `visit(begin, end)` over the tokens of each sequence, which follow each other within a step.
+// Calls `visit(begin, end)` for the tokens of each sequence, which are adjacent within a step.
 template <class F>
 void each_run(const Step& step, F visit) {
   for (int begin = 0, end = 0; begin < step.num_tokens; begin = end) {

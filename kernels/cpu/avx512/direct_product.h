@@ -1,8 +1,9 @@
-// A few tokens meet the weights in the registers that unpacking leaves: what decode is made of.
+// Multiplies a few tokens with weights that are still in the registers in which they were unpacked:
+// the inner loop of decode.
 //
-// The sums are those of a tile (tile.h), in the same order, so the bits are the same; what falls
-// away is writing a tile and reading it back. What is read next is fetched meanwhile, line by line
-// between the products.
+// The sums are those of a tile (tile.h), in the same order, so the bits are the same; but no tile
+// is written and read back. The weights that follow are prefetched meanwhile, line by line between
+// the products.
 #pragma once
 #include "runtime/fetch.h"
 #include "token_block.h"
@@ -11,13 +12,14 @@
 namespace sharpi::avx512 {
 namespace {
 
-// sums += w . the same four activations for all rows, which the instruction broadcasts itself
+// Computes sums += w . activations, the same four activations for all rows; the instruction
+// broadcasts them by itself.
 [[gnu::always_inline]] inline void add_products(Ints& sums, Ints w, const int8_t* activations) {
   const int& four = *reinterpret_cast<const int*>(activations);
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(four));
 }
 
-// 16 rows of 256 columns against kTokens; takes unpacked weights in the order of their columns.
+// Accumulates 16 rows of 256 columns against kTokens; takes unpacked weights in column order.
 template <TileKind kKind, int kTokens, class Fetch>
 struct DirectHalf {
   const TokenBlock<kKind>* tokens;
@@ -31,7 +33,7 @@ struct DirectHalf {
   void scale(int group, Floats x) { scales[group] = x; }
   void offset(int group, Floats x) { offsets[group] = x; }
 
-  // 32 columns from 32 * part; scale() and offset() of their groups came before
+  // Takes 32 columns from 32 * part on; scale() and offset() of their groups were called before.
   [[gnu::always_inline]] void weights(int part, const Ints w[8]) {
     constexpr int kGroups = kKind.part_groups(), kSteps = 8 / kGroups;
 #pragma GCC unroll 3
@@ -40,7 +42,8 @@ struct DirectHalf {
 #pragma GCC unroll 2
       for (int j = 0; j < kGroups; j++) {
         const int group = part * kGroups + j;
-        Ints even = tokens[n].begin(group), odd = zero();  // two chains: one would wait for itself
+        // two chains, since one would wait for itself
+        Ints even = tokens[n].begin(group), odd = zero();
 #pragma GCC unroll 4
         for (int k = j * kSteps; k < (j + 1) * kSteps; k += 2) {
           add_products(even, w[k], tokens[n].q + 32 * part + 4 * k);
@@ -58,8 +61,9 @@ struct DirectHalf {
 
 constexpr int kFetchBehind = 2304;  // bytes; 320 to 4608 were as good, 9216 was not
 
-// out[n][32] = 32 rows . token n: 16 rows after the other 16, so that they are in L1 together.
-// `next`: what is fetched.
+// Computes out[n][32] = 32 rows . token n, one half of 16 rows after the other, so that the blocks
+// of a half are in L1 together.
+// `next`: the memory to prefetch.
 template <class Unpack, int kTokens, Level kAgain>
 [[gnu::noinline]] void multiply_direct(Rows rows, int parts, const void* const* tokens, float* out,
                                        const uint8_t* next) {
@@ -75,7 +79,8 @@ template <class Unpack, int kTokens, Level kAgain>
       TokenBlock<Unpack::kKind> token[kTokens];
       for (int n = 0; n < kTokens; n++) {
         token[n].set(tokens[n], block);
-        asm("" : "+m"(token[n]));  // else its sums stay in registers, and each use is a shuffle
+        // otherwise its sums stay in registers, and each use costs a shuffle
+        asm("" : "+m"(token[n]));
       }
       Half half(token, sums, {next, again});
       Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > kParts ? kParts : left, half);

@@ -1,6 +1,6 @@
-// Products with float32 activations: weights of F32, F16, BF16, and of any type made float.
+// Products with float32 activations: weights of F32, F16, BF16, and of any type converted to float.
 //
-// Lanes are columns. A row and a token have one register of sums, over the columns in order, folded
+// Lanes are columns. Each row and token has one register of sums, over the columns in order, folded
 // at the end: the same additions however rows and tokens are grouped.
 #pragma once
 #include <algorithm>
@@ -41,7 +41,7 @@ struct BF16 {
   }
 };
 
-// out[n][r] = row r . token n
+// Computes out[n][r] = row r . token n.
 template <class Weight, int kRows, int kTokens>
 [[gnu::noinline]] void dot_products(const uint8_t* const* rows, const void* const* tokens,
                                     int columns, float* out, ReadAhead& ahead) {
@@ -65,7 +65,7 @@ template <class Weight, int kRows, int kTokens>
     for (int r = 0; r < kRows; r++) out[n * kTileRows + r] = _mm512_reduce_add_ps(sum[r][n]);
 }
 
-// Eight rows and up to six tokens, within 32 registers.
+// Multiplies eight rows with up to six tokens, within 32 registers.
 template <class Weight, int kTokens>
 void eight_rows(const uint8_t* const* rows, const void* const* tokens, int columns, float* out,
                 ReadAhead& ahead) {
@@ -85,7 +85,7 @@ void eight_rows_all_tokens(const Product& p, const uint8_t* const* rows, float* 
   });
 }
 
-// Steps of dot_products for eight rows and all tokens, at least.
+// Returns a lower bound on the steps of dot_products for eight rows and all tokens.
 inline int count_steps(const Product& p) {
   return count_calls(p.num_tokens, kTokensAtOnce) * std::max(1, p.num_columns / 16);
 }
@@ -104,7 +104,8 @@ void float_product(const Product& p) {
   }
 }
 
-// Quantised weights, eight rows made float at a time. For parity tests: not fast.
+// Multiplies quantised weights, eight rows converted to float at a time. For parity tests: not
+// fast.
 template <QuantType kType>
 void exact_product(const Product& p) {
   static thread_local FloatRows buffer;

@@ -1,4 +1,4 @@
-// Points of small grids, looked up in registers for 16 rows at a time: 256 or 512 points.
+// Looks up the points of small grids (256 or 512 points) in registers, for 16 rows at a time.
 #pragma once
 #include "iq_grids.h"
 #include "registers.h"
@@ -14,7 +14,7 @@ struct Grid {
   explicit Grid(const uint16_t (&grid)[kPoints]) {
     for (int i = 0; i < kPoints / 32; i++) codes[i] = _mm512_loadu_si512(grid + 32 * i);
   }
-  // The code for the number in each 16 bits.
+  // Returns the code for the number in each 16 bits.
   [[gnu::always_inline]] Ints find(Ints numbers) const {
     Ints found[kPoints / 64];
     for (int i = 0; i < kPoints / 64; i++)
@@ -28,8 +28,8 @@ struct Grid {
   }
 };
 
-// The values of four columns with two bits each, from byte i of every dword: bits in place, as 0 to
-// 3 or 4 times that, number them.
+// Returns the values of four columns with two bits each, from byte i of every dword: bits in place,
+// as 0 to 3 or four times that, index `values`.
 [[gnu::always_inline]] inline Ints values_of_two_bits(Ints x, int i, __m128i values) {
   const Ints byte = _mm512_shuffle_epi8(x, repeat_byte(i));
   const Ints in_nibbles =  // bits 0 and 1, or 2 and 3
@@ -41,7 +41,8 @@ struct Grid {
                             _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0));
 }
 
-// The values of four columns with four bits each, from the low or the high half of every dword.
+// Returns the values of four columns with four bits each, from the low or the high half of every
+// dword.
 [[gnu::always_inline]] inline Ints values_of_iq3(Ints codes, int half, __m128i values) {
   const __m128i low = _mm_setr_epi32(0x01010000, 0x05050404, 0x09090808, 0x0d0d0c0c);
   const __m128i bytes_twice = _mm_add_epi8(low, _mm_set1_epi8(char(2 * half)));

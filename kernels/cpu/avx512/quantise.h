@@ -1,4 +1,5 @@
-// Floats to int8 with one scale for every 32: scale = max |x| / 127, to nearest, ties to even.
+// Rounds floats to int8 with one scale for every 32: scale = max |x| / 127, to nearest, ties to
+// even.
 #pragma once
 #include "matmul/matmul.h"
 #include "registers.h"
@@ -6,14 +7,14 @@
 namespace sharpi::avx512 {
 namespace {
 
-// 16 values; those past `count` are zero.
+// Loads 16 values; those past `count` are zero.
 inline Floats load_part(const float* x, int count) {
   return count >= 16 ? _mm512_loadu_ps(x)
                      : _mm512_maskz_loadu_ps(__mmask16(count > 0 ? (1 << count) - 1 : 0), x);
 }
 
-// The largest magnitude of 32 values, or a NaN where there is one: as integers, magnitudes order
-// like that.
+// Returns the largest magnitude of 32 values, or NaN if there is one: magnitudes sort like
+// integers, and a NaN is above all.
 inline float peak_of(Floats low, Floats high) {
   const Ints magnitude = dwords(0x7fffffff);
   const int bits = _mm512_reduce_max_epi32(_mm512_max_epi32(
@@ -28,7 +29,7 @@ inline void round_to(int8_t* out, Floats x, float inverse) {
   _mm_store_si128((__m128i*)out, _mm512_cvtepi32_epi8(q));
 }
 
-// Sums of 16 and of 32 of the rounded values.
+// Sets the sums of 16 and of 32 of the rounded values.
 inline void set_sums(Activation& a) {
   Ints eights = zero();  // sums of 8 as int16, each 8 * 128 too large
   for (int i = 0; i < 4; i++) {
@@ -43,7 +44,8 @@ inline void set_sums(Activation& a) {
                    _mm256_cvtepi32_epi16(_mm256_madd_epi16(sum16, _mm256_set1_epi16(1))));
 }
 
-// A NaN or an infinity among the values gives a NaN or infinite scale: it shows in the result.
+// Rounds one block. A NaN or an infinity among the values gives a NaN or infinite scale, which
+// shows in the result.
 inline void quantise_block(const float* x, int count, Activation& a) {
   for (int g = 0; g < 8; g++) {
     const Floats low = load_part(x + 32 * g, count - 32 * g);

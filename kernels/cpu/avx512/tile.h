@@ -13,11 +13,11 @@ struct alignas(64) Tile {
   float offset[kMaxGroups][kHalves][kLanes];
 };
 
-// Tokens that a tile meets at once, within 32 registers: 6 x 2 x (sum + product) + 3, or, where a
-// part has two groups, 4 x 2 x (sum + part + product) + 3.
+// Returns how many tokens are multiplied with a tile at once, within 32 registers: 6 x 2 x (sum +
+// product) + 3, or, where a part has two groups, 4 x 2 x (sum + part + product) + 3.
 constexpr int tokens_at_once(TileKind kind) { return kind.part_groups() == 1 ? 6 : 4; }
 
-// Where unpacked weights go: 16 of a tile's rows.
+// The destination of unpacked weights: 16 of a tile's rows.
 struct TileHalf {
   Tile& tile;
   const int half;
@@ -25,14 +25,14 @@ struct TileHalf {
 
   void scale(int group, Floats x) { _mm512_store_ps(tile.scale[group][half], x); }
   void offset(int group, Floats x) { _mm512_store_ps(tile.offset[group][half], x); }
-  // 32 columns from 32 * part
+  // Stores 32 columns from 32 * part on.
   void weights(int part, const Ints w[8]) {
     for (int k = 0; k < 8; k++) store(tile.w[8 * part + k][half], w[k]);
     ahead.advance();
   }
 };
 
-// Integer products of one group: p[n][half] += w . token n
+// Computes the integer products of one group: p[n][half] += w . token n.
 template <TileKind kKind, int kTokens>
 inline void multiply_group(const Tile& tile, int group, const TokenBlock<kKind>* tokens,
                            Ints p[][kHalves]) {
@@ -41,7 +41,8 @@ inline void multiply_group(const Tile& tile, int group, const TokenBlock<kKind>*
 #pragma GCC unroll 8
   for (int k = 0; k < kSteps; k++) {
     Ints w0 = load(w[k][0]), w1 = load(w[k][1]);
-    asm("" : "+v"(w0), "+v"(w1));  // else each product loads them again, and loads are the limit
+    // otherwise each product loads them again, and loads are the limit
+    asm("" : "+v"(w0), "+v"(w1));
 #pragma GCC unroll 8
     for (int n = 0; n < kTokens; n++) {
       const Ints x = dwords(load_dword(tokens[n].q + group * kKind.group_columns + 4 * k));
@@ -51,7 +52,7 @@ inline void multiply_group(const Tile& tile, int group, const TokenBlock<kKind>*
   }
 }
 
-// out[n][32] += tile . block `block` of token n, over the first `num_parts` x 32 columns
+// Computes out[n][32] += tile . block `block` of token n, over the first `num_parts` x 32 columns.
 template <TileKind kKind, int kTokens>
 [[gnu::noinline]] void multiply_tile(const Tile& tile, int num_parts, const void* const* tokens,
                                      int block, float* out, ReadAhead& ahead) {

@@ -1,4 +1,4 @@
-// The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
+// The product of one call: 32 rows, unpacked 256 columns at a time, times all tokens.
 //
 // One token or many, sums are made in one order, so that a token's result has the same bits. A type
 // is an Unpack with kKind, kBlockColumns, kBlockBytes and
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxColumnBytes = 272;  // of a row's 256 columns: Q8_0
 
-// Never inlined: among other code, addresses spill and it is slower by a third.
+// Never inlined: within other code, addresses spill and it is a third slower.
 template <class Unpack>
 [[gnu::noinline]] void unpack_tile(Rows rows, int num_parts, Tile& tile, ReadAhead& ahead) {
   for (int half = 0; half < kHalves; half++) {
@@ -25,7 +25,7 @@ template <class Unpack>
   }
 }
 
-// Stands in for a tile with fewer than 32 rows: its blocks of 256 columns, the last row repeated.
+// Pads a tile of fewer than 32 rows: its blocks of 256 columns, with the last row repeated.
 struct PaddedRows {
   uint8_t bytes[kTileRows][kMaxColumnBytes];
 
@@ -36,7 +36,7 @@ struct PaddedRows {
   }
 };
 
-// A tile against all tokens. kIndices: 0 up to the tokens that it meets at once.
+// Multiplies a tile with all tokens. kIndices: from 0 up to the tokens that are taken at once.
 template <TileKind kKind, int... kIndices>
 void multiply_all(const Tile& tile, int num_parts, const Product& p, int block, ReadAhead& ahead,
                   std::integer_sequence<int, kIndices...>) {
@@ -46,7 +46,7 @@ void multiply_all(const Tile& tile, int num_parts, const Product& p, int block, 
   });
 }
 
-// Many tokens: each tile is unpacked once for all of them.
+// Multiplies many tokens: each tile is unpacked once for all of them.
 template <class Unpack>
 void many_tokens(const Product& p, int parts) {
   constexpr int kAtOnce = tokens_at_once(Unpack::kKind);

@@ -1,4 +1,5 @@
-// What the kernels know of a type beside its blocks, and what a token brings beside its values.
+// The properties of a quant type besides its blocks, and of a token besides its values, that the
+// kernels need.
 #pragma once
 #include "matmul/matmul.h"
 #include "registers.h"
@@ -9,22 +10,23 @@ namespace {
 constexpr int kLanes = 16;      // rows of a register
 constexpr int kHalves = 2;      // registers of a tile's 32 rows
 constexpr int kParts = 8;       // of 32 columns, with one activation scale
-constexpr int kMaxGroups = 16;  // of 256 columns: 16 of 16, or 8 of 32
+constexpr int kMaxGroups = 16;  // of 256 columns: 16 groups of 16, or 8 of 32
 
-// weight = scale * (w - bias) + offset, with w of 0..255; the offset only where the type has one.
+// weight = scale * (w - bias) + offset, with w in 0..255; only some types have an offset.
 struct TileKind {
-  int group_columns;  // that share a scale: 16 or 32
+  int group_columns;  // columns that share a scale: 16 or 32
   bool has_offsets;
   int bias;
 
   constexpr int part_groups() const { return 32 / group_columns; }
 };
 
-// One token's block of 256.
+// One token's block of 256 columns.
 template <TileKind kKind>
 struct alignas(64) TokenBlock {
-  int32_t start[kMaxGroups];  // -bias * sum of the group's values: its integer sum begins there
-  float sum[kMaxGroups];      // scale * sum of the group's values: meets the offsets
+  // -bias * sum of the group's values: the initial value of its integer sum
+  int32_t start[kMaxGroups];
+  float sum[kMaxGroups];  // scale * sum of the group's values: multiplied with the offsets
   const int8_t* q;
   const float* scale;
 
@@ -44,7 +46,7 @@ struct alignas(64) TokenBlock {
   Ints begin(int group) const { return kKind.bias ? dwords(start[group]) : zero(); }
 
  private:
-  // Of groups g..g+7.
+  // Returns the scales of groups g..g+7.
   static __m256 scales(const Activation& a, int g) {
     const __m256 all = _mm256_loadu_ps(a.scale);
     if (kKind.group_columns == 32) return all;
@@ -53,8 +55,8 @@ struct alignas(64) TokenBlock {
   }
 };
 
-// The one order in which a token's floats are added: for each part, its groups' products in order
-// become `part`, the offsets are added to `sum`, then the part is.
+// Adds a token's floats in one fixed order: for each part, the products of its groups are summed to
+// `part`, the offsets are added to `sum`, then the part is.
 template <TileKind kKind>
 inline void add_group(Floats& part, Floats& sum, Ints product, int j, int group,
                       const Floats& scale, const Floats& offset, const TokenBlock<kKind>& token) {

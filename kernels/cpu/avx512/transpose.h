@@ -1,4 +1,4 @@
-// Bytes of 16 rows, turned so that every row has one lane of a register.
+// Transposes bytes of 16 rows so that every row has one lane of a register.
 #pragma once
 #include "registers.h"
 
@@ -15,14 +15,14 @@ struct Rows {
 
   [[gnu::always_inline]] const uint8_t* at(int row) const {
     const uint8_t* base = first + (row & ~3) * stride;
-    asm("" : "+r"(base));  // else the compiler keeps 16 addresses, most of them in memory
+    asm("" : "+r"(base));  // otherwise the compiler keeps 16 addresses, most of them in memory
     return base + (row & 3) * stride + offset;
   }
   Rows from(int row) const { return {first + row * stride, stride, offset}; }
   Rows operator+(size_t bytes) const { return {first, stride, offset + ptrdiff_t(bytes)}; }
 };
 
-// Within each 128-bit lane: four rows of four dwords -> out[j]: dword j of rows 0..3.
+// Transposes four rows of four dwords within each 128-bit lane: out[j] has dword j of rows 0..3.
 [[gnu::always_inline]] inline void transpose_lanes(const Ints rows[4], Ints out[4]) {
   const Ints a = _mm512_unpacklo_epi32(rows[0], rows[1]),
              b = _mm512_unpackhi_epi32(rows[0], rows[1]);
@@ -34,7 +34,7 @@ struct Rows {
   out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// 4 bytes of each row -> row r in dword r. Broadcasts and blends need no shuffle port.
+// Gathers 4 bytes of each row: row r into dword r. Broadcasts and blends need no shuffle port.
 [[gnu::always_inline]] inline Ints gather4(Rows rows) {
   const auto at = [&](int r) { return _mm256_set1_epi32(load_dword(rows.at(r))); };
   const auto eight = [&](int r) {
@@ -47,8 +47,8 @@ struct Rows {
   return _mm512_inserti64x4(_mm512_castsi256_si512(eight(0)), eight(8), 1);
 }
 
-// 16 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r. Masked broadcasts need no
-// shuffle port.
+// Transposes 16 bytes of each row: out[j] has bytes 4j..4j+3 of row r in dword r. Masked broadcasts
+// need no shuffle port.
 [[gnu::always_inline]] inline void transpose16(Rows rows, Ints out[4]) {
   auto at = [&](int row) { return _mm_loadu_si128((const __m128i*)rows.at(row)); };
   Ints r[4];
@@ -60,7 +60,7 @@ struct Rows {
   transpose_lanes(r, out);
 }
 
-// 32 bytes of each row -> out[j]: bytes 4j..4j+3 of row r in dword r.
+// Transposes 32 bytes of each row: out[j] has bytes 4j..4j+3 of row r in dword r.
 [[gnu::always_inline]] inline void transpose32(Rows rows, Ints out[8]) {
   auto at = [&](int row) { return _mm256_loadu_si256((const __m256i*)rows.at(row)); };
   Ints r[4], t[2][4];
@@ -76,7 +76,7 @@ struct Rows {
   }
 }
 
-// 64 bytes of each row, likewise.
+// Transposes 64 bytes of each row, likewise.
 [[gnu::always_inline]] inline void transpose64(Rows rows, Ints out[16]) {
   for (int half = 0; half < 2; half++) transpose32(rows + 32 * half, out + 8 * half);
 }

@@ -1,4 +1,4 @@
-// Blocks of 32 with one scale, 16 rows at a time: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+// Unpacks blocks of 32 with one scale, 16 rows at a time: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 #pragma once
 #include <cstddef>
 
@@ -9,14 +9,14 @@
 namespace sharpi::avx512 {
 namespace {
 
-// Values 0..15 are low nibbles, 16..31 high nibbles of 16 bytes.
+// Splits 16 bytes: values 0..15 are the low nibbles, 16..31 the high ones.
 [[gnu::always_inline]] inline void split_nibbles(Rows packed, Ints w[8]) {
   Ints x[4];
   transpose16(packed, x);
   for (int k = 0; k < 4; k++) w[k] = low_nibbles(x[k]), w[4 + k] = high_nibbles(x[k]);
 }
 
-// Adds bit i of a row's dword, as 16, to its value i.
+// Adds 16 to value i where bit i of its row's dword is set.
 [[gnu::always_inline]] inline void add_fifth_bits(Ints bits, Ints w[8]) {
   const Ints one_of_four = dwords(0x08040201), other_four = dwords(int(0x80402010));
 #pragma GCC unroll 8
@@ -27,7 +27,8 @@ namespace {
   }
 }
 
-// A type here: values() of one block, 0 and up, and scale() from the block's first four bytes.
+// A type has values(), which are at least 0, of one block, and scale() from the block's first four
+// bytes.
 template <class Type>
 struct UnpackBlocksOf32 {
   static constexpr TileKind kKind = Type::kKind;

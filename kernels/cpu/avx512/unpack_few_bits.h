@@ -1,5 +1,5 @@
-// Few bits a weight and one scale a block, 16 rows at a time: Q1_0, Q2_0, and TQ1_0 with five
-// digits of base 3 a byte.
+// Unpacks types with few bits per weight and one scale per block, 16 rows at a time: Q1_0, Q2_0,
+// and TQ1_0 with five base-3 digits per byte.
 #pragma once
 #include <cstddef>
 
@@ -11,7 +11,7 @@
 namespace sharpi::avx512 {
 namespace {
 
-// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block
+// A type has values() of 32 columns of a block, from its bytes and from `part`, of which a block
 // has kParts.
 template <class Type>
 struct UnpackBitsInOrder {
@@ -59,7 +59,7 @@ struct Q2_0 {
   }
 };
 
-// The highest digit of bytes read as fractions of base 3, and what is left for the next.
+// Takes the highest digit of bytes read as base-3 fractions, and leaves the rest for the next one.
 inline Ints first_digit(Ints x) {
   const Ints above_third = _mm512_subs_epu8(x, bytes(85)),
              above_two = _mm512_subs_epu8(x, bytes(170));
@@ -68,7 +68,7 @@ inline Ints first_digit(Ints x) {
 }
 inline Ints later_digits(Ints x) { return _mm512_add_epi8(x, _mm512_add_epi8(x, x)); }
 
-// Takes a digit of each of kCount dwords of bytes.
+// Takes a digit from each of kCount dwords of bytes.
 template <int kCount>
 [[gnu::always_inline]] inline void take_digits(Ints x[kCount], Ints w[kCount]) {
   for (int k = 0; k < kCount; k++) w[k] = first_digit(x[k]), x[k] = later_digits(x[k]);

@@ -1,6 +1,7 @@
-// What the IQ types share: points of large grids and signs, for 16 rows at a time.
+// Shared by the IQ types: points of large grids, and signs, for 16 rows at a time.
 //
-// Points of grids that no registers hold are looked up row by row and written turned (iq_points.h).
+// Points of grids too large for registers are looked up row by row and written transposed
+// (iq_points.h).
 #pragma once
 #include "grid_lookup.h"
 #include "iq_scales.h"
@@ -15,7 +16,7 @@ struct Turned : TurnedPoints<Points, kLanes> {
   [[gnu::noinline]] explicit Turned(Rows blocks) {
     for (int r = 0; r < kLanes; r++) this->set_row(r, blocks.at(r));
   }
-  // 32 columns from 32 * part
+  // Loads 32 columns from 32 * part on.
   [[gnu::always_inline]] void load(int part, Ints w[8]) const {
     for (int k = 0; k < 8; k += 2) {
       const auto* both = this->points[4 * part + k / 2];
@@ -26,7 +27,8 @@ struct Turned : TurnedPoints<Points, kLanes> {
   }
 };
 
-// Four times seven signs of each row, bits 0..6 of each byte, get their eighth: even in number.
+// Adds the eighth sign to four times seven signs of each row, bits 0..6 of each byte: the number of
+// set bits becomes even.
 [[gnu::always_inline]] inline Ints even_signs(Ints seven) {
   const Ints odd = _mm512_broadcast_i32x4(
       _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
@@ -34,7 +36,7 @@ struct Turned : TurnedPoints<Points, kLanes> {
   const Ints high = _mm512_shuffle_epi8(odd, high_nibbles(seven));
   return bit_or(seven, _mm512_xor_si512(low, high));
 }
-// The same from 28 bits in one dword.
+// Does the same from 28 bits in one dword.
 [[gnu::always_inline]] inline Ints even_signs_of_28(Ints x) {
   const Ints low = merge_bits(x, dwords(0x7f), _mm512_slli_epi32(x, 1), dwords(0x7f00));
   const Ints high = merge_bits(_mm512_slli_epi32(x, 2), dwords(0x7f0000), _mm512_slli_epi32(x, 3),
@@ -42,7 +44,8 @@ struct Turned : TurnedPoints<Points, kLanes> {
   return even_signs(bit_or(low, high));
 }
 
-// w = bias + or - w; bit i of a row's dword is the sign of its value i.
+// Computes w = bias + w, or bias - w where the sign is set; bit i of a row's dword is the sign of
+// its value i.
 [[gnu::always_inline]] inline void apply_signs(Ints signs, int bias, Ints w[8]) {
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k++) {
@@ -53,7 +56,8 @@ struct Turned : TurnedPoints<Points, kLanes> {
   }
 }
 
-// Numbers of four points as bytes of a dword: those of points 0 and 2, or of 1 and 3, as 16 bits.
+// Takes the numbers of four points as bytes of a dword, and returns those of points 0 and 2, or of
+// 1 and 3, as 16 bits each.
 [[gnu::always_inline]] inline Ints every_other(Ints four, int odd) {
   return bit_and(odd ? _mm512_srli_epi32(four, 8) : four, dwords(0x00ff00ff));
 }

@@ -1,4 +1,4 @@
-// Points of -1, 0 and 1, moved by an eighth, 16 rows at a time: IQ1_S, IQ1_M.
+// Unpacks points of -1, 0 and 1, shifted by an eighth, 16 rows at a time: IQ1_S, IQ1_M.
 #pragma once
 #include "unpack_iq.h"
 
@@ -36,7 +36,7 @@ struct UnpackIQ1_M {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ1_M> points(blocks);
-    Ints end[8];  // the end of qs, qh, scales
+    Ints end[8];  // the last bytes of qs, then qh, scales
     transpose32(blocks + (sizeof(BlockIQ1_M) - 32), end);
     put_scales_of_iq1_m(end + 6, out);
     const Ints* qh = end + 2;  // of two parts each
@@ -46,7 +46,7 @@ struct UnpackIQ1_M {
       Ints w[8];
       points.load(part, w);
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; j++) {  // of 8 columns; bit 19 + 4 * j says minus
+      for (int j = 0; j < 4; j++) {  // of 8 columns; bit 19 + 4 * j is set for minus
         const Ints plus =
             bit_and(_mm512_srli_epi32(_mm512_ternarylogic_epi32(own, own, own, 0x55), 18 + 4 * j),
                     dwords(2));

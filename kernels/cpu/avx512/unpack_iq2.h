@@ -1,4 +1,4 @@
-// Points of eight columns times signs, 16 rows at a time: IQ2_XXS, IQ2_XS, IQ2_S.
+// Unpacks points of eight columns times signs, 16 rows at a time: IQ2_XXS, IQ2_XS, IQ2_S.
 #pragma once
 #include "grid_lookup.h"
 #include "unpack_iq.h"
@@ -38,7 +38,7 @@ struct UnpackIQ2_XS {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Grid<512> grid(kIQ2XSGrid);
-    Ints end[4];  // its last two are the scales
+    Ints end[4];  // the last two are the scales
     transpose16(blocks + (sizeof(BlockIQ2_XS) - 16), end);
     put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints qs[16];
@@ -56,7 +56,7 @@ struct UnpackIQ2_XS {
   }
 
  private:
-  // From the top seven bits of four times 16.
+  // Takes the signs from the top seven bits of four times 16.
   [[gnu::always_inline]] static Ints signs(Ints first, Ints last) {
     const Ints low = merge_bits(_mm512_srli_epi32(first, 9), dwords(0x7f),
                                 _mm512_srli_epi32(first, 17), dwords(0x7f00));
@@ -73,7 +73,7 @@ struct UnpackIQ2_S {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Turned<PointsOfIQ2_S> points(blocks);
-    Ints end[4];  // two of high bits, two of scales
+    Ints end[4];  // two with high bits, two with scales
     transpose16(blocks + offsetof(BlockIQ2_S, qh), end);
     put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints signs[8];

@@ -1,4 +1,4 @@
-// Points of four columns times signs, 16 rows at a time: IQ3_XXS, IQ3_S.
+// Unpacks points of four columns times signs, 16 rows at a time: IQ3_XXS, IQ3_S.
 #pragma once
 #include "grid_lookup.h"
 #include "unpack_iq.h"
@@ -43,7 +43,7 @@ struct UnpackIQ3_S {
     const __m128i values = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
     const Floats d = first_halves(blocks);
     const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
-    Ints qs[16], signs[8], qh[4];  // behind the first two of qh there are signs
+    Ints qs[16], signs[8], qh[4];  // the first two of qh are followed by signs
     transpose64(blocks + offsetof(BlockIQ3_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ3_S, qh), qh);
     transpose32(blocks + offsetof(BlockIQ3_S, signs), signs);

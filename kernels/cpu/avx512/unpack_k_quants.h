@@ -1,6 +1,6 @@
-// Super-blocks of 256 with packed scales, 16 rows at a time: Q4_K, Q5_K, Q6_K.
+// Unpacks super-blocks of 256 with packed scales, 16 rows at a time: Q4_K, Q5_K, Q6_K.
 //
-// Fields are turned first (transpose.h), so that one operation splits the bits of all rows.
+// Fields are transposed first (transpose.h), so that one operation splits the bits of all rows.
 #pragma once
 #include <cstddef>
 
@@ -11,12 +11,13 @@
 namespace sharpi::avx512 {
 namespace {
 
-// Products of a float of every row with the bytes below 128 of its dword, each rounded once. Two
-// operations a byte: it becomes the last bits of 2^23, which the multiply-add takes off again.
+// Multiplies a float of every row with the bytes (below 128) of its dword, each product rounded
+// once. It takes two operations per byte: the byte becomes the last bits of 2^23, which the
+// multiply-add subtracts again.
 class ByteProducts {
  public:
   ByteProducts() = default;
-  // `odd` takes the place of `x` for bytes 1 and 3.
+  // `odd` replaces `x` for bytes 1 and 3.
   [[gnu::always_inline]] ByteProducts(Floats x, Floats odd) {
     const Floats factors[3] = {x, odd, x};
     for (int i = 0; i < 3; i++) {
@@ -27,7 +28,7 @@ class ByteProducts {
   [[gnu::always_inline]] explicit ByteProducts(Floats x) : ByteProducts(x, x) {}
 
   [[gnu::always_inline]] Floats with(Ints dwords_of_bytes, int i) const {
-    const int at = i < 3 ? i : 1;  // bits 24 and up have no place in a float's
+    const int at = i < 3 ? i : 1;  // a float has no room for bits from 24 on
     const Ints shifted = i < 3 ? dwords_of_bytes : _mm512_srli_epi32(dwords_of_bytes, 16);
     const Ints sum =
         _mm512_ternarylogic_epi32(shifted, dwords(255 << 8 * at), dwords(0x4b000000), 0xea);
@@ -38,17 +39,17 @@ class ByteProducts {
   Floats x_[3], less_[3];
 };
 
-// x * byte g of the signed ones in the dwords, four in each.
+// Computes x * byte g of the signed bytes, four of which are in each dword.
 [[gnu::always_inline]] inline Floats signed_product(Floats x, const Ints bytes[], int g) {
   const Floats small = _mm512_mul_ps(x, _mm512_set1_ps(1.f / float(1 << 24)));
   return _mm512_mul_ps(small, to_float(top_byte(bytes[g / 4], g % 4)));
 }
 
-// Scales are made right before their group is multiplied: in arrays they would be written and read
-// again, and a store of 64 bytes takes two cycles.
+// Scales are computed right before their group is multiplied: arrays would be written and read
+// again, and a 64-byte store takes two cycles.
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. The weights of
-// odd groups come out `odd_factor` times as large as they are.
+// The d, dmin and 12 bytes of 6-bit scales and mins at the beginning of Q4_K and Q5_K. The weights
+// of odd groups are unpacked `odd_factor` times too large.
 class SixBitScales {
  public:
   [[gnu::always_inline]] SixBitScales(Rows blocks, float odd_factor) {
@@ -81,9 +82,11 @@ struct UnpackQ4_K {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const SixBitScales scales(blocks,
-                              16);  // high nibbles stay where they are: no shift, the same bits
+                              // high nibbles stay in place, so no shift is needed and the bits are
+                              // the same
+                              16);
 #pragma GCC unroll 4
-    for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high
+    for (int pair = 0; pair < 4; pair++) {  // of groups: low nibbles, then high ones
       Ints x[8], low[8], high[8];
       transpose32(blocks + (offsetof(BlockQ4_K, qs) + 32 * pair), x);
       for (int k = 0; k < 8; k++) low[k] = low_nibbles(x[k]), high[k] = bit_and(x[k], bytes(0xf0));
@@ -102,7 +105,7 @@ struct UnpackQ5_K {
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const SixBitScales scales(blocks, 1);
-    Ints fifth[8];  // bit g: group g's
+    Ints fifth[8];  // bit g belongs to group g
     transpose32(blocks + offsetof(BlockQ5_K, qh), fifth);
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++) {

@@ -1,4 +1,4 @@
-// Super-blocks of 256 with packed scales, 16 rows at a time: Q2_K, Q3_K; and TQ2_0.
+// Unpacks super-blocks of 256 with packed scales, 16 rows at a time: Q2_K, Q3_K; and TQ2_0.
 #pragma once
 #include "unpack_k_quants.h"
 
@@ -9,11 +9,11 @@ struct UnpackQ2_K {
   static constexpr TileKind kKind{16, true, 0};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
-  // Two bits of a byte stay where they are, the same bits for less: weights come out 4^i times as
-  // large, and scales smaller by as much.
+  // The two bits of a weight stay in place within their byte, which is cheaper and gives the same
+  // result: weights are unpacked 4^i times too large, and scales that much smaller.
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    Ints scales[4];  // low nibbles; mins in high ones
+    Ints scales[4];  // low nibbles; the high ones are the mins
     transpose16(blocks + offsetof(BlockQ2_K, scales), scales);
     const Ints both = gather4(blocks + offsetof(BlockQ2_K, d));
     const Floats d = low_half(both),
@@ -37,7 +37,7 @@ struct UnpackQ2_K {
   }
 
  private:
-  // x * factor * the four bits from `bit` on
+  // Computes x * factor * the four bits from `bit` on.
   [[gnu::always_inline]] static Floats nibble_products(Floats x, Ints nibbles, int bit,
                                                        float factor) {
     Floats products;
@@ -74,7 +74,7 @@ struct UnpackQ3_K {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints scales[4];
     const Floats d = unpack_scales(blocks, scales);
-    Ints third[8];  // bit i: columns 32i..32i+31
+    Ints third[8];  // bit i belongs to columns 32i..32i+31
     transpose32(blocks + offsetof(BlockQ3_K, hmask), third);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
@@ -93,7 +93,8 @@ struct UnpackQ3_K {
   }
 
  private:
-  // d, and 16 scales of 6 bits, less 32. The 16 bytes that end with d begin two bytes before them.
+  // Returns d and unpacks 16 scales of 6 bits, less 32. The 16 bytes that end with d begin two
+  // bytes before the scales.
   [[gnu::always_inline]] static Floats unpack_scales(Rows blocks, Ints scales[4]) {
     Ints x[4], s[3];
     transpose16(blocks + (offsetof(BlockQ3_K, scales) - 2), x);

@@ -1,4 +1,4 @@
-// Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
+// Unpacks types whose four bits index a table of 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 #pragma once
 #include <cstddef>
 
@@ -7,12 +7,12 @@
 namespace sharpi::avx512 {
 namespace {
 
-// The values of IQ4_NL and IQ4_XS, plus 127.
+// Returns the values of IQ4_NL and IQ4_XS, plus 127.
 inline Ints nonlinear_values() {
   const Ints values = _mm512_broadcast_i32x4(_mm_setr_epi8(SHARPI_IQ4_VALUES));
   return _mm512_add_epi8(values, bytes(127));
 }
-// Twice the values of an E2M1 float, plus 12.
+// Returns twice the values of an E2M1 float, plus 12.
 inline Ints e2m1_values() {
   const Ints values = _mm512_broadcast_i32x4(_mm_setr_epi8(SHARPI_E2M1_TWICE));
   return _mm512_add_epi8(values, bytes(12));
@@ -34,8 +34,8 @@ struct IQ4_NL {
 struct MXFP4 {
   using Block = BlockMXFP4;
   static constexpr TileKind kKind{32, false, 12};
-  // 2^(e - 128), half of what the exponent says since the values are doubled. At the ends, 2^-128
-  // is taken as zero, and e = 255, which means NaN, as infinite.
+  // Returns 2^(e - 128), half the scale, because the values are doubled. At the ends, 2^-128
+  // becomes zero, and e = 255, which means NaN, becomes infinite.
   static Floats scale(Ints start) {
     const Ints exponent = _mm512_srli_epi32(_mm512_slli_epi32(start, 24), 1);
     return _mm512_mul_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(0.5f));
@@ -46,7 +46,7 @@ struct MXFP4 {
   }
 };
 
-// Four groups of 16, each with a scale of 4 bits of exponent and 3 of mantissa.
+// Four groups of 16, each with a scale of 4 exponent bits and 3 mantissa bits.
 struct UnpackNVFP4 {
   static constexpr TileKind kKind{16, false, 12};
   static constexpr int kBlockColumns = 64, kBlockBytes = sizeof(BlockNVFP4);
@@ -70,7 +70,7 @@ struct UnpackNVFP4 {
   }
 
  private:
-  // Half of what the code says since the values are doubled; what would be NaN is 0.
+  // Returns half the scale, because the values are doubled; the code for NaN gives 0.
   [[gnu::always_inline]] static Floats scale(Ints code) {
     const Ints bits = _mm512_maskz_slli_epi32(_mm512_cmpneq_epi32_mask(code, dwords(0x7f)),
                                               bit_and(code, dwords(0x7f)), 20);

@@ -1,4 +1,4 @@
-// Points of the IQ types' grids, looked up 64 at a time: 128 bytes of a table are two registers.
+// Looks up points of the IQ types' grids, 64 at a time: 128 bytes of a table are two registers.
 #pragma once
 #include "bits.h"
 #include "iq_grids.h"
@@ -6,11 +6,11 @@
 namespace sharpi::avx512_vbmi {
 namespace {
 
-// Whether bit i of every byte is set.
+// Returns a mask of the bytes whose bit i is set.
 inline __mmask64 has_bit(Ints x, int i) { return _mm512_test_epi8_mask(x, bytes(1 << i)); }
 
-// Numbers of 64 points: their low bytes, and which of them have the bits from the eighth on; high
-// bytes where they are needed, whose bits above do not matter.
+// The numbers of 64 points: their low bytes, and masks of their bits from the eighth on; where
+// needed also the high bytes, whose other bits are ignored.
 struct Numbers {
   Ints low, high;
   __mmask64 bits[4];
@@ -19,15 +19,15 @@ struct Numbers {
       : low(low), high(zero()), bits{_mm512_movepi8_mask(low), ninth, tenth, eleventh} {}
 };
 
-// table[numbers] for two registers at once, as loading a table takes as long as looking up in it;
-// one half of the table after the other, so that few results wait.
+// Computes table[numbers] for two registers at once, because loading a table takes as long as
+// looking up in it; one half of the table after the other, so that few results are live.
 template <int kPoints>
 [[gnu::always_inline]] inline void find(const uint8_t* table, const Numbers numbers[2],
                                         Ints found[2]) {
   constexpr int kHalf = kPoints / 2;
   if constexpr (kPoints == 128) {
     Ints a = load(table), b = load(table + kHalf);
-    asm("" : "+v"(a), "+v"(b));  // else each look-up loads them again, and loads are the limit
+    asm("" : "+v"(a), "+v"(b));  // otherwise each lookup loads them again, and loads are the limit
     for (int i = 0; i < 2; i++) found[i] = _mm512_permutex2var_epi8(a, numbers[i].low, b);
   } else {
     constexpr int kBit = __builtin_ctz(kHalf) - 7;
@@ -39,7 +39,7 @@ template <int kPoints>
   }
 }
 
-// A grid's codes (iq_grids.h), taken apart: first and last columns.
+// A grid's codes (iq_grids.h), split into first and last columns.
 template <int kPoints>
 struct alignas(64) ByteGrid {
   uint8_t first[kPoints], last[kPoints];
@@ -56,8 +56,8 @@ struct alignas(64) ByteGrid {
   }
 };
 
-// A grid of 2048 codes in order, of which 16 that follow each other have two last columns at most:
-// those before a change and those behind it.
+// A grid of 2048 codes in order, in which any aligned run of 16 codes has at most two different
+// last columns: one before a change and one behind it.
 struct alignas(64) GridInRuns {
   uint8_t first[2048], before[128], behind[128], change[128];
 
@@ -91,13 +91,13 @@ struct alignas(64) GridInRuns {
   }
 };
 
-// Codes of 64 points in each of two registers: for more, large tables' results would not stay in
-// registers.
+// Codes of 64 points in each of two registers: with more, the results of large tables would not
+// stay in registers.
 struct Codes {
   Ints first[2], last[2];
 };
 
-// Calls put(pair, codes) for numbers_of(2 * pair) and the next, of `count` in all.
+// Calls put(pair, codes) for numbers_of(2 * pair) and numbers_of(2 * pair + 1), `count` in all.
 template <class Grid, class NumbersOf, class Put>
 [[gnu::always_inline]] inline void look_up_pairs(const Grid& grid, int count, NumbersOf numbers_of,
                                                  Put put) {
@@ -110,7 +110,7 @@ template <class Grid, class NumbersOf, class Put>
     put(pair, codes);
   }
 }
-// Points of eight columns: calls put(part, first, last) for numbers_of(part), 32 columns each.
+// For points of eight columns: calls put(part, first, last) for numbers_of(part), 32 columns each.
 template <class Grid, class NumbersOf, class Put>
 [[gnu::always_inline]] inline void look_up_parts(const Grid& grid, NumbersOf numbers_of, Put put) {
   look_up_pairs(grid, 8, numbers_of, [&](int pair, const Codes& codes) {

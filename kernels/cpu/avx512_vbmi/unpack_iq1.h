@@ -1,4 +1,4 @@
-// Points of -1, 0 and 1, moved by an eighth, 16 rows at a time: IQ1_S, IQ1_M.
+// Unpacks points of -1, 0 and 1, shifted by an eighth, 16 rows at a time: IQ1_S, IQ1_M.
 #pragma once
 #include <cstddef>
 
@@ -8,8 +8,8 @@
 namespace sharpi::avx512_vbmi {
 namespace {
 
-// kIq1Bias + eight times the value: by a number of two bits, and whether it is moved down in the
-// third.
+// A table of kIq1Bias + eight times the value: indexed by a number of two bits, with a third bit
+// that is set where the point is shifted down.
 struct alignas(64) MovedValues {
   uint8_t values[64];
 
@@ -19,20 +19,20 @@ struct alignas(64) MovedValues {
 };
 constexpr MovedValues kMovedValues;
 
-// The 16 bits of a part, two of which are in every dword.
+// Returns the 16 bits of a part; every dword holds two parts.
 [[gnu::always_inline]] inline Ints half_of(const Ints qh[4], int part) {
   return _mm512_srlv_epi32(qh[part / 2], dwords(part % 2 * 16));
 }
 
-// The number of four points, whose three high bits are the lowest of every byte of `high`.
+// Returns the numbers of four points, whose three high bits are the lowest of every byte of `high`.
 [[gnu::always_inline]] inline Numbers numbers_of_iq1(Ints low, Ints high) {
   Numbers numbers(low, has_bit(high, 0), has_bit(high, 1), has_bit(high, 2));
   numbers.high = high;
   return numbers;
 }
 
-// Weights of 32 columns from codes of four points, two bits a column. minus(k): where its bit 2 of
-// a byte is set, columns from 4k on are moved down.
+// Unpacks 32 columns from the codes of four points, two bits per column. minus(k): a byte's bit 2
+// is set where the columns from 4k on are shifted down.
 template <class Minus, class Out>
 [[gnu::always_inline]] inline void put_points(Ints first, Ints last, Minus minus, int part,
                                               Out& out) {
@@ -73,7 +73,7 @@ struct UnpackIQ1_M {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    Ints qs[8], end[8];  // the end of qs, qh, scales
+    Ints qs[8], end[8];  // the last bytes of qs, then qh, scales
     transpose32(blocks + offsetof(BlockIQ1_M, qs), qs);
     transpose32(blocks + (sizeof(BlockIQ1_M) - 32), end);
     put_scales_of_iq1_m(end + 6, out);

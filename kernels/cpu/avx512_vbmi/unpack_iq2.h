@@ -1,4 +1,4 @@
-// Points of eight columns times signs, 16 rows at a time: IQ2_XXS, IQ2_XS, IQ2_S.
+// Unpacks points of eight columns times signs, 16 rows at a time: IQ2_XXS, IQ2_XS, IQ2_S.
 #pragma once
 #include <cstddef>
 
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kIQ2Bias = 43;
 
-// kIQ2Bias + or - a magnitude by its two bits, with the sign of byte b of four in bit 5 - b; other
-// bits do not matter.
+// A table of kIQ2Bias + or - a magnitude, indexed by its two bits, with the sign of byte b of four
+// in bit 5 - b; other bits are ignored.
 struct alignas(64) ValuesOfIQ2 {
   uint8_t values[4][64];
 
@@ -25,16 +25,16 @@ struct alignas(64) ValuesOfIQ2 {
 };
 constexpr ValuesOfIQ2 kIQ2Values;
 
-// Four signs of each of a dword's bytes, from bit `first` on: byte i of the result has sign i of
-// byte b in bit 5 - b. As rows of a matrix, the bytes of two dwords make the bits of both, and each
-// keeps its own.
+// Returns four signs of each of a dword's bytes, from bit `first` on: byte i of the result has sign
+// i of byte b in bit 5 - b. As rows of a matrix, the bytes of two dwords make the bits of both, and
+// each keeps its own.
 [[gnu::always_inline]] inline Ints signs_by_column(Ints signs, int first) {
   const Ints of_both = _mm512_gf2p8affine_epi64_epi8(dwords(int(0x08040201u << first)), signs, 0);
   return _mm512_rorv_epi32(of_both, _mm512_set1_epi64(int64_t(30) << 32 | 2));
 }
 
-// Weights of 32 columns from codes of four points, two bits a column. Byte place[p] of every dword
-// is point p's, of its signs too.
+// Unpacks 32 columns from the codes of four points, two bits per column. Byte place[p] of every
+// dword belongs to point p, in the signs too.
 template <class Out>
 [[gnu::always_inline]] inline void put_points(Ints first, Ints last, Ints signs,
                                               const int (&place)[4], int part, Out& out) {
@@ -73,12 +73,12 @@ struct UnpackIQ2_XS {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    Ints end[4];  // its last two are the scales
+    Ints end[4];  // the last two are the scales
     transpose16(blocks + (sizeof(BlockIQ2_XS) - 16), end);
     put_nibble_scales(first_halves(blocks), end + 2, out);
     Ints qs[16];
     transpose64(blocks + offsetof(BlockIQ2_XS, qs), qs);
-    // Bytes of a part: points 0, 2, 1, 3; low ones, and high ones with the signs.
+    // The bytes of a part are points 0, 2, 1, 3; the low bytes, and the high bytes with the signs.
     const Ints even = dwords(0x00ff00ff);
     const auto low = [&](int part) {
       return choose_bits(even, qs[2 * part], _mm512_slli_epi32(qs[2 * part + 1], 8));
@@ -99,7 +99,7 @@ struct UnpackIQ2_S {
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    Ints qh[4];  // and behind it the scales
+    Ints qh[4];  // followed by the scales
     transpose16(blocks + offsetof(BlockIQ2_S, qh), qh);
     put_nibble_scales(first_halves(blocks), qh + 2, out);
     Ints qs[8], signs[8];

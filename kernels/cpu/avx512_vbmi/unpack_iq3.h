@@ -1,4 +1,4 @@
-// Points of four columns times signs, 16 rows at a time: IQ3_XXS, IQ3_S.
+// Unpacks points of four columns times signs, 16 rows at a time: IQ3_XXS, IQ3_S.
 #pragma once
 #include <cstddef>
 
@@ -8,7 +8,8 @@
 namespace sharpi::avx512_vbmi {
 namespace {
 
-// bias + or - a magnitude by its three bits and, above them, the sign; other bits do not matter.
+// A table of bias + or - a magnitude, indexed by its three bits and, above them, the sign; other
+// bits are ignored.
 struct alignas(64) SignedValues {
   uint8_t values[64];
 
@@ -18,8 +19,8 @@ struct alignas(64) SignedValues {
   }
 };
 
-// Weights of 32 columns from codes of eight points, four bits a column; bit c of every dword of
-// signs is column c's.
+// Unpacks 32 columns from the codes of eight points, four bits per column; bit c of every dword of
+// signs belongs to column c.
 template <class Out>
 [[gnu::always_inline]] inline void put_points(const Codes& codes, const SignedValues& values,
                                               Ints signs, int part, Out& out) {
@@ -65,12 +66,12 @@ struct UnpackIQ3_S {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const Floats d = first_halves(blocks);
     const Ints scales = gather4(blocks + offsetof(BlockIQ3_S, scales));
-    Ints qs[16], signs[8], qh[4];  // behind the first two of qh there are signs
+    Ints qs[16], signs[8], qh[4];  // the first two of qh are followed by signs
     transpose64(blocks + offsetof(BlockIQ3_S, qs), qs);
     transpose16(blocks + offsetof(BlockIQ3_S, qh), qh);
     transpose32(blocks + offsetof(BlockIQ3_S, signs), signs);
     for (int g = 0; g < 8; g++) out.scale(g, with_half<4>(d, _mm512_srli_epi32(scales, 4 * g), 2));
-    const auto numbers = [&](int half) {  // four bits of qh each
+    const auto numbers = [&](int half) {  // four bits of qh for each
       const Ints ninth = bits_from(_mm512_srlv_epi32(qh[half / 8], dwords(half % 8 * 4)), 0, 1);
       return Numbers(qs[half], has_bit(ninth, 0));
     };

@@ -1,12 +1,12 @@
-// Scratch for weights made float, of one thread.
+// A thread's scratch memory for weights that are converted to float.
 #pragma once
 #include <cstdlib>
 #include <new>
 
 namespace {
 
-// Not a std::vector: of its code, compiled for one instruction set, the linker might keep that copy
-// for every machine.
+// Not a std::vector: the linker might keep the copy of its code that is compiled for one
+// instruction set for every machine.
 struct FloatRows {
   float* data = nullptr;
   size_t size = 0;

@@ -1,11 +1,11 @@
-// Products of quantised matrices with tokens: the contract every instruction set implements.
+// Products of quantised matrices with tokens: the contract that every instruction set implements.
 //
 // One call is one tile: up to 32 consecutive rows of a row-major GGUF matrix times any number of
-// tokens. The engine shares tiles among threads and fuses what follows (bias, activation, weighted
-// sum) on the small result.
+// tokens. The engine shares tiles among threads and fuses the next steps (bias, activation,
+// weighted sum) on the small result.
 //
-// Same bits for every batch: the result for one token depends on that token and the rows alone,
-// never on how many other tokens travel with it, their order, or the thread count. So every
+// Every batch gives the same bits: the result for one token depends on that token and the rows
+// alone, never on the number of other tokens, their order, or the thread count. So every
 // implementation uses one order of summation.
 #pragma once
 #include <cstddef>
@@ -47,10 +47,10 @@ enum class QuantType : int32_t {
 
 constexpr int kTileRows = 32;
 
-// 256 activations rounded to int8 with one scale for every 32, in natural order. The sums pay for
-// mins and biases. A token of n values is ceil(n / 256) of these; the values past n are zero. One
-// scale for all 256 would be cheaper, but hidden states have outliers: on SmolLM2-135M it costs 1.7
-// % of perplexity, scales for every 32 cost 0.3 %.
+// 256 activations rounded to int8 with one scale for every 32, in natural order. The sums are
+// needed for mins and biases. A token of n values is ceil(n / 256) of these; the values past n are
+// zero. One scale for all 256 would be cheaper, but hidden states have outliers: on SmolLM2-135M it
+// costs 1.7 % of perplexity, scales for every 32 cost 0.3 %.
 struct alignas(64) Activation {
   int8_t q[256];
   int16_t sum32[8];   // sums of 32
@@ -58,13 +58,13 @@ struct alignas(64) Activation {
   float scale[8];     // value = q * scale[i / 32]
 };
 
-// Exact: activations stay float32 and weights are dequantised to float32 on the fly (parity tests;
-// also what F32, F16 and BF16 weights always use). Int8: activations are rounded to `Activation`
+// Exact: activations stay float32 and weights are dequantised to float32 on the fly (for parity
+// tests; F32, F16 and BF16 weights always use it). Int8: activations are rounded to `Activation`
 // blocks.
 enum class Precision : int32_t { Int8 = 0, Exact = 1 };
 
 struct Product {
-  const uint8_t* rows;  // first row's blocks; any alignment
+  const uint8_t* rows;  // the first row's blocks; any alignment
   size_t row_bytes;     // distance from one row to the next
   int num_rows;         // 1..32
   int num_columns;      // K: a multiple of the type's block size; not always of 256
@@ -72,22 +72,23 @@ struct Product {
       tokens;  // per token: const Activation* (Int8) or const float* (Exact, and all float types)
   int num_tokens;  // at least 1, any number
   float* out;  // (num_tokens, 32) floats, 64-byte aligned; columns past num_rows are left undefined
-  const uint8_t* next;  // num_rows rows this thread takes afterwards: worth prefetching; or null
+  // the rows that this thread takes next, num_rows of them, worth prefetching; or null
+  const uint8_t* next;
 };
 using ProductFn = void (*)(const Product&);
 
 struct MatmulKernels {
   const char* name;  // "avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"
-  // The product for a type, or null where the type is unknown.
+  // Returns the product for a type, or null where the type is unknown.
   ProductFn (*product)(QuantType, Precision);
-  // values (n) -> ceil(n / 256) blocks
+  // Rounds values (n) to ceil(n / 256) blocks.
   void (*quantise)(const float* values, int n, Activation* out);
-  // One row's `num_columns` values as float32 (embedding rows, tests), or null where the type is
-  // unknown.
+  // Dequantises one row's `num_columns` values to float32 (for embedding rows and tests). The
+  // pointer is null where the type is unknown.
   void (*dequantise)(QuantType, const uint8_t* row, int num_columns, float* out);
 };
 
-// Values of a block, bytes of a block; 0 for an unknown type.
+// Return the values and the bytes of a block; 0 for an unknown type.
 int block_values(QuantType);
 int block_bytes(QuantType);
 inline bool takes_floats(QuantType type, Precision precision) {
@@ -95,10 +96,10 @@ inline bool takes_floats(QuantType type, Precision precision) {
          type == QuantType::BF16;
 }
 
-// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there
-// on x86-64 alone.
+// Tables, so that naming one runs no code of its instruction set (isa.h). The second group exists
+// on x86-64 only.
 extern const MatmulKernels kPortableMatmul;
 extern const MatmulKernels kAvx2Matmul, kAvx512VnniMatmul, kAvx512VbmiMatmul;
-const MatmulKernels* neon_matmul();  // on ARM alone: with dot products where the processor has them
+const MatmulKernels* neon_matmul();  // on ARM only: with dot products where the CPU has them
 
 }  // namespace sharpi

@@ -1,5 +1,5 @@
-// The matrix kernels by themselves over the C ABI, on one thread: for tests and measurements, not
-// for the engine.
+// The C surface of the matrix kernels, on one thread: for tests and measurements, not for the
+// engine.
 #include <algorithm>
 #include <new>
 #include <vector>
@@ -59,8 +59,8 @@ void multiply(ProductFn product, const Tokens& x, const uint8_t* weights, QuantT
 
 }  // namespace
 
-// weights (rows, columns) of a quant type, x (tokens, columns) -> out (tokens, rows); 0 or a
-// Failure.
+// Multiplies weights (rows, columns) of a quant type with x (tokens, columns) into out (tokens,
+// rows). Returns 0 or a Failure.
 SHARPI_API int sharpi_matmul(const char* isa_name, int type_id, int precision, const void* weights,
                              int rows, int columns, const float* x, int tokens, float* out) {
   const Isa* isa = find_isa(isa_name);
@@ -79,7 +79,7 @@ SHARPI_API int sharpi_matmul(const char* isa_name, int type_id, int precision, c
   return kDone;
 }
 
-// One row of `values` weights as float32; 0 or a Failure.
+// Dequantises one row of `values` weights to float32. Returns 0 or a Failure.
 SHARPI_API int sharpi_dequantise(const char* isa_name, int type_id, const void* data, int values,
                                  float* out) {
   const Isa* isa = find_isa(isa_name);
@@ -88,7 +88,7 @@ SHARPI_API int sharpi_dequantise(const char* isa_name, int type_id, const void* 
   return kDone;
 }
 
-// values (n) -> ceil(n / 256) Activation blocks; 0 or a Failure.
+// Rounds values (n) to ceil(n / 256) Activation blocks. Returns 0 or a Failure.
 SHARPI_API int sharpi_quantise(const char* isa_name, const float* values, int n, void* out) {
   const Isa* isa = find_isa(isa_name);
   if (!isa) return kUnknownIsa;

@@ -1,4 +1,4 @@
-// Matrix products with AVX2: which kernel serves which type.
+// Matrix products with AVX2: chooses the kernel for each quant type.
 #include "matmul.h"
 
 #if defined(__AVX2__)

@@ -1,4 +1,4 @@
-// Matrix products with AVX-512 VNNI: which kernel serves which type.
+// Matrix products with AVX-512 VNNI: chooses the kernel for each quant type.
 #include "matmul.h"
 
 #if defined(__AVX512VNNI__)

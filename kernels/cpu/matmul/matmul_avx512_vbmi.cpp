@@ -1,5 +1,5 @@
-// Matrix products with AVX-512 VNNI, VBMI and GFNI (Ice Lake, Zen 4 and later): the types that look
-// values up.
+// Matrix products with AVX-512 VNNI, VBMI and GFNI (Ice Lake, Zen 4 and later), for the quant types
+// that look values up in tables.
 #include "matmul.h"
 
 #if defined(__AVX512VBMI__) && defined(__GFNI__)
@@ -26,8 +26,7 @@ constexpr Entry kEntries[] = {
     {QuantType::IQ1_M, tile_product<UnpackIQ1_M>},
 };
 
-// Other types, the exact products and what is left have nothing to gain: they are those of plain
-// AVX-512.
+// Other types and exact products would gain nothing: they use the kernels of plain AVX-512.
 ProductFn product(QuantType type, Precision precision) {
   if (precision == Precision::Int8)
     for (const Entry& entry : kEntries)

@@ -1,4 +1,4 @@
-// Matrix products for ARM: sdot where the processor has it, widened products where it does not.
+// Matrix products for ARM: sdot where the CPU has it, widening multiplications where it does not.
 #include "matmul.h"
 
 #if defined(__aarch64__)
@@ -22,7 +22,7 @@ bool has_sdot() {
 #endif
 }
 
-// Float activations take the plain loops, which the compiler vectorises well here.
+// Float activations use the plain loops, which the compiler vectorises well here.
 template <class Dot>
 ProductFn product(QuantType type, Precision precision) {
   if (takes_floats(type, precision)) return plain_product(type, precision);

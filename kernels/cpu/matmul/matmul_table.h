@@ -1,7 +1,7 @@
-// Which kernel serves which type, for the x86 instruction sets: they have unpackers of the same
-// names.
+// Chooses the kernel for each quant type, for the x86 instruction sets: their unpackers have the
+// same names.
 //
-// Included by matmul_<instruction set>.cpp behind the headers of its kernels and `namespace isa =
+// Included by matmul_<instruction set>.cpp after the headers of its kernels and `namespace isa =
 // <instruction set>;`.
 #pragma once
 #include "matmul.h"
@@ -68,7 +68,7 @@ ProductFn product(QuantType type, Precision precision) {
   return nullptr;
 }
 
-// Baseline code, so that a row has the same bits on every instruction set.
+// Compiled for the baseline target, so that a row has the same bits on every instruction set.
 void dequantise(QuantType type, const uint8_t* row, int num_columns, float* out) {
   kPortableMatmul.dequantise(type, row, num_columns, out);
 }

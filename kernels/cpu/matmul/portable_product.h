@@ -1,8 +1,8 @@
 // Products in plain loops, left to the compiler's vectoriser: every type, every target.
 //
-// 256 columns of a tile are made float once and meet all tokens; rounded activations are read as
-// the floats they stand for. Per (row, token) the order of sums is fixed: sixteen running sums
-// within a block, blocks in order.
+// 256 columns of a tile are converted to float once and multiplied with all tokens; rounded
+// activations are converted to the floats that they stand for. Per (row, token) the order of sums
+// is fixed: sixteen running sums within a block, blocks in order.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace {
 using namespace sharpi;
 
-// Sixteen running sums, folded at the end.
+// Computes a dot product with sixteen running sums, folded at the end.
 inline float float_dot(const float* w, const float* x, int n) {
   float sums[16] = {};
   int i = 0;
@@ -24,7 +24,7 @@ inline float float_dot(const float* w, const float* x, int n) {
   return sum(load(sums));
 }
 
-// Up to 256 values of a token from column `first`, in place or written to `buffer`.
+// Returns up to 256 values of a token from column `first`, in place or written to `buffer`.
 inline const float* values_of(const void* token, int first, bool rounded, float* buffer) {
   if (!rounded) return static_cast<const float*>(token) + first;
   const Activation& a = static_cast<const Activation*>(token)[first / 256];

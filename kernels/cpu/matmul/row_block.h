@@ -1,5 +1,5 @@
-// A row's 256 values as whole numbers with a scale and an offset for each 16: what every quant type
-// is decoded to.
+// A row's 256 values as integers with a scale and an offset for each 16: the form to which every
+// quant type is decoded.
 //
 // Internal linkage here and in block_decode*.h: the headers are compiled with different target
 // flags.
@@ -27,14 +27,14 @@ inline Block block_at(const uint8_t* p) {
   return block;
 }
 
-// q[i] = value(part, l), in parts of kLength values: loops of fixed length vectorise.
+// Sets q[i] = value(part, l), in parts of kLength values: loops of fixed length vectorise.
 template <int kLength, class Value>
 inline void fill(int8_t* q, int num_parts, Value value) {
   for (int part = 0; part < num_parts; part++)
     for (int l = 0; l < kLength; l++) q[kLength * part + l] = int8_t(value(part, l));
 }
 
-// One scale for all values, and no offset.
+// Sets one scale for all values, and no offset.
 inline void set_scale(RowBlock& out, int first, int num_groups, float scale) {
   for (int g = first; g < first + num_groups; g++) out.scale[g] = scale, out.min[g] = 0;
 }

@@ -1,4 +1,4 @@
-// What the matrix operations share: tiles of 32 rows, and rows of rounded activations.
+// Shared by the matrix operations: tiles of 32 rows, and rows of rounded activations.
 #pragma once
 #include <algorithm>
 
@@ -13,9 +13,9 @@ inline size_t row_bytes(QuantType type, int columns) {
   return size_t(columns) / block_values(type) * block_bytes(type);
 }
 
-// How the caller wants activations: the ABI's precision. Int16 rounds twice, the second time what
-// the first left, so a token is two rows of int8 whose products are added: small models need it,
-// and have the speed to spare.
+// How the caller wants activations rounded: the ABI's precision. Int16 rounds twice, the second
+// time the remainder of the first, so that a token is two rows of int8 whose products are added:
+// small models need it, and are fast enough for it.
 enum class Rounding : int32_t { Int8 = 0, None = 1, Int16 = 2 };
 
 inline Precision kernel_precision(Rounding rounding) {
@@ -30,13 +30,13 @@ inline int activation_blocks(int columns) { return (columns + 255) / 256; }
 inline size_t activation_bytes(size_t rows, int columns, Rounding rounding) {
   return rows * levels(rounding) * activation_blocks(columns) * sizeof(Activation);
 }
-// The blocks of a token's first level; the second follows.
+// Returns the blocks of a token's first level; the second follows.
 inline Activation* activation_row(uint8_t* base, int row, int columns, Rounding rounding) {
   return reinterpret_cast<Activation*>(base) +
          size_t(row) * levels(rounding) * activation_blocks(columns);
 }
 
-// Up to 256 values into block `block` of a token's row of `columns`, both levels.
+// Rounds up to 256 values to block `block` of a token's row of `columns`, on both levels.
 inline void round_block(const Isa& isa, const float* x, int count, Activation* row, int block,
                         int columns, Rounding rounding) {
   Activation& first = row[block];
@@ -52,8 +52,8 @@ inline void round_row(const Isa& isa, const float* x, int columns, Activation* r
     round_block(isa, x + 256 * b, std::min(256, columns - 256 * b), row, b, columns, rounding);
 }
 
-// Appends what a kernel takes for one token: its floats, or the blocks of each level. Returns the
-// new end.
+// Appends the addresses that a kernel takes for one token: its floats, or the blocks of each level.
+// Returns the new end.
 inline const void** add_token(const void** at, const float* x, Activation* row, int columns,
                               QuantType type, Rounding rounding) {
   if (takes_floats(type, rounding)) {
@@ -64,7 +64,8 @@ inline const void** add_token(const void** at, const float* x, Activation* row, 
   return at;
 }
 
-// Runs a tile over tokens gathered with add_token and leaves one row of 32 a token in `out`.
+// Runs a tile over tokens that were gathered with add_token. Leaves one row of 32 per token in
+// `out`.
 inline void run_tile(const Isa& isa, Product& product, QuantType type, Rounding rounding,
                      const void* const* tokens, int num_tokens, float* out) {
   const int rows_each = takes_floats(type, rounding) ? 1 : levels(rounding);
@@ -78,7 +79,7 @@ inline void run_tile(const Isa& isa, Product& product, QuantType type, Rounding 
       out[t * kTileRows + r] = out[2 * t * kTileRows + r] + out[(2 * t + 1) * kTileRows + r];
 }
 
-// The tile of a matrix that starts at row `first`; tokens and out are left to the caller.
+// Returns the tile of a matrix that starts at row `first`; the caller sets tokens and out.
 inline Product tile_product(const uint8_t* data, QuantType type, int rows, int columns, int first) {
   Product p{};
   p.row_bytes = row_bytes(type, columns);
@@ -88,7 +89,7 @@ inline Product tile_product(const uint8_t* data, QuantType type, int rows, int c
   return p;
 }
 
-// x (T, columns) -> activations (T, blocks)
+// Rounds x (T, columns) to activations (T, blocks).
 class Quantise : public Stage {
  public:
   Quantise(const float* x, int columns, Rows rows, Rounding rounding, const Isa& isa,

@@ -1,7 +1,7 @@
 // A tile of decoded weights, 32 rows x 256 columns, and its product with a few tokens.
 //
-// The only kernel for int8 activations: one token or many, a token's floats are added in the same
-// order, group after group.
+// It is the only kernel for int8 activations: one token or many, a token's floats are added in the
+// same order, group after group.
 #pragma once
 #include <arm_neon.h>
 
@@ -14,8 +14,8 @@ namespace sharpi::neon {
 namespace {
 
 constexpr int kLanes = 4;         // rows of a register
-constexpr int kRegisters = 2;     // of rows at once
-constexpr int kTokensAtOnce = 4;  // eight integer and eight float sums, of 32 registers
+constexpr int kRegisters = 2;     // of rows, taken together
+constexpr int kTokensAtOnce = 4;  // eight integer and eight float sums, in 32 registers
 constexpr int kGroups = 16;       // of 16 columns
 
 // weight = scale * w - min
@@ -34,8 +34,8 @@ struct alignas(64) Tile {
   }
 };
 
-// sum + w . x for 4 rows and the 4 columns in lane kLane of x. sdot is younger than the baseline,
-// so it is written out, for those processors that are seen to have it.
+// Computes sum + w . x for 4 rows and the 4 columns in lane kLane of x. sdot is newer than the
+// baseline, so it is written as assembly, for CPUs that were found to have it.
 struct Sdot {
   template <int kLane>
   static int32x4_t multiply(int32x4_t sum, int8x16_t w, int8x16_t x) {
@@ -55,7 +55,7 @@ struct WidenedProducts {
   }
 };
 
-// Integer products of one group, for kRegisters * 4 rows.
+// Computes the integer products of one group, for kRegisters * 4 rows.
 template <class Dot, int kTokens>
 inline void multiply_group(const int8_t (*w)[kTileRows / kLanes][16], int first,
                            const Activation* const* tokens, int group, int32x4_t p[][kRegisters]) {
@@ -77,7 +77,7 @@ inline void multiply_group(const int8_t (*w)[kTileRows / kLanes][16], int first,
   step(std::integral_constant<int, 3>());
 }
 
-// sum + activation scale * (scale * p - min * sum of the group's activations)
+// Computes sum + activation scale * (scale * p - min * sum of the group's activations).
 inline float32x4_t add_group(float32x4_t sum, int32x4_t p, const float* scale, const float* min,
                              const Activation& a, int group) {
   float32x4_t value = vmulq_f32(vcvtq_f32_s32(p), vld1q_f32(scale));
@@ -85,7 +85,7 @@ inline float32x4_t add_group(float32x4_t sum, int32x4_t p, const float* scale, c
   return vfmaq_n_f32(sum, value, a.scale[group / 2]);
 }
 
-// out[n][32] += tile . block `block` of token n, over the first `num_groups` groups
+// Computes out[n][32] += tile . block `block` of token n, over the first `num_groups` groups.
 template <class Dot, int kTokens>
 [[gnu::noinline]] void multiply(const Tile& tile, int num_groups, const void* const* tokens,
                                 int block, float* out, ReadAhead& ahead) {

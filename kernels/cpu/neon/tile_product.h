@@ -1,4 +1,4 @@
-// The product of one call: 32 rows, decoded 256 columns at a time, meet all tokens.
+// The product of one call: 32 rows, decoded 256 columns at a time, times all tokens.
 #pragma once
 #include <algorithm>
 
@@ -16,7 +16,7 @@ void multiply_all(const Product& p, const Tile& tile, int num_groups, int block,
   });
 }
 
-// Rows that are missing keep what the tile held: their results are not used.
+// Missing rows keep the tile's old content: their results are not used.
 template <class Dot, QuantType kType>
 void tile_product(const Product& p) {
   const size_t step = 256 / block_values(kType) * block_bytes(kType);

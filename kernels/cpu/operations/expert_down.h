@@ -1,4 +1,4 @@
-// The second half of a feed-forward over experts: down, weighted and summed.
+// Second half of a feed-forward over experts: down, weighted and summed.
 #pragma once
 #include <cstring>
 
@@ -7,8 +7,8 @@
 namespace sharpi {
 namespace {
 
-// out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden; sums go from batch
-// to batch.
+// Computes out (T, 32 rows) = residual + sum over jobs of weight * scale * down hidden; sums are
+// carried from batch to batch.
 class Down : public Stage {
  public:
   Down(const ExpertShape& shape, int batch)
@@ -46,7 +46,7 @@ class Down : public Stage {
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,
                         stacked.columns, tile * kTileRows);
   }
-  // The sums of a tile between two batches, (T, 32).
+  // Returns the sums of a tile between two batches, (T, 32).
   float* kept(int tile, int num_tokens) const {
     return reinterpret_cast<float*>(*s_.sums) + size_t(tile) * kTileRows * num_tokens;
   }

@@ -5,7 +5,8 @@
 namespace sharpi {
 namespace {
 
-constexpr int kHeaderInts = 16;  // two counts, and what keeps the jobs on a line of their own
+// two counts, and padding that puts the jobs on a cache line of their own
+constexpr int kHeaderInts = 16;
 
 }  // namespace
 
@@ -75,9 +76,9 @@ void Group::make_jobs(const Step& step, Grouping& g) const {
   }
 }
 
-// As many jobs as find a staging buffer for their expert at one time make a batch, with those
-// between them that need none. An expert on its way counts as well: a batch of few is computed
-// while the next ones are read.
+// Groups jobs into batches: a batch has as many jobs as can hold a staging buffer for their expert
+// at the same time, and the jobs between them that need none. An expert in flight counts as well: a
+// batch of few jobs is computed while the next ones are read.
 void Group::make_batches(Grouping& g) const {
   *g.num_batches = 0;
   int first = 0, awaited = 0;

@@ -1,5 +1,5 @@
-// A step's routes sorted by expert: which tokens each expert works on, and which experts work
-// together.
+// Sorts a step's routes by expert: which tokens each expert computes, and which experts are
+// computed together.
 #pragma once
 #include <atomic>
 #include <vector>
@@ -10,18 +10,18 @@
 
 namespace sharpi {
 
-// An expert with the tokens that chose it; its hidden rows are slots [first, first + count).
+// An expert and the tokens that chose it; its hidden rows are slots [first, first + count).
 struct Job {
   int32_t expert, first, count;
 };
 
-// Consecutive jobs that are in memory together: [first, end) by id. In `order` they stand again,
-// [first, in_flight) being there and [in_flight, end) on their way.
+// Consecutive jobs whose experts are in memory at the same time: [first, end) by id. `order` lists
+// them again: [first, in_flight) are ready and [in_flight, end) are in flight.
 struct JobBatch {
   int32_t first, in_flight, end;
 };
 
-// Views into the scratch that the grouping writes and the other stages read.
+// Views into the scratch memory that the grouping writes and the other stages read.
 struct Grouping {
   int32_t *num_jobs, *num_batches;
   Job* jobs;                         // (max_jobs)
@@ -32,7 +32,7 @@ struct Grouping {
   std::atomic<int32_t>* tiles_done;  // (max_jobs, blocks of the hidden width)
 };
 
-// What the stages of one feed-forward know of it.
+// The sizes of one feed-forward, shared by its stages.
 struct ExpertShape {
   const ExpertsParams p;
   const Isa& isa;
@@ -46,7 +46,7 @@ struct ExpertShape {
   int blocks() const { return activation_blocks(width()); }
   int count_rows(const Step& step) const { return sharpi::count_rows(Rows(p.rows), step); }
   int jobs_of(const Step& step) const { return std::min(p.num_experts, count_rows(step) * p.k); }
-  // Whether a step can have a batch of this index.
+  // Returns true if a step can have a batch of this index.
   bool may_have(int batch, const Step& step) const {
     return jobs_of(step) > int64_t(batch) * batch_staging;
   }
@@ -65,8 +65,8 @@ struct ExpertShape {
   size_t grouping_bytes() const;
 };
 
-// Few tokens are a matter of memory, which is slower where it is read in short pieces: a task then
-// takes up to four adjacent tiles of a matrix, as long as there are tasks for everybody.
+// Few tokens are limited by memory, which is slower when it is read in short pieces: then a task
+// takes up to four adjacent tiles of a matrix, as long as there are tasks for all threads.
 constexpr int kFewestTasks = 32;
 inline int tiles_together(int num_tokens, int num_tiles) {
   int together = num_tokens <= kFewTokens ? kTilesTogether : 1;
@@ -74,8 +74,8 @@ inline int tiles_together(int num_tokens, int num_tiles) {
   return together;
 }
 
-// Sorts the step's routes by expert: one job an expert in use, its tokens in order; and the jobs
-// into batches.
+// Sorts the step's routes by expert, one job per expert in use with its tokens in order; and the
+// jobs into batches.
 class Group : public Stage {
  public:
   explicit Group(const ExpertShape& shape) : s_(shape) {}

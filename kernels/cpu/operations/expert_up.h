@@ -1,4 +1,4 @@
-// The first half of a feed-forward over experts: gate and up, fused with the activation.
+// First half of a feed-forward over experts: gate and up, fused with the activation.
 #pragma once
 #include <array>
 #include <atomic>
@@ -9,7 +9,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kBlockTiles = 256 / kTileRows;  // tiles whose outputs make one activation block
+constexpr int kBlockTiles = 256 / kTileRows;  // tiles whose outputs make up one activation block
 
 constexpr std::array<float, kTileRows> filled(float value) {
   std::array<float, kTileRows> values{};
@@ -20,8 +20,8 @@ constexpr auto kOnes = filled(1.f);
 
 enum class Part { There, InFlight };
 
-// hidden (slots, width) = act(gate x) * up x; whoever completes 256 of a job's columns rounds them
-// for the last stage.
+// Computes hidden (slots, width) = act(gate x) * up x; the thread that completes 256 of a job's
+// columns rounds them for the last stage.
 class GateUp : public Stage {
  public:
   GateUp(const ExpertShape& shape, int batch, Part part)
@@ -49,7 +49,7 @@ class GateUp : public Stage {
   }
 
  private:
-  // What a task computes: adjacent tiles of a job.
+  // A task: adjacent tiles of a job.
   struct TileRun {
     int job, first, num_tiles;
   };
@@ -72,11 +72,11 @@ class GateUp : public Stage {
     return tile_product(stacked.matrix(expert), QuantType(stacked.type), stacked.rows,
                         stacked.columns, tile * kTileRows);
   }
-  // Where tile `i` of a task leaves its values.
+  // Returns where tile `i` of a task leaves its values.
   float* at(Worker& worker, int buffer, int i, const Job& job) const {
     return worker.tiles[buffer] + size_t(i) * levels(s_.rounding()) * job.count * kTileRows;
   }
-  // What this thread reads next, where that is known to be in memory.
+  // Returns the rows that this thread reads next, if they are known to be in memory.
   const uint8_t* next_rows(const Step& step, const Grouping& g, int task, int next) const {
     const int tasks = tasks_a_job(step);
     const bool is_there = next >= 0 && (part_ == Part::There || next / tasks == task / tasks);
@@ -113,7 +113,8 @@ class GateUp : public Stage {
                             rows);
     }
   }
-  // values = weight * scale * values + bias: a weight of the input is one of the product
+  // Computes values = weight * scale * values + bias: weighting the input is the same as weighting
+  // the product.
   static void finish(const StackedMatrix& stacked, int expert, int first, int rows, float weight,
                      float* values) {
     weight *= stacked.scale(expert);
@@ -123,7 +124,8 @@ class GateUp : public Stage {
     const float* bias = stacked.bias + size_t(expert) * stacked.rows + first;
     for (int r = 0; r < rows; r++) values[r] += bias[r];
   }
-  // Tiles of one task are in one block, whose number is a multiple of theirs.
+  // All tiles of a task are in one block, because the number of tiles in a block is a multiple of
+  // theirs.
   void round_when_complete(const Grouping& g, const TileRun& here, const Job& job) const {
     const int block = here.first / kBlockTiles,
               tiles = std::min(kBlockTiles, tiles_ - block * kBlockTiles);

@@ -1,4 +1,4 @@
-// Attention over the KV cache: which thread takes which queries and spans.
+// Attention over the KV cache: distributes queries and spans over threads.
 #include <algorithm>
 #include <vector>
 
@@ -10,13 +10,12 @@
 namespace sharpi {
 namespace {
 
-constexpr int kSplitTokens = 4;    // up to so many tokens, spans are shared among threads
-constexpr int kSplitDecodes = 16;  // and up to so many, each of a sequence of its own, ...
-constexpr int kSplitSpans =
-    64;  // ... that together have no more partial results than so many spans each
-constexpr int kSharedSpans = 4;  // from so many on, merging them is shared as well
+constexpr int kSplitTokens = 4;    // up to this many tokens, spans are shared among threads
+constexpr int kSplitDecodes = 16;  // and up to this many, each of its own sequence, ...
+constexpr int kSplitSpans = 64;    // ... with at most this many spans each on average
+constexpr int kSharedSpans = 4;    // from this many spans on, merging them is shared as well
 
-// Partial results of a head that there is room for: one for each token and span.
+// Returns the number of partial results of a head that there is room for: one per token and span.
 size_t partials_a_head(size_t max_spans) {
   return std::max(kSplitTokens * max_spans,
                   kSplitDecodes * std::min<size_t>(max_spans, kSplitSpans));
@@ -38,7 +37,7 @@ class Attention : public Stage {
     return count_blocks(step) * p_.cache.heads;
   }
 
-  // A span's first page; of tokens that are not split, several share it anyway.
+  // Returns a span's first page; without a split, several tasks share it anyway.
   Bytes reads_first(const Step& step, int task) const override {
     const uint8_t* page = splits(step) ? first_page(step, task) : nullptr;
     return page ? Bytes{page, kv_head_bytes(p_.cache)} : Bytes{};
@@ -59,8 +58,8 @@ class Attention : public Stage {
       for (int i = 0; i < q.count; i++) span_.write(q.tokens[i], q.heads[i], q.partials[i]);
   }
 
-  // Whether spans are shared among threads; what is not split reads pages once for several tokens
-  // of a sequence.
+  // Returns true if spans are shared among threads; otherwise pages are read once for several
+  // tokens of a sequence.
   bool splits(const Step& step) const {
     if (step.num_tokens <= kSplitTokens) return true;
     if (step.num_tokens > kSplitDecodes) return false;
@@ -75,7 +74,8 @@ class Attention : public Stage {
     return last / kSpan + 1;
   }
 
-  // Parts of a token's heads that are merged by different threads, where there is enough to merge.
+  // Returns the number of parts of a token's heads that are merged by different threads, where
+  // there is enough to merge.
   int merged_apart(const Step& step) const {
     return max_spans(step) >= kSharedSpans ? p_.cache.heads : 1;
   }
@@ -103,7 +103,7 @@ class Attention : public Stage {
     return span_.first_page(step, t.token, t.head, t.span);
   }
 
-  // Where the queries' result for one of `spans` lies; those of a token and head are neighbours.
+  // Returns the queries' result for one of `spans`; the results of a token and head are adjacent.
   float* partial(int token, int head, int span, int spans) const {
     const size_t index = (size_t(token) * p_.num_heads + head) * spans + span;
     return reinterpret_cast<float*>(*partials_) + index * partial_floats(p_);
@@ -120,7 +120,7 @@ class Attention : public Stage {
     }
   }
 
-  // The queries of a block that share a KV head, as many together as a pass takes.
+  // Gathers the queries of a block that share a KV head, as many together as a pass takes.
   void gather(TokenBlock block, int head, std::vector<Queries>& groups) const {
     groups.clear();
     const int together = std::max(1, kQueries / group_);
@@ -133,7 +133,7 @@ class Attention : public Stage {
       }
   }
 
-  // Gives each query's result its memory; returns that of kQueries more.
+  // Assigns memory to each query's result; returns the memory of kQueries more.
   float* place(std::vector<Queries>& groups, std::vector<float>& memory) const {
     const size_t floats = partial_floats(p_);
     memory.resize((groups.size() + 1) * kQueries * floats + 16);
@@ -143,7 +143,7 @@ class Attention : public Stage {
     return at;
   }
 
-  // Spans are walked by all queries of a block together: their pages stay in L2 meanwhile.
+  // All queries of a block go through a span together: its pages stay in L2 meanwhile.
   void add_span(const Step& step, int head, const Queries& q, int span, float* partials) const {
     const int first = span_.first_visible(step, q.tokens[0]) / kSpan;
     if (span < first || span > step.positions[q.tokens[q.count - 1]] / kSpan) return;

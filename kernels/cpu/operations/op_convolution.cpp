@@ -1,5 +1,5 @@
-// Causal convolution of every channel alone: one task a sequence and run of channels, its tokens in
-// order.
+// Causal convolution of each channel on its own: one task per sequence and run of channels, its
+// tokens in order.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kChannels = 256;  // of one task
+constexpr int kChannels = 256;  // per task
 constexpr int kMaxKernel = 16;
 
 class Convolution : public Stage {
@@ -23,14 +23,14 @@ class Convolution : public Stage {
     const int channel = task % parts_ * kChannels,
               count = std::min(kChannels, p_.channels - channel);
     const int past = p_.kernel - 1;
-    float before[kMaxKernel * kChannels];  // the state, which is overwritten at the end
+    float before[kMaxKernel * kChannels];  // a copy of the state, which is overwritten at the end
     for (int j = 0; j < past; j++) {
       const float* from = run.state + size_t(j) * p_.channels + channel;
       if (step.positions[run.begin] == 0) memset(before + j * kChannels, 0, sizeof(float) * count);
       else memcpy(before + j * kChannels, from, sizeof(float) * count);
     }
     const auto input =
-        [&](int t) -> const float* {  // t counts from the run's begin; below 0 is the state
+        [&](int t) -> const float* {  // t counts from the run's begin; negative t reads the state
       return t < 0 ? before + (past + t) * kChannels
                    : p_.x + size_t(run.begin + t) * p_.channels + channel;
     };

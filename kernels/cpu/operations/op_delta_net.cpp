@@ -1,7 +1,7 @@
-// Gated delta net, value head by value head.
+// Gated delta net, one value head at a time.
 //
-// Chunks of tokens turned into matrix products would not be quicker here: a token then still takes
-// three products for each value of the state, against four, and those within the chunk.
+// Turning chunks of tokens into matrix products would not be faster here: a token then still needs
+// three products for each value of the state, instead of four, and those within the chunk.
 #include <algorithm>
 #include <cmath>
 

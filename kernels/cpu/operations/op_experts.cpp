@@ -1,16 +1,16 @@
 // Feed-forward over experts: tokens grouped by expert, gate and up fused with the activation, down
 // weighted and summed.
 //
-// Every token's experts are summed in the order of their ids, whatever the batch, so the bits never
-// depend on company, nor on which experts were in memory. A thread owns 32 of the outputs in the
-// last stage and walks all experts: no atomics, no partial sums.
+// Every token's experts are summed in the order of their ids, whatever the batch, so the bits
+// depend neither on the other tokens nor on which experts were in memory. In the last stage a
+// thread owns 32 of the outputs and goes through all experts: no atomics, no partial sums.
 #include "expert_down.h"
 #include "expert_up.h"
 
 namespace sharpi {
 namespace {
 
-// A batch's experts may leave; with the last batch those of the whole layer.
+// Releases a batch's experts; with the last batch, those of the whole layer.
 class Release : public Stage {
  public:
   Release(const ExpertShape& shape, int batch) : s_(shape), batch_(batch) {}

@@ -1,4 +1,4 @@
-// Products of each head's values with a matrix of its own: queries and outputs of latent attention.
+// Multiplies each head's values with a matrix of its own: queries and outputs of latent attention.
 #include "matmul/tiles.h"
 #include "ops.h"
 #include "runtime/program.h"
@@ -6,7 +6,7 @@
 namespace sharpi {
 namespace {
 
-// x (T, heads, columns) -> activations (T, heads, blocks)
+// Rounds x (T, heads, columns) to activations (T, heads, blocks).
 class QuantiseHeads : public Stage {
  public:
   QuantiseHeads(const HeadLinearParams& params, const Isa& isa, uint8_t* const* out)
@@ -26,7 +26,7 @@ class QuantiseHeads : public Stage {
   uint8_t* const* out_;
 };
 
-// One task a head and tile of its rows, for all tokens.
+// Multiplies all tokens; one task per head and tile of its rows.
 class HeadLinear : public Stage {
  public:
   HeadLinear(const HeadLinearParams& params, const Isa& isa, uint8_t* const* activations)

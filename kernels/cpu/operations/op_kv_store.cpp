@@ -1,4 +1,4 @@
-// Keys and values of a step's tokens on their way into the pages of the KV cache.
+// Stores the keys and values of a step's tokens in the pages of the KV cache.
 #include "attention/kv_layout.h"
 #include "ops.h"
 #include "runtime/program.h"

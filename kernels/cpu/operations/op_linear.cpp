@@ -1,5 +1,5 @@
-// Matrices times the rows of the step: activations are rounded once, then 32-row tiles are shared
-// among the threads.
+// Matrices times the rows of the step: activations are rounded once, then tiles of 32 rows are
+// shared among the threads.
 #include "matmul/tiles.h"
 #include "ops.h"
 #include "runtime/program.h"

@@ -1,4 +1,4 @@
-// Mamba-2, head by head.
+// Mamba-2, one head at a time.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// The router's choice: scores, top-k and weights of each token; and what follows from it for
-// experts that are not in memory.
+// The router's choice: scores, top-k and weights of each token; and its effects on experts that are
+// not in memory.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,8 +12,8 @@
 namespace sharpi {
 namespace {
 
-// The first of the largest, k times, from `choice`, which loses them. What is no number is chosen
-// last: ids stay distinct.
+// Takes the largest score from `choice`, the first among equals, k times. NaN is chosen last: ids
+// stay distinct.
 void choose(std::vector<float>& choice, int k, int32_t* ids) {
   for (float& c : choice)
     if (std::isnan(c)) c = -std::numeric_limits<float>::max();
@@ -50,8 +50,8 @@ class Route : public Stage {
       for (float& s : scores) s = 1.f / (1.f + std::exp(-s));
     if (Scoring(p_.scoring) == Scoring::Softmax) softmax(scores.data(), p_.num_experts);
   }
-  // One expert after the other, weighed against those whose logits are within 2 % of its own (arXiv
-  // 2409.12136).
+  // Chooses one expert after the other, weighted against those whose logits are within 2 % of its
+  // own (SparseMixer, arXiv 2409.12136).
   void mix_sparsely(const float* logits, int row) const {
     constexpr float kNear = 0.02f;
     thread_local std::vector<float> left;
@@ -75,8 +75,8 @@ class Route : public Stage {
     for (int i = 0; i < n; i++) total += x[i] = std::exp(x[i] - peak);
     for (int i = 0; i < n; i++) x[i] /= total;
   }
-  // Groups are ranked by the sum of their two best (DeepSeek-V3), of softmax scores by the best
-  // alone (DeepSeek-V2); experts of the others are never chosen.
+  // Ranks groups by the sum of their two best scores (DeepSeek-V3), or for softmax scores by the
+  // best alone (DeepSeek-V2); experts of the weaker groups are never chosen.
   void hide_weak_groups(std::vector<float>& choice) const {
     const int size = p_.num_experts / p_.num_groups;
     std::vector<std::pair<float, int>> groups;
@@ -123,7 +123,7 @@ class Acquire : public Stage {
   const AcquireParams p_;
 };
 
-// Predictions for decoded tokens only: a batch uses too many experts to name.
+// Predicts routes for decoded tokens only: a batch uses too many experts to name.
 class PredictRoutes : public Stage {
  public:
   explicit PredictRoutes(const PredictRoutesParams& params) : p_(params) {}
@@ -132,7 +132,7 @@ class PredictRoutes : public Stage {
     thread_local std::vector<float> choice;
     thread_local std::vector<int32_t> ids;
     choice.assign(p_.logits, p_.logits + p_.num_experts);
-    if (p_.bias)  // is added to sigmoids
+    if (p_.bias)  // it is added to sigmoids
       for (int e = 0; e < p_.num_experts; e++)
         choice[e] = 1.f / (1.f + std::exp(-choice[e])) + p_.bias[e];
     ids.resize(p_.k);

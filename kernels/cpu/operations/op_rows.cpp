@@ -1,4 +1,4 @@
-// Operations that treat each row of the step alone: one task a row.
+// Operations that treat each row of the step on its own: one task per row.
 #include <cmath>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// The operations a program is made of: their parameters, as the caller records them.
+// The operations that a program is made of: their parameters, as the caller records them.
 //
 // `precision` is 0 for int8 activations, 1 for float32, 2 for int8 twice (tiles.h). These structs
 // are the ABI: sharpi/ops/cpu/abi.py mirrors them field by field, and sizes are compared at load.
@@ -50,8 +50,8 @@ struct EmbedParams {
   float* out;
 };
 
-// out = x / rms(x) * weight, over each of `groups` runs of `width` per row, with the same weight;
-// may be in place.
+// out = x / rms(x) * weight, over each of `groups` runs of `width` per row, all with the same
+// weight unless weight_per_group is set; may be in place.
 struct RmsNormParams {
   const float* x;
   const float* weight;  // (width), or (groups, width) when weight_per_group
@@ -109,13 +109,13 @@ struct RopeParams {
 
 struct KvStoreParams {
   const float* keys;    // (T, heads, key_dim)
-  const float* values;  // (T, heads, value_dim), null where they are in the keys
+  const float* values;  // (T, heads, value_dim), or null where values are part of the keys
   KvLayer cache;
   int32_t precision, reserved;  // precision: as attention's
 };
 
 // out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own,
-// at most `window` back, or those of the token's own chunk of `window` positions.
+// at most `window` of them, or those of the token's own chunk of `window` positions.
 struct AttentionParams {
   const float* queries;  // (T, num_heads, key_dim)
   float* out;
@@ -123,14 +123,13 @@ struct AttentionParams {
   int32_t num_heads;
   int32_t window;  // 0: all
   float scale, soft_cap;
-  int32_t is_chunked, precision;  // precision: int8 lets attention round as well
-  const float*
-      sinks;  // optional (num_heads): logits that take their share of the softmax and give nothing
+  int32_t is_chunked, precision;  // precision: int8 allows attention to round as well
+  const float* sinks;  // optional (num_heads): logits that take part in the softmax without a value
 };
 
 enum class Scoring : int32_t { Softmax = 0, Sigmoid = 1, SoftmaxOfChosen = 2, SparseMixer = 3 };
 
-// The k experts of each token with their weights, best first; ties go to the lower id.
+// The k best experts of each token and their weights, best first; ties go to the lower id.
 struct RouteParams {
   const float* logits;  // (T, num_experts)
   const float* bias;    // optional (num_experts): added for the choice, not for the weight
@@ -144,16 +143,16 @@ struct RouteParams {
 
 class ExpertFeed;
 
-// Begins to bring the experts of a layer's routes into memory, and prefetches what a predictor
-// expects of the next.
+// Acquires the experts of a layer's routes, which starts their reads, and prefetches the experts
+// predicted for the next layer.
 struct AcquireParams {
   ExpertFeed* feed;
   const int32_t* ids;  // (T, k)
   int32_t layer, k, rows, reserved;
 };
 
-// Tells the feed which experts a layer's router would choose for what the layers before have so
-// far: a prediction.
+// Predicts a later layer's experts: what its router would choose from the present hidden state.
+// Tells the feed.
 struct PredictRoutesParams {
   ExpertFeed* feed;
   const float* logits;  // (num_experts) of the single token predicted for
@@ -161,13 +160,13 @@ struct PredictRoutesParams {
   int32_t layer, num_experts, k, reserved;
 };
 
-// A set of equal matrices, one an expert. `data` is read at every step, so that experts may move.
+// Equal matrices of all experts, one each. `data` is read at every step, so that experts may move.
 struct StackedMatrix {
   const uint8_t* const* data;  // (num_experts) addresses
   const float* bias;           // optional (num_experts, rows)
-  const float* scales;         // optional (num_experts): of what the blocks say
+  const float* scales;         // optional (num_experts): scales of the dequantised weights
   int32_t type, rows, columns;
-  int32_t first_row;  // of the matrix at an address: gate and up may lie in one
+  int32_t first_row;  // of the matrix at an address: gate and up may share one
 
   const uint8_t* matrix(int expert) const {
     return data[expert] + first_row * row_bytes(QuantType(type), columns);
@@ -182,7 +181,7 @@ struct StackedMatrix {
 struct ExpertsParams {
   const float* x;         // (T, hidden)
   const int32_t* ids;     // optional (T, k)
-  const float* weights;   // optional (T, k): 1
+  const float* weights;   // optional (T, k); null: 1
   const float* residual;  // optional (T, hidden), may be `out`
   float* out;
   StackedMatrix gate, up, down;  // gate.data optional
@@ -191,7 +190,7 @@ struct ExpertsParams {
   int32_t rows;
   ExpertFeed* feed;  // optional
   int32_t layer;
-  int32_t weighs_input;  // whether weights multiply x rather than what an expert gives
+  int32_t weighs_input;  // 1: weights multiply x rather than an expert's output
 };
 
 // out = a + scale * b (T, width); a optional
@@ -233,8 +232,8 @@ struct GatedParams {
   int32_t width, activation, rows, reserved;
 };
 
-// Cuts each row, `groups` runs of widths[0] + widths[1] + ... values, into outputs of groups *
-// widths[i].
+// Splits each row, `groups` runs of widths[0] + widths[1] + ... values, into outputs of groups *
+// widths[i] values.
 constexpr int kMaxParts = 4;
 struct SplitParams {
   const float* x;
@@ -246,7 +245,7 @@ struct SplitParams {
 // out (T, heads, rows): each head's values (T, heads, columns) times the head's own matrix
 struct HeadLinearParams {
   const float* x;
-  StackedMatrix stacked;  // a matrix a head
+  StackedMatrix stacked;  // one matrix per head
   float* out;
   int32_t num_heads, precision;
 };
@@ -260,7 +259,7 @@ struct ScaleByPositionParams {
   int32_t reserved;
 };
 
-// The parts of a row side by side, run by run: the opposite of a split (T, groups * (widths[0] +
+// Concatenates two tensors run by run, the opposite of a split: (T, groups * (widths[0] +
 // widths[1])).
 struct JoinParams {
   const float* first;   // (T, groups * widths[0])

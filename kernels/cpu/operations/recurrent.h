@@ -1,9 +1,9 @@
-// The operations of recurrent layers: their parameters, part of the ABI (ops.h), and where a
-// sequence's state is.
+// The operations of recurrent layers: their parameters, part of the ABI (ops.h), and the place of a
+// sequence's state.
 //
 // A state is float32 and lies in the sequence's own memory, `state_offset` floats from its start.
-// Tokens of a sequence follow each other within a step; one at position 0 starts from a state of
-// zeros, whatever the memory holds.
+// Tokens of a sequence are adjacent within a step; one at position 0 starts from a state of zeros,
+// whatever is in memory.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -23,9 +23,9 @@ struct ConvolutionParams {
   int32_t channels, kernel, silu, reserved;
 };
 
-// out (T, value_heads, value_dim): the gated delta rule, heads each alone; state (value_heads) in
-// panels of kStatePanel values, (key_dim)[panel] each, values rounded up to 16. Queries and keys
-// are brought to unit length, queries then divided by sqrt(key_dim).
+// out (T, value_heads, value_dim): the gated delta rule, each head on its own; state (value_heads)
+// in panels of kStatePanel values, (key_dim)[panel] each, values rounded up to 16. Queries and keys
+// are normalised to unit length, and queries then divided by sqrt(key_dim).
 struct DeltaNetParams {
   const float* qkv;      // (T, 2 * key_heads * key_dim + value_heads * value_dim)
   const float* beta;     // (T, value_heads) before the sigmoid
@@ -35,7 +35,7 @@ struct DeltaNetParams {
   float* out;
   int64_t state_offset;
   int32_t key_heads, value_heads, key_dim, value_dim;
-  int32_t tiled;  // value head h has key head h % key_heads; else h / (value_heads / key_heads)
+  int32_t tiled;  // 1: value head h has key head h % key_heads; 0: h / (value_heads / key_heads)
   float epsilon;
 };
 
@@ -55,7 +55,7 @@ struct Mamba2Params {
 // The tokens of one sequence within a step: [begin, end).
 struct Run {
   int begin, end;
-  float* state;  // that of the operation
+  float* state;  // of this operation
 };
 
 inline int count_runs(const Step& step) {

@@ -1,5 +1,5 @@
-// What the recurrent operations with a matrix state share: one task a sequence and head, its tokens
-// in order, a few at a time, so that prefill and decode give the same bits.
+// Shared by the recurrent operations with a matrix state: one task per sequence and head, its
+// tokens in order, a few at a time, so that prefill and decode give the same bits.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -22,14 +22,13 @@ class RecurrentHeads : public Stage {
   }
 
  protected:
-  static constexpr int kBlock =
-      8;  // tokens that meet a panel of the state while it is in the cache
+  static constexpr int kBlock = 8;  // tokens that use a panel of the state while it is in the cache
 
   // A head's state is (keys, values rounded up to vectors), `offset` floats into a sequence's
   // memory.
   RecurrentHeads(int heads, int keys, int values, int64_t offset)
       : heads_(heads), floats_(size_t(keys) * round_to_vectors(values)), offset_(offset) {}
-  // Up to kBlock tokens of one head from `first` on.
+  // Goes through up to kBlock tokens of one head, from `first` on.
   virtual void walk(int first, int count, int head, float* state) const = 0;
 
  private:

@@ -1,5 +1,5 @@
-// Any quantised type, 256 values at a time: scalar, the plain statement of every format, and what
-// types without a fast path are computed from.
+// Decodes any quantised type, 256 values at a time: scalar, the plain definition of every format,
+// and the implementation of types without a fast path.
 #pragma once
 #include "block_decode_few_bits.h"
 #include "block_decode_iq.h"
@@ -14,7 +14,7 @@ inline bool decode_one(const uint8_t* block, RowBlock& out) {
   decode(block_at<Block>(block), out);
   return true;
 }
-// Blocks of 64 or 128; decode() takes the group of 16 that one begins with.
+// Blocks of 64 or 128 values; decode() takes the index of the group of 16 at which one begins.
 template <class Block, int kValues>
 inline bool decode_some(const uint8_t* blocks, int count, RowBlock& out) {
   for (int i = 0; i < count; i += kValues, blocks += sizeof(Block))
@@ -22,8 +22,8 @@ inline bool decode_some(const uint8_t* blocks, int count, RowBlock& out) {
   return true;
 }
 
-// The `count` (up to 256) values of one row that start at `blocks`; false for a type without
-// blocks.
+// Decodes the `count` (up to 256) values of one row that start at `blocks`. Returns false for a
+// type without blocks.
 inline bool decode_row_block(QuantType type, const uint8_t* blocks, int count, RowBlock& out) {
   if (count < 256) out = {};
   switch (type) {
@@ -56,7 +56,7 @@ inline float brain_to_float(uint16_t b) {
   return x;
 }
 
-// One value of a float type.
+// Returns one value of a float type.
 inline float float_at(QuantType type, const uint8_t* row, int i) {
   uint16_t half;
   float x;
@@ -65,7 +65,8 @@ inline float float_at(QuantType type, const uint8_t* row, int i) {
   return type == QuantType::F16 ? half_to_float(half) : brain_to_float(half);
 }
 
-// Values [first, first + count) of a row as float32; first is a multiple of 256, count at most 256.
+// Dequantises values [first, first + count) of a row to float32; first is a multiple of 256, count
+// at most 256.
 inline void dequantise_part(QuantType type, const uint8_t* row, int first, int count, float* out) {
   if (takes_floats(type, Precision::Int8)) {
     for (int i = 0; i < count; i++) out[i] = float_at(type, row, first + i);

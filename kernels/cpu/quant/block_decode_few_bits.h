@@ -1,4 +1,4 @@
-// One to three values of a weight, and NVFP4: Q1_0, Q2_0, TQ1_0, TQ2_0.
+// Decodes types with one to three values per weight, and NVFP4: Q1_0, Q2_0, TQ1_0, TQ2_0.
 #pragma once
 #include "block_decode_iq.h"
 #include "block_decode_k.h"
@@ -20,7 +20,7 @@ inline void decode(const BlockQ2_0& b, int group, RowBlock& out) {
   set_scale(out, group, 4, half_to_float(b.d));
 }
 
-// Digit i of a byte, the highest first, less 1; power is 3^i.
+// Returns digit i of a byte, the highest first, less 1; power is 3^i.
 inline int ternary(uint8_t byte, int power) { return (uint8_t(byte * power) * 3 >> 8) - 1; }
 inline void decode(const BlockTQ1_0& b, RowBlock& out) {
   constexpr int kPowers[5] = {1, 3, 9, 27, 81};
@@ -35,8 +35,8 @@ inline void decode(const BlockTQ2_0& b, RowBlock& out) {
   set_scale(out, 0, 16, half_to_float(b.d));
 }
 
-// Half of the number with 4 bits of exponent and 3 of mantissa, since the table holds doubled
-// values; the code that would be NaN is 0, as in ggml.
+// Returns half of the number with 4 exponent bits and 3 mantissa bits, because the table holds
+// doubled values; the code for NaN gives 0, as in ggml.
 inline float e4m3_half(uint8_t code) {
   const uint32_t bits = uint32_t(code == 0x7f ? 0 : code & 0x7f) << 20;
   float x;

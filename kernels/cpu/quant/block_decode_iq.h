@@ -1,4 +1,4 @@
-// Blocks of 256 whose values are points of a grid with signs: IQ1_S to IQ3_S.
+// Decodes blocks of 256 whose values are points of a grid with signs: IQ1_S to IQ3_S.
 #pragma once
 #include "iq_points.h"
 #include "matmul/row_block.h"
@@ -14,14 +14,14 @@ inline uint32_t word_at(const uint8_t* p) {
 }
 inline int four_bits(const uint8_t* packed, int i) { return packed[i / 2] >> (i % 2 * 4) & 15; }
 
-// Eight values: bytes of `point`, which are not zero, negative where `signs` has a bit.
+// Writes eight values: the bytes of `point`, which are not zero, negated where `signs` has a bit.
 inline void put_signed(int8_t* q, uint64_t point, int signs) {
   const uint64_t bits = uint64_t(signs) * kEveryByte & 0x8040201008040201;
   const uint64_t minus = (bits + 0x7f * kEveryByte) >> 7 & kEveryByte;
   point = (point ^ minus * 0xff) + minus;
   memcpy(q, &point, sizeof point);
 }
-// Point i, or for points of four columns 2 * i and 2 * i + 1.
+// Returns point i, or for points of four columns 2 * i and 2 * i + 1.
 template <class Points, class Block>
 inline uint64_t eight_columns(const Block& b, int i) {
   const auto* block = reinterpret_cast<const uint8_t*>(&b);
@@ -70,7 +70,7 @@ inline void decode(const BlockIQ3_S& b, RowBlock& out) {
     set_scale(out, 2 * g, 2, half_to_float(b.d) * float(2 * four_bits(b.scales, g) + 1));
 }
 
-// Eight values, eight times as large as they are: 8 * point + or - 1.
+// Writes eight values, eight times too large: 8 * point + 1, or - 1 with `minus`.
 inline void put_shifted(int8_t* q, uint64_t point, bool minus) {
   for (int l = 0; l < 8; l++) q[l] = int8_t(int(point >> 8 * l & 255) - (minus ? 9 : 7));
 }

@@ -1,10 +1,10 @@
-// Blocks of 256 with packed scales: Q2_K to Q6_K, and IQ4_XS.
+// Decodes blocks of 256 with packed scales: Q2_K to Q6_K, and IQ4_XS.
 #pragma once
 #include "block_decode_of_32.h"
 
 namespace {
 
-// Of blocks of 256, in 8 parts of 32 values.
+// Returns two bits of a block of 256, in 8 parts of 32 values.
 inline int two_bits(const uint8_t* qs, int part, int l) {
   return qs[part / 4 * 32 + l] >> (part % 4 * 2) & 3;
 }
@@ -28,7 +28,7 @@ inline void decode(const BlockQ3_K& b, RowBlock& out) {
     out.scale[g] = half_to_float(b.d) * float(q3_scale(b.scales, g)), out.min[g] = 0;
 }
 
-// Six-bit scales and mins of Q4_K and Q5_K.
+// Return a six-bit scale or min of Q4_K and Q5_K.
 inline int k_scale(const uint8_t* s, int g) {
   return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6 << 4);
 }

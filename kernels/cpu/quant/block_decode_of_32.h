@@ -1,11 +1,11 @@
-// Blocks of 32 with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4.
+// Decodes blocks of 32 with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4.
 #pragma once
 #include "matmul/matmul.h"
 #include "matmul/row_block.h"
 
 namespace {
 
-// Blocks of 32: two groups of 16 with one scale; `value(block, half, l)` is a whole number.
+// Decodes blocks of 32: two groups of 16 with one scale; `value(block, half, l)` is an integer.
 template <class Block, class Value>
 inline void decode_32(const uint8_t* p, int count, RowBlock& out, float (*scale)(const Block&),
                       float (*min)(const Block&), Value value) {
@@ -30,7 +30,7 @@ inline float minus_offset(const Block& b) {
   return -half_to_float(b.m);
 }
 
-// Half of 2^(e - 127), since the table holds doubled values.
+// Returns half of 2^(e - 127), because the table holds doubled values.
 inline float e8m0_half(const BlockMXFP4& b) {
   const uint32_t bits = b.e < 2 ? 0x00200000u << b.e : uint32_t(b.e - 1) << 23;
   float x;
@@ -41,7 +41,7 @@ inline float e8m0_half(const BlockMXFP4& b) {
 constexpr int8_t kIq4Values[16] = {SHARPI_IQ4_VALUES};
 constexpr int8_t kE2m1Twice[16] = {SHARPI_E2M1_TWICE};
 
-// The first 32 * n values; false for a type of other blocks.
+// Decodes the first 32 * n values. Returns false for a type of other blocks.
 inline bool decode_blocks_of_32(QuantType type, const uint8_t* blocks, int n, RowBlock& out) {
   switch (type) {
     case QuantType::Q4_0:

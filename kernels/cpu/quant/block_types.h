@@ -18,7 +18,7 @@ constexpr QuantType kBlockTypes[] = {
     QuantType::IQ3_S,  QuantType::TQ1_0,   QuantType::TQ2_0,  QuantType::Q1_0,  QuantType::Q2_0,
 };
 
-// make(constant of the type): a function, or null for a type without blocks.
+// Returns make(constant of the type): a function, or null for a type without blocks.
 template <class Make, size_t... kIndices>
 ProductFn product_of(QuantType type, Make make, std::index_sequence<kIndices...>) {
   ProductFn found = nullptr;

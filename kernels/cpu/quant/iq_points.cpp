@@ -1,4 +1,4 @@
-// The grids as tables of bytes, made by the compiler.
+// The grids as tables of bytes, computed by the compiler.
 #include "iq_points.h"
 
 #include <bit>

@@ -1,4 +1,4 @@
-// The points of the IQ types' grids as bytes, and where a block says which ones it has.
+// The points of the IQ types' grids as bytes, and the numbers of a block's points.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace sharpi {
 
-// Byte c is column c's: a magnitude, or, in the grid of one bit, 0, 8 or 16 for -1, 0 or 1.
+// Byte c belongs to column c: a magnitude, or in the one-bit grid 0, 8 or 16 for -1, 0 or 1.
 extern const std::array<uint64_t, 256> kIQ2XXSPoints;
 extern const std::array<uint64_t, 512> kIQ2XSPoints;
 extern const std::array<uint64_t, 1024> kIQ2SPoints;
@@ -14,7 +14,7 @@ extern const std::array<uint32_t, 256> kIQ3XXSPoints;
 extern const std::array<uint32_t, 512> kIQ3SPoints;
 extern const std::array<uint64_t, 2048> kIQ1Points;
 
-// The seven signs of every code with the eighth, which makes their number even.
+// The seven signs of every code with the eighth, which makes the number of set bits even.
 extern const std::array<uint8_t, 128> kEvenSigns;
 
 }  // namespace sharpi
@@ -28,7 +28,7 @@ inline uint16_t short_at(const uint8_t* p) {
   return x;
 }
 
-// For each type, the points by number, and the number of point i of a block's 256 values.
+// For each type: the points by number, and the number of point i of a block's 256 values.
 struct PointsOfIQ2_XXS {
   using Point = uint64_t;
   static Point of(unsigned number) { return kIQ2XXSPoints[number]; }
@@ -75,14 +75,14 @@ struct PointsOfIQ1_M {
   }
 };
 
-// Point i of a block.
+// Returns point i of a block.
 template <class Points>
 inline typename Points::Point point_at(const uint8_t* block, unsigned i) {
   return Points::of(Points::number(block, i));
 }
 
-// Points of kRows blocks, turned: what a block's point i is for every row lies together. Eight
-// columns of row r go to the place from which one shuffle of two registers parts first and last
+// Points of kRows blocks, transposed: point i of all rows is stored together. The eight columns of
+// row r go to the place from which one shuffle of two registers separates the first and the last
 // four columns, rows in order.
 template <class Points, int kRows>
 struct TurnedPoints {

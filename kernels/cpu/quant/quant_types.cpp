@@ -1,4 +1,4 @@
-// Sizes of the quant types.
+// Block sizes of the quant types.
 #include "matmul/matmul.h"
 #include "quant_blocks.h"
 

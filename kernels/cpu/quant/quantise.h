@@ -1,7 +1,7 @@
-// Floats to int8 with one scale for every 32, in plain loops that compilers vectorise.
+// Rounds floats to int8 with one scale for every 32, in plain loops that compilers vectorise.
 //
 // scale = max |x| / 127, rounded to nearest, ties to even. A NaN or an infinity among the values
-// gives a scale that is not finite: it shows in the result.
+// gives a scale that is not finite, which shows in the result.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,8 @@ inline int32_t float_bits(float x) {
   return bits;
 }
 
-// The largest magnitude, or a NaN where there is one: as integers, magnitudes order like that.
+// Returns the largest magnitude, or NaN if there is one: magnitudes sort like integers, and a NaN
+// is above all.
 inline float peak_of(const float* x) {
   int32_t peak = 0;
   for (int i = 0; i < 32; i++) peak = std::max(peak, float_bits(x[i]) & 0x7fffffff);

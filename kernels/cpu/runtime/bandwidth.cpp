@@ -1,5 +1,5 @@
-// What the machine can do at most, for benchmarks to hold the kernels against: bytes read and int8
-// operations a second.
+// Measures the machine's limits, for benchmarks to compare the kernels with: bytes read and int8
+// operations per second.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,7 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Work = std::function<void(int thread)>;
 
-// Seconds from the moment all threads, the caller among them, may begin until the last one ends.
+// Returns the seconds from the moment when all threads, the caller among them, may begin until the
+// last one ends.
 double time_together(int num_threads, const Work& work) {
   std::atomic<int> waiting{num_threads};
   std::vector<Clock::time_point> starts(num_threads), ends(num_threads);
@@ -38,11 +39,12 @@ double time_together(int num_threads, const Work& work) {
 
 typedef uint64_t Line __attribute__((vector_size(64), aligned(1), may_alias));
 
-// Four streams, as the rows of a tile are several: measured a fifth faster than one on Zen 4.
+// Reads four streams, because the rows of a tile are several streams: measured a fifth faster than
+// one on Zen 4.
 constexpr size_t kStream = 64 << 10;
 constexpr size_t kStreams = 4;
 
-// The exclusive or of all words, which is nothing to compute beside reading them.
+// Returns the exclusive or of all words, which costs nothing beside reading them.
 uint64_t read_all(const uint8_t* at, size_t bytes) {
   const auto line = [](const uint8_t* p) { return *reinterpret_cast<const Line*>(p); };
   Line sum{};
@@ -57,7 +59,7 @@ uint64_t read_all(const uint8_t* at, size_t bytes) {
   return result;
 }
 
-// The bytes [begin, end) of the ranges laid end to end.
+// Reads the bytes [begin, end) of the ranges laid end to end.
 uint64_t read_share(const uint8_t* const* ranges, const size_t* sizes, int num_ranges, size_t begin,
                     size_t end) {
   uint64_t result = 0;
@@ -73,8 +75,8 @@ void keep(const void* result) { asm volatile("" : : "r"(result) : "memory"); }
 
 }  // namespace
 
-// Seconds that `num_threads` threads need to read the ranges, laid end to end and shared evenly,
-// `passes` times; -1 for nothing to do.
+// Returns the seconds that `num_threads` threads need to read the ranges, laid end to end and
+// shared evenly, `passes` times; -1 for nothing to do.
 SHARPI_API double sharpi_read_seconds(const void* const* ranges, const size_t* sizes,
                                       int num_ranges, int num_threads, int passes) {
   if (num_ranges < 1 || num_threads < 1 || passes < 1) return -1;
@@ -90,9 +92,9 @@ SHARPI_API double sharpi_read_seconds(const void* const* ranges, const size_t* s
   });
 }
 
-// Int8 operations a second (a product and its sum are two) of `num_threads` threads with the
-// instructions that the kernels of an instruction set use, over about `seconds`; -1 where the
-// machine lacks it.
+// Returns the int8 operations per second (a product and its sum are two) of `num_threads` threads
+// with the instructions that the kernels of an instruction set use, measured for about `seconds`;
+// -1 where the machine lacks it.
 SHARPI_API double sharpi_int8_operations_per_second(const char* isa_name, int num_threads,
                                                     double seconds) {
   const sharpi::Isa* isa = sharpi::find_isa(isa_name);

@@ -6,7 +6,7 @@ namespace sharpi {
 namespace {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports takes literals only; it also asks whether the operating system saves the
+// __builtin_cpu_supports takes literals only; it also checks that the operating system saves the
 // registers.
 #define HAS(name) {name, [] { return bool(__builtin_cpu_supports(name)); }}
 #define AVX2 HAS("avx2"), HAS("fma"), HAS("f16c"), HAS("bmi2")

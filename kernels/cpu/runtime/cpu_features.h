@@ -1,19 +1,18 @@
-// The instructions that this machine's processor and operating system offer, by the compiler's
-// names.
+// The instructions that this machine's CPU and operating system offer, by the compiler's names.
 #pragma once
 #include <span>
 #include <string>
 
 namespace sharpi {
 
-// One extension of an instruction set, and the question whether this machine has it.
+// One extension of an instruction set, and a function that asks if this machine has it.
 struct CpuFeature {
   const char* name;
   bool (*present)();
 };
 
-// What the kernels of an instruction set are compiled with: CMakeLists.txt passes the same
-// extensions. All are empty where the library is not built for x86-64.
+// The features that the kernels of an instruction set are compiled for: CMakeLists.txt passes the
+// same extensions. All are empty where the library is not built for x86-64.
 using CpuFeatures = std::span<const CpuFeature>;
 CpuFeatures avx2_features();
 CpuFeatures avx512_vnni_features();
@@ -21,7 +20,7 @@ CpuFeatures avx512_vbmi_features();
 CpuFeatures avx512_bf16_features();
 
 bool all_present(CpuFeatures features);
-// Names those that this machine lacks, parted by ", ".
+// Returns the names of the features that this machine lacks, separated by ", ".
 std::string missing(CpuFeatures features);
 
 }  // namespace sharpi

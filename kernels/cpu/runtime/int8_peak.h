@@ -1,16 +1,16 @@
-// Loops of int8 products that no memory holds up: what the kernels of an instruction set are held
-// against.
+// Loops of int8 products that never wait for memory: the peak that the kernels of an instruction
+// set are compared with.
 #pragma once
 #include <cstdint>
 
 namespace sharpi {
 
 struct Int8Loop {
-  double operations;  // of one round; a product and its sum are two
+  double operations;  // per round; a product and its sum are two
   void (*run)(int64_t rounds);
 };
 
-// Tables, as in matmul.h: the second group is there on x86-64 alone.
+// Tables, as in matmul.h: the second group exists on x86-64 only.
 extern const Int8Loop kPortableInt8Loop;
 extern const Int8Loop kAvx2Int8Loop, kAvx512VnniInt8Loop;
 

@@ -15,7 +15,7 @@ void run(int64_t rounds) {
   for (auto& sum : sums) sum = _mm256_setzero_si256();
   for (int64_t i = 0; i < rounds; i++)
     for (auto& sum : sums) {
-      asm volatile("" : "+x"(x));  // or the compiler multiplies once for all sums
+      asm volatile("" : "+x"(x));  // otherwise the compiler multiplies once for all sums
       sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
     }
   asm volatile("" : : "r"(sums) : "memory");

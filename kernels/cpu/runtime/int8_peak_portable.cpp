@@ -1,4 +1,4 @@
-// The int8 products of the compiler's baseline target, as it vectorises a plain loop.
+// The int8 products of the compiler's baseline target, as the compiler vectorises a plain loop.
 #include <cstring>
 
 #include "runtime/int8_peak.h"

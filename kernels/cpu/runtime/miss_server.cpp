@@ -1,7 +1,8 @@
-// Experts that the GPU has not: their values are computed here while the GPU computes the others.
+// Computes the experts that are not on the GPU, while the GPU computes the others.
 //
-// The GPU and the host talk through words in page-locked memory, a request and an answer, and take
-// the layers in turn: a request means that the count of items, their experts and inputs are there.
+// The GPU and the host communicate through two words in page-locked memory, a request and an
+// answer, and go through the layers in turn: a request means that the number of items, their
+// experts and their inputs are written.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,14 +19,14 @@ namespace sharpi {
 namespace {
 
 constexpr int kMostOfToken = 32;  // experts of a token that a GPU has slots for
-constexpr int kSpins = 4000;      // looks at a word before other threads are let run
+constexpr int kSpins = 4000;      // polls of a word before other threads may run
 
-// Both sides write one word each; neither is touched by two at once.
+// Each side writes one word; neither word is written by both at once.
 struct Mailbox {
   std::atomic<uint32_t>* request;
   std::atomic<uint32_t>* answer;
   const int32_t* num_items;
-  const int32_t* experts;  // of the items
+  const int32_t* experts;  // of each item
 };
 static_assert(sizeof(std::atomic<uint32_t>) == 4);
 
@@ -40,13 +41,13 @@ class MissServer {
   MissServer(Pool& pool, const Mailbox& mailbox, int num_threads, int patience_ms)
       : pool_(pool), mailbox_(mailbox), num_threads_(num_threads), patience_(patience_ms) {}
 
-  // Programs of one operation each, in the order of the GPU's requests; `feed` brings the experts
-  // of the model's layer, null where they are in memory.
+  // Adds a program of one operation, in the order of the GPU's requests; `feed` brings the experts
+  // of the model's layer, and is null where they are in memory.
   void add(Program& program, ExpertFeed* feed, int layer) {
     layers_.push_back({&program, feed, layer});
   }
 
-  // 0, or -1 where no request came in time.
+  // Serves `count` layers. Returns 0, or -1 where no request came in time.
   int serve(int first, int count) {
     for (int i = first; i < first + count; i++) {
       if (!await_request()) return -1;
@@ -98,8 +99,8 @@ class MissServer {
 
 using namespace sharpi;
 
-// `request` and `answer` are uint32 words of page-locked memory; a request is about `num_items`,
-// with their `experts`.
+// Creates a server. `request` and `answer` are uint32 words of page-locked memory; a request is
+// about `num_items` items, with their `experts`.
 SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
                                       const int32_t* num_items, const int32_t* experts,
                                       int num_threads, int patience_ms) {
@@ -110,7 +111,7 @@ SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
 }
 SHARPI_API void sharpi_misses_destroy(void* server) { delete static_cast<MissServer*>(server); }
 
-// 0, or -1 when memory is short.
+// Adds a layer's program. Returns 0, or -1 when memory is short.
 SHARPI_API int sharpi_misses_add(void* server, void* program, void* feed, int layer) {
   try {
     static_cast<MissServer*>(server)->add(*static_cast<Program*>(program),
@@ -121,8 +122,8 @@ SHARPI_API int sharpi_misses_add(void* server, void* program, void* feed, int la
   return 0;
 }
 
-// Serves so many layers from the first on; 0, -1 where no request came in time, -2 when memory is
-// short.
+// Serves `count` layers from the first on. Returns 0, -1 where no request came in time, -2 when
+// memory is short.
 SHARPI_API int sharpi_misses_serve(void* server, int first, int count) {
   try {
     return static_cast<MissServer*>(server)->serve(first, count);

@@ -56,7 +56,7 @@ void Pool::run(const Stages& stages, const Step& step, int num_threads,
 }
 
 void Pool::walk(int thread) {
-  bool parallel = false;  // whether the stage before was
+  bool parallel = false;  // true if the previous stage was
   for (size_t i = 0; i < stages_->size(); i++) {
     const Stage& stage = *(*stages_)[i];
     const int most = stage.num_tasks(*step_);
@@ -69,7 +69,8 @@ void Pool::walk(int thread) {
   shares_[thread].soon = reads_soon(0, thread);
 }
 
-// What the thread reads first of the next stage that threads share, from stage `stage` on.
+// Returns the memory that the thread reads first in the next stage that threads share, from stage
+// `stage` on.
 Bytes Pool::reads_soon(size_t stage, int thread) const {
   for (; stage < stages_->size(); stage++)
     if (const int tasks = (*stages_)[stage]->num_tasks(*step_); tasks > 1)
@@ -89,7 +90,8 @@ void Pool::run_share(const Stage& stage, int thread) {
     while (steal((thread + i) % active_, &task)) stage.run(*step_, task, -1, (*workers_)[thread]);
 }
 
-// All threads meet; the last to arrive deals the tasks of stage `next`, which may be past the end.
+// Waits until all threads arrive; the last to arrive deals the tasks of stage `next`, which may be
+// past the end.
 void Pool::barrier(size_t next, int thread) {
   const uint32_t phase = phase_.load(std::memory_order_acquire);
   waiting_.see(thread);

@@ -1,7 +1,7 @@
-// The thread pool: persistent threads that walk a program's stages together.
+// The thread pool: persistent threads that go through a program's stages together.
 //
 // Tasks of a stage are dealt in contiguous shares, so that each thread reads linearly; a thread
-// that is done steals from the end of another's share.
+// that is done steals from the end of another thread's share.
 #pragma once
 #include <atomic>
 #include <thread>
@@ -22,13 +22,13 @@ class Pool {
 
  private:
   // One thread's part. `range` is begin << 32 | end: the owner takes from the front, thieves from
-  // the back. `round` counts the runs the thread is called to, so that threads a run does not need
-  // sleep on. `patience` is the thread's own.
+  // the back. `round` counts the runs that the thread is called to, so that threads that a run does
+  // not need stay asleep. `patience` is the thread's own.
   struct alignas(64) Share {
     std::atomic<uint64_t> range{0};
     std::atomic<uint32_t> round{0};
     Patience patience;
-    Bytes soon;  // what it reads first should the same program run again
+    Bytes soon;  // the memory it reads first if the same program runs again
   };
 
   void serve(int thread);

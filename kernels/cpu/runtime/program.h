@@ -1,4 +1,4 @@
-// A recorded step: the flat list of stages of one forward pass, and the memory they share.
+// A recorded step: the flat list of stages of one forward pass, and the memory that they share.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace sharpi {
 
-// Zeroed memory on its own pages, aligned to 64 bytes and more; huge pages where the system gives
-// them.
+// Zeroed memory on pages of its own, aligned to at least 64 bytes; in huge pages where the system
+// gives them.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -25,7 +25,8 @@ class Memory {
   size_t bytes_;
 };
 
-// Scratch that operations use in turn: one buffer a kind, as large as the largest request.
+// Scratch memory that operations use in turn: one buffer of each kind, as large as the largest
+// request.
 enum class Scratch { Activations, Hidden, HiddenActivations, Jobs, Sums, Partials, kCount };
 
 class Program {
@@ -36,12 +37,12 @@ class Program {
   void add(Args&&... args) {
     stages_.push_back(std::make_unique<S>(std::forward<Args>(args)...));
   }
-  // Asks for scratch; the address is known once the program is sealed, so stages keep the returned
-  // reference.
+  // Requests scratch memory; its address is known once the program is sealed, so stages keep the
+  // returned reference.
   uint8_t* const* request(Scratch kind, size_t bytes);
   void seal();
-  // The same in the memory of another program, which has to be at least as large and to live on;
-  // they never run at once.
+  // Seals the program with the memory of another program, which has to be at least as large and to
+  // outlive this one; the two never run at once.
   bool seal_within(Program& other);
   void run(Pool& pool, const Step& step, int num_threads);
   size_t scratch_bytes() const;
@@ -60,7 +61,7 @@ class Program {
   uint8_t* addresses_[int(Scratch::kCount)] = {};
   std::vector<std::unique_ptr<Memory>> memory_;
   std::vector<Worker> workers_;
-  Program* owner_ = this;  // of the memory
+  Program* owner_ = this;  // the program that owns the memory
 };
 
 }  // namespace sharpi

@@ -1,4 +1,4 @@
-// What kernels of every instruction set share: the order of tokens, and reading ahead.
+// Shared by the kernels of every instruction set: the order of tokens, and prefetching.
 //
 // Internal linkage throughout: the header is compiled with different target flags.
 #pragma once
@@ -7,7 +7,7 @@
 namespace {
 using namespace sharpi;
 
-// More tokens than this are served better by a tile, which is unpacked once for all of them.
+// More tokens than this are multiplied faster with a tile, which is unpacked once for all of them.
 constexpr int kDirectTokens = 3;
 inline bool meets_directly(const Product& p) {
   return p.num_tokens <= kDirectTokens && p.num_rows == kTileRows;
@@ -26,8 +26,9 @@ inline void over_tokens(int num_tokens, int at_once, Body body) {
   }
 }
 
-// Bytes this thread reads later: one contiguous piece, fetched in even shares while it computes.
-// Memory is fast read like that, and several times slower read as the 32 streams of a tile's rows.
+// The bytes that this thread reads later: one contiguous piece, prefetched in even shares while it
+// computes. Memory is fast when it is read like that, and several times slower when read as the 32
+// streams of a tile's rows.
 struct ReadAhead {
   const uint8_t *at = nullptr, *end = nullptr;
   int lines = 0;  // cache lines of a share
@@ -40,22 +41,22 @@ struct ReadAhead {
   }
 };
 
-// `bytes` from `at` in `steps` shares; nothing for null.
+// Plans to prefetch `bytes` from `at` in `steps` shares; nothing for null.
 inline ReadAhead read_ahead(const uint8_t* at, size_t bytes, int steps) {
   if (!at) return {};
   return {at, at + bytes, int((bytes / 64 + steps) / steps)};
 }
 
-// Has the addresses of the rows after these looked up, by one line of each page: a fetch that would
-// have to wait for that is dropped, and memory in small pages is then read a fifth slower than it
-// can be.
+// Prefetches one line of each page of the rows that follow, so that their addresses are in the TLB:
+// a prefetch that has to wait for a page walk is dropped, and memory in small pages is then read a
+// fifth slower than it could be.
 inline void find_pages(const uint8_t* rows, size_t bytes) {
   constexpr size_t kSmallestPage = 4096;
   for (size_t at = 0; at < bytes; at += kSmallestPage) __builtin_prefetch(rows + at, 0, 2);
 }
 
-// Fetches rows that no earlier call of this thread announced as its next, and looks for those it
-// announces.
+// Prefetches rows that no earlier call of this thread announced as its next, and the pages of those
+// that it announces.
 inline void begin_reading(const Product& p) {
   static thread_local const uint8_t* announced = nullptr;
   const size_t bytes = p.num_rows * p.row_bytes;

@@ -16,7 +16,7 @@ namespace sharpi {
 
 namespace {
 
-constexpr uint64_t kSlice = 100'000;  // nanoseconds, the least the kernel takes
+constexpr uint64_t kSlice = 100'000;  // nanoseconds, the shortest that Linux accepts
 
 struct Attributes {  // `struct sched_attr` of linux/sched/types.h, first version
   uint32_t size = sizeof(Attributes), policy = 0;
@@ -34,7 +34,7 @@ void prefer_short_slices() {
   is_done = true;
   Attributes now;
   if (syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) || now.policy != 0)
-    return;  // somebody chose another policy
+    return;  // another policy was chosen on purpose
   now.size = sizeof now, now.flags = 0, now.runtime = kSlice, now.deadline = now.period = 0;
   syscall(SYS_sched_setattr, 0, &now, 0);
 }

@@ -1,23 +1,24 @@
-// What a thread tells the scheduler, and is told by it.
+// Requests to the operating system's scheduler, and the core that a thread runs on.
 #pragma once
 
 namespace sharpi {
 
-// Asks for short slices, once a thread, which runs briefly and waits often, and must not wait long
-// for its turn. Linux 6.12 and later then lets it take over from a neighbour at once when it wakes,
-// even where that one's slice of milliseconds has only begun; elsewhere it does nothing.
+// Asks for short time slices, once per thread: the thread runs briefly and waits often, and must
+// not wait long for its turn. Linux 6.12 and later then let it preempt another thread of its core
+// at once when it wakes, even where that thread's slice of milliseconds has only begun; elsewhere
+// this does nothing.
 void prefer_short_slices();
 
-// Lets others run that wait for this core.
+// Lets other threads run that wait for this core.
 void give_way();
 
-// The core that the calling thread is on, or kNoCore where the system does not say.
+// Returns the core that the calling thread is on, or kNoCore where the system does not tell.
 constexpr int kNoCore = -1;
 int current_core();
 
-// Moves the calling thread to a core that is none of `cores`, if it is allowed one, and returns
-// whether it did. It is free to be moved elsewhere afterwards. Linux may leave two threads on one
-// core for tens of milliseconds while another idles.
+// Moves the calling thread to a core that is none of `cores`, if one is allowed, and returns true
+// if it did. Afterwards the thread may be moved elsewhere. Linux may leave two threads on one core
+// for tens of milliseconds while another core is idle.
 bool leave_cores(const int* cores, int count);
 
 }  // namespace sharpi

@@ -5,10 +5,10 @@
 namespace sharpi {
 namespace {
 
-// Threads that wait for each other some microseconds should not sleep at all: on a quiet machine
-// that is a tenth of the speed of a large model, and most of a small one's. But beside a busy
-// neighbour one that spins keeps the core from the one it waits for. So a sleep that turns out
-// short makes the next spins longer, one that does not makes them few.
+// Threads that wait a few microseconds for each other should not sleep at all: on an idle machine
+// that would cost a tenth of the speed of a large model, and most of a small one's. But on a busy
+// machine a spinning thread may keep the core from the thread that it waits for. So a sleep that
+// turns out short doubles the next spins, and a long one reduces them to the fewest.
 constexpr int kFewestSpins = 100;
 constexpr auto kShortSleep = std::chrono::microseconds(300);
 constexpr auto kBetweenMoves = std::chrono::microseconds(200);
@@ -21,8 +21,8 @@ inline void relax() {
 #endif
 }
 
-// What a thread fetches while it waits, a few lines at a time: faster ones would be dropped.
-// Nothing is touched, so the memory may be gone.
+// Prefetches memory while a thread waits, a few lines at a time, because faster ones would be
+// dropped. Nothing is read, so the memory may be gone.
 class Fetch {
  public:
   explicit Fetch(Bytes bytes) : line_(bytes.at), end_(bytes.at + std::min(bytes.count, kMost)) {}
@@ -58,11 +58,11 @@ void Waiting::wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patie
   patience.spins = was_short ? std::min(patience.most_spins, 2 * patience.spins) : kFewestSpins;
 }
 
-// Whether the thread may spin on. A core of its own, newly found, is worth spinning long: a sleep
-// may end where another is.
+// Returns true if the thread may go on spinning. On a newly found core of its own it spins for
+// long, because a sleep may end on another core.
 bool Waiting::let_others_run(int thread, Patience& patience) {
   if (!is_crowded(thread)) {
-    give_way();  // to one that waits for this core and was not seen yet
+    give_way();  // to a thread that waits for this core and was not seen yet
     return true;
   }
   if (!find_core(thread)) return false;
@@ -70,7 +70,8 @@ bool Waiting::let_others_run(int thread, Patience& patience) {
   return true;
 }
 
-// Whether another thread was last seen on this one's core: it cannot get on while this one spins.
+// Returns true if another thread was last seen on this thread's core: it cannot continue while this
+// one spins.
 bool Waiting::is_crowded(int thread) const {
   const int own = current_core();
   for (int i = 0; i < int(places_.size()); i++)
@@ -79,7 +80,7 @@ bool Waiting::is_crowded(int thread) const {
   return false;
 }
 
-// Goes to a core where no other thread was seen, if there is one.
+// Moves to a core where no other thread was seen, if there is one.
 bool Waiting::find_core(int thread) {
   const auto now = Clock::now();
   if (now < places_[thread].may_move) return false;

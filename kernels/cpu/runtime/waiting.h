@@ -1,5 +1,5 @@
-// How the pool's threads wait for each other: they spin, make sure that the others can get on, and
-// sleep at last.
+// How the pool's threads wait for each other: they spin, make sure that the other threads can run,
+// and finally sleep.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace sharpi {
 
-// How long one thread spins for one purpose; learned from the sleeps that follow.
+// The number of times that one thread spins for one purpose; learned from the sleeps that follow.
 struct Patience {
   int spins, most_spins;
 };
@@ -18,12 +18,13 @@ struct Patience {
 class Waiting {
  public:
   explicit Waiting(int num_threads) : places_(num_threads) {}
-  // The thread begins to work: on a core of its own, if there is one.
+  // Begins work: moves the thread to a core of its own, if there is one.
   void begin(int thread);
-  // The thread works, wherever it is now; or does not until the next begin().
+  // `see` notes the core that the thread works on; `forget`: it does not work until the next
+  // begin().
   void see(int thread) { places_[thread].core.store(current_core(), std::memory_order_relaxed); }
   void forget(int thread) { places_[thread].core.store(kNoCore, std::memory_order_relaxed); }
-  // Returns once `value` is no longer `old`; `soon` is fetched meanwhile.
+  // Returns once `value` is no longer `old`; prefetches `soon` meanwhile.
   void wait(std::atomic<uint32_t>& value, uint32_t old, int thread, Patience& patience,
             Bytes soon = {});
 

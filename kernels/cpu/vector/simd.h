@@ -1,4 +1,5 @@
-// Functions of sixteen floats, and fp16. Internal linkage throughout, as wide_floats.h.
+// Functions of sixteen floats, and fp16 conversions. Internal linkage throughout, as in
+// wide_floats.h.
 #pragma once
 #include <cmath>
 #if defined(__F16C__) || defined(__AVX512F__)
@@ -11,7 +12,7 @@
 
 namespace {
 
-// Reductions fold halves onto each other: one fixed order.
+// Reductions fold halves onto each other, in one fixed order.
 template <class Fold>
 [[gnu::always_inline]] inline float fold(F32x16 v, Fold combine) {
 #pragma GCC unroll 2
@@ -31,8 +32,8 @@ inline float maximum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a > b ? a : b; });
 }
 
-// e^x, relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is 0. A NaN stays
-// one, as it is compared last.
+// Computes e^x with a relative error below 2e-7 within [-87, 88]; saturates outside, and e^-inf is
+// 0. A NaN stays NaN, because it is compared last.
 inline F32x16 exp(F32x16 x) {
   const F32x16 y = min(broadcast(127.f), max(broadcast(-126.f), x * 1.44269504f));
   const F32x16 magic = broadcast(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer

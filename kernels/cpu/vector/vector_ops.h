@@ -1,4 +1,4 @@
-// Float arithmetic on one token or one attention page, once per instruction set.
+// Float arithmetic on one token or one attention page, implemented once per instruction set.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,19 +25,19 @@ struct SoftmaxState {
   float total;
 };
 
-// kQueries or fewer queries against one page of one KV head (kv_pages.h).
+// kQueries or fewer queries, and one page of one KV head (kv_pages.h).
 struct PageAttention {
   const uint8_t* queries;  // as `prepare_queries` left them
   const int32_t* first;    // per query: first visible position within the page, may be negative
   const int32_t* last;     // per query: last visible position within the page, may exceed it
   int num_queries;
   const uint8_t* keys;
-  const uint8_t* values;   // null: what each key begins with
+  const uint8_t* values;   // null: the values are the beginning of each key
   int key_dim, value_dim;  // value_dim: as stored, a multiple of 16
   float soft_cap;          // 0: none
   SoftmaxState* states;    // per query
   float* const* sums;      // per query (value_dim)
-  const uint8_t* next;     // keys of the page that follows, worth prefetching; or null
+  const uint8_t* next;     // keys of the next page, worth prefetching; or null
 };
 
 // One token of a causal convolution: out = act(bias + sum over j of weight[j] * rows[j]), the
@@ -51,8 +51,8 @@ struct ConvolutionStep {
   bool silu;
 };
 
-// A head's state lies in panels of so many of its values, (keys)[panel] each; the last may have a
-// vector of 16 only.
+// A head's state is stored in panels of kStatePanel of its values, (keys)[panel] each; the last one
+// may have only a vector of 16.
 constexpr int kStatePanel = 32;
 
 // One token of one panel of a gated delta net's head:
@@ -77,13 +77,13 @@ struct ScanStep {
   float decay, dt, skip;
 };
 
-// What is done with pages in one KvLayout. `at`: a position within its page.
+// The functions for pages in one KvLayout. `at`: a position within its page.
 struct KvOps {
-  bool (*takes)(const KvLayer&);  // whether its heads can be met like this
+  bool (*takes)(const KvLayer&);  // Returns true if its heads can be stored like this.
   void (*store_key)(const float* key, int dim, int at, uint8_t* keys);
   void (*store_value)(const float* value, int dim, int at, uint8_t* values);
-  // Queries, each (dim), times `scale`, for all pages that they meet together; `out`: kQueryBytes *
-  // dim * count at most.
+  // Prepares queries, each (dim), times `scale`, for all pages that they are multiplied with
+  // together; `out` has at most kQueryBytes * dim * count bytes.
   void (*prepare_queries)(const float* const* queries, int count, float scale, int dim,
                           uint8_t* out);
   void (*attend_page)(const PageAttention&);
@@ -100,8 +100,9 @@ struct VectorOps {
   void (*add_scaled)(const float* a, const float* b, float scale, float* out, int n);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head's first 2 * half values.
   void (*rope)(float* head, const float* cosines, const float* sines, int half, bool interleaved);
-  KvOps kv[kNumKvLayouts];  // `takes` is null for what the instruction set has no way for
-  // Adds one query's partial result (over later positions) to what was gathered before.
+  // `takes` is null for layouts that the instruction set does not implement
+  KvOps kv[kNumKvLayouts];
+  // Merges one query's partial result (over later positions) into the result so far.
   void (*merge)(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums,
                 int n);
   void (*convolve)(const ConvolutionStep&);
@@ -111,11 +112,10 @@ struct VectorOps {
   void (*unit_length)(const float* x, float* out, int n, float epsilon, float factor);
 };
 
-// Tables, so that naming one runs nothing of its instruction set (isa.h). The second group is there
-// on x86-64 alone.
+// Tables, so that naming one runs no code of its instruction set (isa.h). The second group exists
+// on x86-64 only.
 extern const VectorOps kPortableVectorOps;
 extern const VectorOps kAvx2VectorOps, kAvx512VectorOps;
-extern const KvOps
-    kAvx512Bf16Pairs;  // KvLayout::Bf16Pairs, for processors that have AVX512_BF16 too
+extern const KvOps kAvx512Bf16Pairs;  // KvLayout::Bf16Pairs, for CPUs that also have AVX512_BF16
 
 }  // namespace sharpi

@@ -1,4 +1,4 @@
-// Attention in pairs of bfloat16, for AVX-512 with BF16.
+// Attention with pairs of bfloat16, for AVX-512 with BF16.
 #include "vector_ops.h"
 
 #if defined(__AVX512BF16__)

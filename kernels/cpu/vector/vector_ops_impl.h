@@ -9,7 +9,7 @@
 namespace {
 using namespace sharpi;
 
-// Calls body(i, count): full groups of 16 first, then what is left.
+// Calls body(i, count): full groups of 16 first, then the rest.
 template <class Body>
 inline void over_lanes(int n, Body body) {
   int i = 0;
@@ -48,7 +48,7 @@ inline F32x16 erf_gelu(F32x16 x) {
   return load(v);
 }
 constexpr float kSwigluLimit = 7.f;  // gpt-oss
-// What an activation makes of the half that is not its own.
+// Returns what the up value becomes before it is multiplied by the activated gate.
 inline F32x16 linear_half(Activate kind, F32x16 x) {
   if (kind != Activate::ClampedSwiglu) return x;
   return max(min(x, broadcast(kSwigluLimit)), broadcast(-kSwigluLimit)) + 1.f;

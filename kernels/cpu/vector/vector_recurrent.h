@@ -1,8 +1,8 @@
-// The part of vector_ops_impl.h that serves recurrent layers: one token of one head, or of a run of
+// The part of vector_ops_impl.h for recurrent layers: one token of one head, or of a run of
 // channels.
 //
-// Vectors lie along the values of a head, so that no sum crosses lanes: a value's result is the
-// same whatever its neighbours.
+// Vectors lie along the values of a head, so that no sum crosses lanes: a value's result does not
+// depend on the values beside it.
 #pragma once
 #include "simd.h"
 #include "vector_ops.h"
@@ -31,7 +31,7 @@ void convolve(const ConvolutionStep& c) {
   });
 }
 
-// N vectors of a row that `count` values of are there; the rest is zero.
+// Loads N vectors of a row of `count` values; the rest is zero.
 template <int N>
 inline void load_values(const float* p, int count, Own* out) {
   float padded[N * kOwnLanes] = {};
@@ -45,7 +45,7 @@ inline void store_values(float* p, const Own* values, int count) {
   memcpy(p, padded, count * sizeof(float));
 }
 
-// A sum over the keys, in kChains parts so that one addition need not wait for the one before.
+// Computes a sum over the keys, in kChains parts so that additions need not wait for each other.
 template <int N>
 struct KeySum {
   Own chain[kChains][N] = {};
@@ -67,8 +67,8 @@ inline void over_keys(int keys, Each each) {
   for (; k < keys; k++) each(k, 0);
 }
 
-// The panel is N vectors wide. Everything is taken out of `s` first: the compiler cannot know that
-// a store into the state leaves it alone.
+// The panel is N vectors wide. All fields of `s` are copied first: the compiler cannot know that a
+// store into the state leaves them alone.
 template <int N>
 void delta_panel(const DeltaStep& s) {
   constexpr int kWidth = N * kOwnLanes;
@@ -131,7 +131,7 @@ void scan_step(const ScanStep& s) {
   s.values > kLanes ? scan_panel<2 * kLanes / kOwnLanes>(s) : scan_panel<kLanes / kOwnLanes>(s);
 }
 
-// out = factor * x / sqrt(|x|^2 + epsilon)
+// Computes out = factor * x / sqrt(|x|^2 + epsilon).
 void unit_length(const float* x, float* out, int n, float epsilon, float factor) {
   F32x16 squares{};
   over_lanes(n, [&](int i, int count) {

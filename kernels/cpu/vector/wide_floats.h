@@ -1,8 +1,8 @@
-// Sixteen floats as so many of the machine's own vectors. The compiler's vector types of 64 bytes
-// would be shorter to write, but where registers are smaller it keeps those in memory and takes
+// Sixteen floats as several of the machine's own vectors. The compiler's 64-byte vector types would
+// be shorter to write, but where registers are smaller the compiler keeps those in memory and takes
 // comparisons apart value by value.
 //
-// Everything here has internal linkage, since the same header is compiled with different target
+// Everything here has internal linkage, because the same header is compiled with different target
 // flags.
 #pragma once
 #include <cstdint>
@@ -38,7 +38,7 @@ struct F32x16 {
   Own part[kOwnParts];
 };
 
-// The vector whose part i is f(i).
+// Returns the vector whose part i is f(i).
 template <class F>
 [[gnu::always_inline]] inline F32x16 each_part(F f) {
   F32x16 v;
@@ -55,7 +55,8 @@ inline void store(float* p, F32x16 v) {
   for (int i = 0; i < kOwnParts; i++) store_own(p + i * kOwnLanes, v.part[i]);
 }
 inline F32x16 broadcast(float x) {
-  return each_part([=](int) { return x - Own{}; });  // minus zero is nothing to do, plus zero is
+  // subtracting zero is a no-op; adding zero is not
+  return each_part([=](int) { return x - Own{}; });
 }
 
 inline F32x16 operator+(F32x16 a, F32x16 b) {
@@ -87,18 +88,18 @@ inline F32x16 max(F32x16 a, F32x16 b) {
 inline F32x16 min(F32x16 a, F32x16 b) {
   return each_part([&](int i) { return a.part[i] < b.part[i] ? a.part[i] : b.part[i]; });
 }
-// v, or 0 where x is under the limit
+// Returns v, or 0 where x is under the limit.
 inline F32x16 zero_under(F32x16 x, float limit, F32x16 v) {
   return each_part([&](int i) { return x.part[i] < limit ? Own{} : v.part[i]; });
 }
-// v in lanes `first` to `last`, x in the others
+// Returns v in lanes `first` to `last`, x in the others.
 inline F32x16 keep_lanes(F32x16 v, int first, int last, float x) {
   return each_part([&](int i) {
     const OwnInts lane = own_lanes(i);
     return ((lane < first) | (lane > last)) ? x - Own{} : v.part[i];
   });
 }
-// 2^n of whole numbers
+// Returns 2^n for integers n.
 inline F32x16 power_of_two(F32x16 n) {
   return each_part([&](int i) {
     const OwnInts exponent = (__builtin_convertvector(n.part[i], OwnInts) + 127) << 23;
@@ -108,7 +109,8 @@ inline F32x16 power_of_two(F32x16 n) {
   });
 }
 
-// Exchanges the lanes that have `kStep` in their number of `a` for those that have not of `b`.
+// Exchanges the lanes of `a` whose number contains the bit `kStep` for those of `b` whose number
+// does not.
 template <int kStep>
 [[gnu::always_inline]] inline void exchange(F32x16& a, F32x16& b) {
   const F32x16 x = a, y = b;
@@ -130,8 +132,8 @@ template <int kStep>
   for (int i = 0; i < kLanes; i++)
     if (!(i & kStep)) exchange<kStep>(rows[i], rows[i + kStep]);
 }
-// Sixteen rows become sixteen columns: four rounds that swap halves, quarters, pairs and
-// neighbours.
+// Transposes sixteen rows into sixteen columns: four rounds that swap halves, quarters, pairs and
+// single lanes.
 inline void transpose(F32x16 rows[kLanes]) {
   exchange_all<8>(rows);
   exchange_all<4>(rows);

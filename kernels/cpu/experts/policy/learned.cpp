@@ -9,7 +9,7 @@ namespace {
 constexpr double kRate = 0.15;
 constexpr float kSteering = 0.0005f;
 constexpr int kLayersAhead = 2, kLastLayers = 4;
-constexpr int kRanks = 4;  // of a route, the best: more of a long one would cost more than it tells
+constexpr int kRanks = 4;  // of a route, the best ones: more would cost more than they gain
 constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.06f;
 constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
 
@@ -74,8 +74,8 @@ void Learned::gather(int layer, Age age) {
   }
 }
 
-// Scores layer `layer` after the present token, having learned what the score after the one before
-// should have been.
+// Scores layer `layer` after the present token; before that, learns what the score after the
+// previous token should have been.
 void Learned::step(int layer) {
   LearnedMap& map = maps_[layer];
   gather(layer, kPresent);
@@ -89,7 +89,7 @@ void Learned::step(int layer) {
   scored_[layer] = 1;
 }
 
-// Scores a layer within a token, from the newest route known of each layer.
+// Scores a layer within a token, from the newest known route of each layer.
 void Learned::step_within(int layer) {
   LearnedMap& map = maps_[layer];
   gather(layer, kPresent);
@@ -142,7 +142,8 @@ void Learned::measure_need(int layer) {
   need_[layer] += (need - need_[layer]) * kNeedRate;
 }
 
-// Now and then one slot from the layer of least need to that of most.
+// Moves one slot, every kMoveEvery tokens, from the layer that needs it least to the one that needs
+// it most.
 void Learned::move_slots(std::vector<Swap>& swaps) {
   if (tokens_seen_ < kMoveAfter || tokens_seen_ % kMoveEvery) return;
   int from = -1, to = -1;
@@ -157,8 +158,8 @@ void Learned::move_slots(std::vector<Swap>& swaps) {
   if (leaves >= 0) move_slot(from, to, leaves, swaps);
 }
 
-// The layer that a route lets be scored at once: its own, or two layers ahead, whose map waits for
-// no later one; -1: none.
+// Returns the layer that can be scored right after this route: the layer itself, or the one two
+// layers ahead, whose map does not wait for a later one; -1 if none.
 int Learned::score_after(int layer) {
   if (settings_.kind == PolicyKind::LearnedKeep) return step_within(layer), layer;
   const int ahead = layer + kLayersAhead;
@@ -173,7 +174,7 @@ void Learned::after_use(int layer, std::vector<Swap>& swaps) {
   if (scored >= 0) swap(scored, swaps);
 }
 
-// The token that was under way becomes the present one.
+// Makes the token under way the present one.
 void Learned::roll() {
   std::swap(tokens_[kBefore], tokens_[kPresent]);
   std::swap(tokens_[kPresent], tokens_[kNext]);
@@ -205,7 +206,7 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   loads_seen_ = total_loads();
 }
 
-// The batch's last tokens one by one, as if each had been decoded; nothing is swapped.
+// Replays the batch's last tokens one by one, as if each had been decoded; swaps nothing.
 void Learned::replay_batch() {
   const size_t k = settings_.experts_per_token;
   for (size_t t = 0; t < batch_tokens_; t++) {

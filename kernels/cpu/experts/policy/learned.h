@@ -1,10 +1,10 @@
-// A policy that learns online which experts come next, and swaps where that gains more than a
-// margin.
+// A policy that learns online which experts come next, and swaps experts where that gains more than
+// a margin.
 //
-// The margin is steered so that loads meet a budget. Four variants, by what may be loaded and when
-// it is decided: retain (this token's misses, at its end), keep (a miss, at once and without a
-// margin: for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers
-// ahead.
+// The margin is steered so that loads meet a budget. The four variants differ in what they load and
+// when they decide: retain (this token's misses, at its end), keep (a miss, at once and without a
+// margin: for a tier that had to read it anyway), prefetch at the token's end, and prefetch two
+// layers ahead.
 #pragma once
 #include "learned_map.h"
 #include "policy.h"
@@ -28,8 +28,8 @@ class Learned : public SlotPolicy {
   void token_ended(std::vector<Swap>& swaps) override;
 
  private:
-  // A layer whose experts say something: absolute or relative to the one predicted, of this token
-  // or of the next.
+  // A layer whose experts are inputs of the map: absolute or relative to the predicted layer, of
+  // this token or of the next.
   struct Source {
     bool is_absolute;
     int layer;
@@ -44,7 +44,7 @@ class Learned : public SlotPolicy {
 
   static std::vector<Source> choose_sources(const PolicySettings& settings);
   void gather(int layer, Age age);
-  // Layers without experts have none.
+  // Returns true if the layer has experts.
   bool has_route(int layer) const { return !tokens_[kPresent].experts[layer].empty(); }
   void step(int layer);
   void step_within(int layer);
@@ -61,16 +61,17 @@ class Learned : public SlotPolicy {
 
   std::vector<Source> sources_;
   std::vector<LearnedMap> maps_;
-  std::vector<uint8_t> scored_;  // per layer: whether there is a score to learn from
+  std::vector<uint8_t> scored_;  // per layer: 1 if there is a score to learn from
   std::vector<float> rank_weights_;
   Token tokens_[kNumAges];
-  std::vector<std::vector<int32_t>> batch_;  // per layer, the routes of a batch's last tokens
+  std::vector<std::vector<int32_t>> batch_;  // per layer: the routes of a batch's last tokens
   size_t batch_tokens_ = 0;
   std::vector<MapInput> inputs_;
-  std::vector<std::vector<MapInput>> inputs_before_;  // per layer, of the score to learn from
+  // per layer: the inputs of the score to learn from
+  std::vector<std::vector<MapInput>> inputs_before_;
   float margin_ = 0.15f;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
-  std::vector<float> need_;  // per layer, what a slot more or less is worth there
+  std::vector<float> need_;  // per layer: the gain or loss by one slot more or less
 };
 
 }  // namespace sharpi

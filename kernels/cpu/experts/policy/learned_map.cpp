@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-// AVX2 alone brings no fused multiply-add, so every version rounds alike.
+// AVX2 alone has no fused multiply-add, so every version rounds alike.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__)
 #define SHARPI_WIDE __attribute__((target_clones("avx2", "default")))
 #else

@@ -1,7 +1,7 @@
 // One layer's linear map from recently used experts to a score per expert: the discounted time to
 // its next use.
 //
-// Multiplications and additions in the order written, unfused, so that
+// Multiplications and additions happen in the written order, unfused, so that
 // sharpi/experts/reference/learned_map.py agrees bit for bit.
 #pragma once
 #include <cstddef>
@@ -19,18 +19,18 @@ class LearnedMap {
  public:
   LearnedMap(int num_sources, int num_experts, float rate);
 
-  // The scores after `inputs`, into scores().
+  // Computes the scores from `inputs` into scores().
   void score(const std::vector<MapInput>& inputs);
-  // Moves the scores given before, which came of `inputs`, towards 1 for the experts `used` since,
-  // and towards the discounted present score for the others.
+  // Moves the previous scores, which were computed from `inputs`, towards 1 for the experts `used`
+  // since, and towards the discounted present score for the others.
   void learn(const std::vector<MapInput>& inputs, const int* used, int num_used);
-  // The present scores are the ones to be learned from next.
+  // Keeps the present scores as the ones to learn from next.
   void keep() { previous_ = scores_; }
   const float* scores() const { return scores_.data(); }
 
  private:
   int num_experts_;
-  size_t stride_;  // floats a row, a multiple of a cache line
+  size_t stride_;  // floats per row, a multiple of a cache line
   float rate_;
   std::vector<float> weights_, bias_, scores_, previous_, error_;
 };

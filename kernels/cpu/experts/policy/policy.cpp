@@ -1,4 +1,4 @@
-// What every policy does alike: look-ups and their counts, free slots, pins, batches.
+// The part that all policies share: lookups and their counts, free slots, pins, batches.
 #include "policy.h"
 
 #include <algorithm>
@@ -139,8 +139,8 @@ void SlotPolicy::warm_pin(std::vector<Swap>& swaps) {
   }
 }
 
-// Pins in the order given, up to half of the slots (all of them where the list is the whole
-// policy); loads what is not resident where there are `swaps`.
+// Pins experts in the given order, up to half of the slots (all of them where the list is the whole
+// policy); with `swaps`, also loads those that are not resident.
 void SlotPolicy::pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps) {
   LayerSlots& slots = layers_[layer];
   int room = settings_.kind == PolicyKind::Static ? slots.num_slots() : slots.num_slots() / 2;

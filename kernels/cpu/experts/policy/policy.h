@@ -1,7 +1,7 @@
-// Which experts have a slot: the state all policies share, and the interface the expert store
-// drives.
+// Decides which experts have a slot: the state that all policies share, and the interface that the
+// expert store calls.
 //
-// A policy decides, it moves nothing: every change is a Swap for its caller to carry out, and the
+// A policy decides and moves nothing: every change is a Swap for its caller to carry out, and the
 // policy's own state is already the state after it. sharpi/experts/reference/policy.py defines the
 // same decisions; tests replay traces through both.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace sharpi {
 
-// `expert` becomes resident in its layer; `victim` leaves, or is -1 when a free slot is taken.
-// Where slots move between layers, `expert` is -1 when one goes.
+// `expert` becomes resident in its layer; `victim` is evicted, or -1 when a free slot is taken.
+// Where slots move between layers, `expert` is -1 when a slot goes.
 struct Swap {
   int32_t layer, expert, victim;
 };
@@ -37,16 +37,16 @@ struct PolicySettings {
   int num_layers = 0, num_experts = 0, experts_per_token = 0;
   std::vector<int> slots;                    // per layer; 0 where a layer has none
   std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
-  std::vector<std::vector<int32_t>> warm;    // per layer, or empty: what fills slots at the start
+  std::vector<std::vector<int32_t>> warm;    // per layer, or empty: fill free slots at the start
   bool admission = false;      // slru: a miss takes a slot only if it is used more than the victim
-  float load_budget = 0;       // learned: expert loads a token
-  bool moving_slots = false;   // learned: slots wander to the layers that need them
-  int warm_pin = 0;            // experts a layer pins by itself; 0 is off
-  int64_t warm_pin_after = 0;  // accesses of all layers before it does
+  float load_budget = 0;       // learned: expert loads per token
+  bool moving_slots = false;   // learned: slots move to the layers that need them
+  int warm_pin = 0;            // experts that a layer pins by itself; 0 is off
+  int64_t warm_pin_after = 0;  // accesses of all layers before the warm pin
 };
 
-// Early loads are those of experts that the token had not missed; an early hit is the first use of
-// one.
+// Lookups and loads of one layer. Early loads are those of experts that the token had not missed;
+// an early hit is the first use of such an expert.
 struct LayerCounts {
   int64_t accesses = 0, hits = 0, loads = 0, early_loads = 0, early_hits = 0;
 };
@@ -56,19 +56,19 @@ class SlotPolicy {
   explicit SlotPolicy(const PolicySettings& settings);
   virtual ~SlotPolicy() = default;
 
-  // Loads of pinned experts and of those that fill slots, before the first token. Without this call
-  // pinned ones take their slots when first used.
+  // Loads pinned experts, and warm ones into free slots, before the first token. Without this call
+  // pinned experts take their slots when first used.
   void start(std::vector<Swap>& swaps);
-  // The experts that a token uses in a layer, best first, distinct. All are looked up before
-  // anything changes; a victim is never one of them. A swap may be for another layer, and is then a
-  // prefetch.
+  // Uses a token's distinct experts of a layer, best first. All are looked up before anything
+  // changes; a victim is never one of them. A swap for another layer is a prefetch.
   void use(int layer, const int32_t* experts, int count, std::vector<Swap>& swaps);
-  // The routes of a batch, (tokens, k), in the order of its tokens. Each distinct expert is one
-  // access; the batch takes free slots, those used most at its end first, and evicts nothing.
+  // Uses the experts of a batch's routes (tokens, k), in token order. Each distinct expert is one
+  // access; experts of the batch take free slots, those used most at its end first, and nothing is
+  // evicted.
   void use_batch(int layer, const int32_t* routes, int tokens, int k, std::vector<Swap>& swaps);
-  // After the last layer of a token or batch: swaps that waited for it.
+  // Ends a token or batch after its last layer, and returns the swaps that waited for that.
   void end_token(std::vector<Swap>& swaps);
-  // A new, unrelated text: forgets the previous token, keeps what was learned.
+  // Begins a new, unrelated text: forgets the previous token, keeps what was learned.
   virtual void reset_sequence() {}
 
   const PolicySettings& settings() const { return settings_; }
@@ -76,18 +76,18 @@ class SlotPolicy {
   bool pinned(int layer, int expert) const { return layers_[layer].pinned(expert); }
   const LayerCounts& counts(int layer) const { return counts_[layer]; }
   int64_t access_count(int layer, int expert) const { return layers_[layer].access_count(expert); }
-  // Accesses and hits up to the warm pin; both -1 until it happened.
+  // Accesses and hits before the warm pin; both are -1 until it happens.
   int64_t accesses_before_pin() const { return accesses_before_pin_; }
   int64_t hits_before_pin() const { return hits_before_pin_; }
 
  protected:
-  // The token's experts were looked up and counted; nothing is swapped yet.
+  // Called when the token's experts were looked up and counted, and nothing is swapped yet.
   virtual void touched(int layer, const int32_t* experts, int count) = 0;
-  // What a batch teaches. `routes` are its last tokens, at most kBatchMemory.
+  // Learns from a batch. `routes` are its last tokens, at most kBatchMemory.
   virtual void touched_batch(int layer, const int32_t* routes, int tokens, int k) = 0;
-  // Which of two experts of a batch to keep: the higher.
+  // Returns how much an expert of a batch is worth: the higher one is kept.
   virtual float worth(int layer, int expert) const = 0;
-  // The expert to evict, none of the slots being free, or -1.
+  // Returns the expert to evict when no slot is free, or -1.
   virtual int victim(int layer) const = 0;
   virtual bool admits(int layer, int expert, int victim) const = 0;
   virtual bool may_take_free(int, int) const { return true; }
@@ -98,13 +98,13 @@ class SlotPolicy {
   virtual void token_ended(std::vector<Swap>&) {}
 
   void insert(int layer, int expert, int victim, bool early, std::vector<Swap>& swaps);
-  // Takes a slot from `layer`, and `victim` with it where none is free.
+  // Takes a slot from `layer`; where none is free, evicts `victim` with it.
   void move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps);
   const LayerSlots& slots(int layer) const { return layers_[layer]; }
   int64_t total_loads() const { return total_loads_; }
 
-  // The least resident expert by `key`, then the older, then the lower id, of those that may leave;
-  // -1: none.
+  // Returns the resident expert with the least `key` among those that may leave; ties go to the
+  // older, then to the lower id. Returns -1 if none may leave.
   template <class Key>
   int least(int layer, Key key) const {
     const LayerSlots& l = layers_[layer];
@@ -130,7 +130,7 @@ class SlotPolicy {
   void warm_pin(std::vector<Swap>& swaps);
 
   std::vector<LayerCounts> counts_;
-  std::vector<std::vector<uint8_t>> early_;  // loaded before use, not used since
+  std::vector<std::vector<uint8_t>> early_;  // loaded before use and not used since
   std::vector<int32_t> missed_;
   int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0;
   int64_t accesses_before_pin_ = -1, hits_before_pin_ = -1;

@@ -49,7 +49,7 @@ PolicySettings read(const PolicyParams& p) {
   return s;
 }
 
-// The number of swaps; they are in `out`, or lost where there are more than fit.
+// Copies the swaps to `out` and returns their number; those that do not fit are lost.
 int copy(const std::vector<Swap>& swaps, Swap* out, int capacity) {
   if (int(swaps.size()) > capacity) return -1;
   if (!swaps.empty()) memcpy(out, swaps.data(), swaps.size() * sizeof(Swap));
@@ -60,7 +60,8 @@ SlotPolicy& policy(void* handle) { return *static_cast<SlotPolicy*>(handle); }
 
 }  // namespace
 
-// Null for a struct of another size, an unknown kind, or when memory is short.
+// Creates a policy. Returns null for a struct of another size, an unknown kind, or when memory is
+// short.
 SHARPI_API void* sharpi_policy_create(const PolicyParams* params, size_t bytes) {
   if (bytes != sizeof(PolicyParams)) return nullptr;
   try {
@@ -98,7 +99,7 @@ SHARPI_API int sharpi_policy_end_token(void* handle, Swap* out, int capacity) {
 
 SHARPI_API void sharpi_policy_reset_sequence(void* handle) { policy(handle).reset_sequence(); }
 
-// Each of `resident`, `pinned` and `accesses` is (layers, experts).
+// Writes the state of all experts; `resident`, `pinned` and `accesses` are (layers, experts) each.
 SHARPI_API void sharpi_policy_experts(void* handle, uint8_t* resident, uint8_t* pinned,
                                       int64_t* accesses) {
   const PolicySettings& s = policy(handle).settings();
@@ -109,7 +110,7 @@ SHARPI_API void sharpi_policy_experts(void* handle, uint8_t* resident, uint8_t* 
       accesses[i] = policy(handle).access_count(layer, e);
     }
 }
-// `counts` is (layers), `before_pin` accesses and hits up to the warm pin.
+// Writes `counts` (layers), and the accesses and hits before the warm pin to `before_pin`.
 SHARPI_API void sharpi_policy_counts(void* handle, LayerCounts* counts, int64_t* before_pin) {
   for (int layer = 0; layer < policy(handle).settings().num_layers; layer++)
     counts[layer] = policy(handle).counts(layer);
@@ -117,7 +118,7 @@ SHARPI_API void sharpi_policy_counts(void* handle, LayerCounts* counts, int64_t*
   before_pin[1] = policy(handle).hits_before_pin();
 }
 
-// The number of swaps, or -1 when memory is short.
+// Replays a trace. Returns the number of swaps, or -1 when memory is short.
 SHARPI_API int64_t sharpi_policy_replay(void* handle, const Trace* trace) {
   try {
     return replay(policy(handle), *trace);
@@ -125,7 +126,7 @@ SHARPI_API int64_t sharpi_policy_replay(void* handle, const Trace* trace) {
     return -1;
   }
 }
-// `counts` is (layers); 0, or -1 when memory is short.
+// Computes Belady's optimum; `counts` is (layers). Returns 0, or -1 when memory is short.
 SHARPI_API int sharpi_optimum_replay(const Trace* trace, const int32_t* slots,
                                      LayerCounts* counts) {
   try {

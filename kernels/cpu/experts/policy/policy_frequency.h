@@ -1,7 +1,7 @@
-// Uses that count half after kHalfLife tokens, kept for experts without a slot too.
+// Decayed counts of uses, which halve in kHalfLife tokens; experts without a slot have them too.
 //
-// Nothing is touched to decay: the weight of a new use grows instead, and only ratios matter. Once
-// in a few hundred tokens all counts are scaled back.
+// Counts are not touched to decay: instead the weight of a new use grows, and only ratios matter.
+// Once in a few hundred tokens all counts are scaled back.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// The policy of a kind.
+// Makes the policy of a kind.
 #include "learned.h"
 #include "policy_ranked.h"
 #include "slru.h"

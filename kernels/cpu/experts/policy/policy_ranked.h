@@ -1,12 +1,12 @@
-// The plain policies, kept for comparison: each ranks experts by one number; and the fixed set that
-// never changes.
+// The plain policies, kept for comparison, which rank experts by one number; and the fixed set,
+// which never changes.
 #pragma once
 #include "policy.h"
 
 namespace sharpi {
 
-// lru: the oldest leaves. lfu: the one used least, ever. lfru: the one of fewest uses for its age,
-// in tokens.
+// lru evicts the oldest expert, lfu the one with fewest uses ever, lfru the one with fewest uses
+// for its age in tokens.
 class Ranked : public SlotPolicy {
  public:
   using SlotPolicy::SlotPolicy;

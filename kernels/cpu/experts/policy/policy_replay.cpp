@@ -1,4 +1,4 @@
-// Replays of policy_replay.h.
+// The replays of policy_replay.h.
 #include "policy_replay.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// The distinct experts that each step uses in a layer, one step behind the other.
+// The distinct experts that each step uses in a layer, step after step.
 struct Uses {
   std::vector<int32_t> experts;
   std::vector<size_t> begins;     // (steps + 1)
-  std::vector<int64_t> next_use;  // (experts) the step that uses one again
+  std::vector<int64_t> next_use;  // (experts) the step that uses the expert again
 };
 
 Uses find_uses(const Trace& trace, int layer) {

@@ -1,4 +1,4 @@
-// A whole trace through a policy in one call, and the best that any policy could do without
+// Replays a whole trace through a policy in one call, and through the best policy possible without
 // prefetch.
 #pragma once
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace sharpi {
 
-// The routes of all tokens, (tokens, layers, k), in steps: of `sizes` tokens, one where it was
-// decoded and more in a batch of a prompt. `starts`: whether a new text begins with a step.
+// The routes of all tokens, (tokens, layers, k), in steps of `sizes` tokens: one token where it was
+// decoded, more in a batch of a prompt. `starts`: 1 where a new text begins with a step.
 struct Trace {
   const int32_t* routes;
   const int64_t* sizes;
@@ -18,7 +18,7 @@ struct Trace {
   const int32_t* route(int64_t token, int layer) const {
     return routes + (token * num_layers + layer) * k;
   }
-  // A layer's routes of several tokens, (tokens, k), in `room`.
+  // Returns a layer's routes of several tokens, (tokens, k), in `room`.
   void gather(int64_t token, int64_t tokens, int layer, std::vector<int32_t>& room) const {
     room.clear();
     for (int64_t t = token; t < token + tokens; t++)
@@ -26,11 +26,11 @@ struct Trace {
   }
 };
 
-// Returns every swap that was made.
+// Replays the trace. Returns the number of swaps.
 int64_t replay(SlotPolicy& policy, const Trace& trace);
 
-// Belady's optimum with bypass: each layer keeps the experts used again soonest, missed ones being
-// free not to enter. A batch uses each of its experts once.
+// Computes Belady's optimum with bypass: each layer keeps the experts that are used again soonest,
+// and a missed expert need not enter. A batch uses each of its experts once.
 void replay_optimum(const Trace& trace, const int* slots, LayerCounts* counts);
 
 }  // namespace sharpi

@@ -1,5 +1,5 @@
-// One layer's slots: who is resident, pinned or in use, and how recently and often each expert was
-// used.
+// One layer's slots: which experts are resident, pinned or in use, and how recently and often each
+// expert was used.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -24,10 +24,10 @@ class LayerSlots {
   int64_t last_used(int e) const { return used_[e]; }
   int64_t clock() const { return clock_; }
   int64_t access_count(int e) const { return count_[e]; }
-  // In no order.
+  // The resident experts, in no order.
   const std::vector<int32_t>& residents() const { return residents_; }
-  // Whether `a` entered its place in the order of recency before `b`; lower ids first within a
-  // token.
+  // Returns true if `a` entered its place in the order of recency before `b`; lower ids come first
+  // within a token.
   bool before(int a, int b) const { return stamp_[a] != stamp_[b] ? stamp_[a] < stamp_[b] : a < b; }
 
   void begin_use() { clock_++, active_ = true; }
@@ -48,7 +48,7 @@ class LayerSlots {
     residents_.pop_back();
     place_[e] = -1;
   }
-  // One slot more or less; less where none is free is the caller's fault.
+  // Adds `change` slots. Where it is negative, the caller makes sure that slots are free.
   void resize(int change) { num_slots_ += change; }
   void replace(int e, int victim) {
     place_[e] = place_[victim];

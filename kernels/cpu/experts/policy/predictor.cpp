@@ -6,7 +6,8 @@
 namespace sharpi {
 
 constexpr float kMostSeen = 256;
-constexpr float kTokenWeight = 0.25f;  // of the route a token ago, beside that of the layer below
+// the weight of the previous token's route, relative to that of the layer below
+constexpr float kTokenWeight = 0.25f;
 
 void FollowCounts::observe(const std::vector<int32_t>& before, const int32_t* experts, int count) {
   for (int32_t from : before) {

@@ -16,12 +16,12 @@ namespace {
 
 Predictor& predictor(void* handle) { return *static_cast<Predictor*>(handle); }
 
-// What predictions were worth: how many experts were predicted, used, and both.
+// How many experts were predicted, used, and both.
 struct PredictionCounts {
   int64_t predicted = 0, used = 0, right = 0;
 };
 
-// Of decoded tokens; nothing is predicted for batches, nor learned from them.
+// Replays decoded tokens; batches are neither predicted nor learned from.
 void replay(Predictor& p, const Trace& trace, int budget, PredictionCounts& counts) {
   std::vector<int32_t> predicted(budget);
   for (int64_t i = 0, token = 0; i < trace.num_steps; token += trace.sizes[i++]) {
@@ -52,14 +52,15 @@ SHARPI_API void sharpi_predictor_observe(void* handle, int layer, const int32_t*
                                          int count) {
   predictor(handle).observe(layer, experts, count);
 }
-// Room for `budget` ids in `experts`; returns how many there are.
+// Predicts up to `budget` experts into `experts`, and returns their number.
 SHARPI_API int sharpi_predictor_predict(void* handle, int layer, int budget, int32_t* experts) {
   return predictor(handle).predict(layer, budget, experts);
 }
 SHARPI_API void sharpi_predictor_reset_sequence(void* handle) {
   predictor(handle).reset_sequence();
 }
-// `counts`: how many experts were predicted, used, and both; 0, or -1 when memory is short.
+// Replays a trace; `counts`: how many experts were predicted, used, and both. Returns 0, or -1 when
+// memory is short.
 SHARPI_API int sharpi_predictor_replay(void* handle, const Trace* trace, int budget,
                                        PredictionCounts* counts) {
   try {

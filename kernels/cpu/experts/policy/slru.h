@@ -1,8 +1,8 @@
-// Segmented LRU whose victim is the expert used least of late, the uses of protected ones counting
-// for more.
+// Segmented LRU that evicts the expert with the fewest recent uses, where uses of protected experts
+// weigh more.
 //
-// A quarter of the slots is probationary: new experts enter there, a hit promotes them. A full
-// protected segment gives its oldest unpinned expert back to the probationary one.
+// A quarter of the slots is probationary: new experts enter there, and a hit promotes them. A full
+// protected segment demotes its oldest unpinned expert to the probationary one.
 #pragma once
 #include "policy.h"
 #include "policy_frequency.h"

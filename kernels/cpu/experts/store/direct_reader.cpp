@@ -7,7 +7,8 @@
 namespace sharpi {
 namespace {
 
-constexpr size_t kLargestRead = 1 << 20;  // measured: less is slower, more keeps fewer in flight
+// measured: smaller is slower, larger keeps fewer in flight
+constexpr size_t kLargestRead = 1 << 20;
 constexpr size_t kAlignment = 4096;
 
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }

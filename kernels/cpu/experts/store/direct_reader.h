@@ -1,8 +1,8 @@
-// Reads experts from disk, several reads in flight: those that are waited for first, then those
+// Reads experts from disk, several reads in flight: first those that a thread waits for, then those
 // that get a slot early, then predictions.
 //
 // A few threads that block in pread keep a disk as busy as io_uring does (3.1 GB/s of 1 MiB reads
-// either way, at 0.02 CPU seconds a gigabyte) and run where io_uring is forbidden.
+// either way, at 0.02 CPU seconds per gigabyte) and run where io_uring is forbidden.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -20,17 +20,17 @@ namespace sharpi {
 
 enum class LoadState : uint32_t { Absent, Loading, Ready, Failed };
 
-// What one expert's reads end in. All but the atomics is guarded by the reader's lock.
+// The state of reading one expert. All but the atomics is guarded by the reader's lock.
 struct Load {
   std::atomic<LoadState> state{LoadState::Absent};
   int pending = 0;          // reads that are queued or in flight
-  int fault = kReadFine;    // of the read that failed first
-  bool is_dropped = false;  // some reads will not happen: it ends absent
+  int fault = kReadFine;    // of the first read that failed
+  bool is_dropped = false;  // some reads were dropped: it ends as absent
   bool is_prefetch = false;
-  std::atomic<int64_t> bytes_read{0};  // since it was made
+  std::atomic<int64_t> bytes_read{0};  // since it was created
 };
 
-// A range of a file, aligned to 4096 as its destination is.
+// A range of a file; it and its destination are aligned to 4096.
 struct FileRange {
   int32_t file;
   uint64_t offset;
@@ -49,40 +49,41 @@ struct ReaderSettings {
   std::vector<std::string> files;
   bool direct = true;
   int reads_in_flight = 8;
-  size_t max_prefetch_bytes = 0;  // queued at most
+  size_t max_prefetch_bytes = 0;  // upper bound of queued bytes
 };
 
 struct ReaderCounts {
-  int64_t dropped_prefetches = 0;  // experts, for want of room in the queue
+  int64_t dropped_prefetches = 0;  // experts that found no room in the queue
   int64_t failed_prefetches = 0;   // experts
-  int64_t prefetched_bytes = 0;    // read before anybody waited
+  int64_t prefetched_bytes = 0;    // read before a thread waited for them
 };
 
 class DirectReader {
  public:
-  // Throws std::system_error naming the file.
+  // Opens the files; throws std::system_error naming the file that fails.
   explicit DirectReader(const ReaderSettings& settings);
   ~DirectReader();
 
-  // Starts reads that somebody waits for.
+  // Starts reads that a thread waits for.
   void demand(const LoadOrder& order);
   // Queues reads that begin when no demand is queued, half as many at a time, so that a demand does
-  // not meet a busy disk. None is dropped: each has a slot whose former holder is gone.
+  // not find the disk busy. None of them is dropped: each has a slot whose former expert is gone.
   void expect(const std::vector<LoadOrder>& batch);
   // Queues predictions, which begin when nothing else is queued, a quarter as many at a time.
   // Beyond the bound the oldest batch is dropped.
   void prefetch(const std::vector<LoadOrder>& batch);
-  // Somebody waits for an early read now. False where part of it was dropped: cancel and demand it.
+  // Makes an early read urgent because a thread waits for it now. Returns false where part of it
+  // was dropped: cancel and demand it.
   bool promote(Load& load);
-  // Takes back what has not begun. True if nothing has: the load is absent then; else it is absent
-  // once that ends.
+  // Drops the reads that have not begun. Returns true if none has begun: the load is absent then;
+  // otherwise it becomes absent once those end.
   bool drop(Load& load);
-  // The same, and waits for what has begun.
+  // Drops the reads that have not begun, and waits for those that have.
   void cancel(Load& load);
 
   bool is_direct() const;
   ReaderCounts counts() const;
-  // A sentence about the last read that failed; empty when none did.
+  // Returns a sentence about the last read that failed; empty if none did.
   std::string last_fault() const;
 
  private:
@@ -110,11 +111,11 @@ class DirectReader {
 
   std::vector<std::unique_ptr<DirectFile>> files_;
   const size_t max_prefetch_bytes_;
-  const int max_expected_, max_prefetches_;  // of early reads in flight
+  const int max_expected_, max_prefetches_;  // upper bounds of early reads in flight
   mutable std::mutex lock_;
   std::condition_variable work_, settled_;
   std::deque<Read> demanded_, expected_;
-  std::deque<Batch> batches_;  // of predictions, never an empty one
+  std::deque<Batch> batches_;  // of predictions; no batch is empty
   size_t prefetch_bytes_ = 0;  // in batches_
   int early_reads_ = 0;        // in flight
   ReaderCounts counts_;

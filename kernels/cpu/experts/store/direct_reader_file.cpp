@@ -54,13 +54,13 @@ int DirectFile::read_all(uint8_t* to, uint64_t offset, size_t bytes) {
     const ssize_t count = pread(file_, to + done, bytes - done, off_t(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EINVAL && is_direct()) {
-      leave_direct();  // a device whose blocks are larger
+      leave_direct();  // a device with larger blocks
       continue;
     }
     if (count < 0) return errno;
     const size_t reached = done + size_t(count);
     const size_t next = reached < wanted ? reached / kAlignment * kAlignment : reached;
-    if (next == done) return kFileChanged;  // the end comes earlier than it did
+    if (next == done) return kFileChanged;  // the file has become shorter
     done = next;
   }
   return kReadFine;

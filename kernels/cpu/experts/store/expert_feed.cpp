@@ -6,11 +6,12 @@
 namespace sharpi {
 namespace {
 
-constexpr int kUsesOfAll = 2;  // routes an expert of a batch that is likely to use them all
-// A read that nobody uses costs memory bandwidth and processor time: where fewer of them are right,
-// only a step now and then is predicted for, ever more seldom, to see whether that has changed.
+constexpr int kUsesOfAll = 2;  // routes per expert in a batch that probably uses all experts
+// A read that is never used costs memory bandwidth and CPU time: where fewer than kLeastWorth of
+// the prefetches are used, predictions stop but for a probe step now and then, ever more seldom, to
+// see whether that has changed.
 constexpr float kLeastWorth = 0.25f, kWorthRate = 1.f / 32;
-constexpr int kFirstProbe = 16, kLastProbe = 1024;  // steps between two
+constexpr int kFirstProbe = 16, kLastProbe = 1024;  // steps between two probes
 
 }  // namespace
 
@@ -68,7 +69,7 @@ void ExpertFeed::predict(int layer) {
   predict_routes(layer, ids_.data(), count);
 }
 
-// A large batch uses nearly every expert, in the order of their ids.
+// Prefetches all experts, in the order of their ids: a large batch uses nearly all of them.
 void ExpertFeed::predict_all(int layer) {
   ids_.resize(store_.num_experts(layer));
   std::iota(ids_.begin(), ids_.end(), 0);

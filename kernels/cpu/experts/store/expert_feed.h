@@ -1,7 +1,7 @@
-// The expert store as the stages of a program use it: acquiring, predictions for the next layer,
-// and what went wrong.
+// The interface through which the stages of a program use the expert store: acquiring experts,
+// predicting those of the next layer, and reporting failures.
 //
-// One thread acquires, predicts and releases; any may wait.
+// One thread acquires, predicts and releases; any thread may wait.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -12,45 +12,48 @@
 
 namespace sharpi {
 
-// Experts that were predicted for decoded tokens, those used, and those both.
+// How many experts were predicted for decoded tokens, how many of those tokens' experts were used,
+// and how many were both.
 struct PredictionCounts {
   int64_t predicted = 0, used = 0, right = 0;
 };
 
-// A decoded token, one of each of several sequences, or more than one of some sequence.
+// One decoded token, one token of each of several sequences, or more than one of some sequence.
 enum class StepKind { Token, Tokens, Batch };
 
 class ExpertFeed {
  public:
-  // Without a predictor nothing is predicted. Predictions are at most `budget` experts of a layer.
-  // Where the router is asked, it is so for all layers but the first.
+  // Without a predictor nothing is predicted. A prediction is at most `budget` experts of a layer.
+  // With asks_router, the router predicts for all layers but the first.
   ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
              bool asks_router);
 
-  // Starts to bring a layer's experts, routes (tokens, k), and those predicted for the layer after
-  // it.
+  // Acquires a layer's experts, routes (tokens, k), which starts their reads, and predicts those of
+  // the next layer.
   void acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
-  // Predictions for a later layer, likeliest first.
+  // Prefetches the experts predicted for a later layer, likeliest first.
   void predict_routes(int layer, const int32_t* experts, int count);
   bool is_ready(int layer, int expert) const { return store_.is_ready(layer, expert); }
-  // Whether an acquired expert is not there yet, or holds a buffer that others may wait for.
+  // Returns true if an acquired expert is not there yet, or holds a buffer that others may wait
+  // for.
   bool is_awaited(int layer, int expert) const {
     return !store_.is_ready(layer, expert) || store_.takes_staging(layer, expert);
   }
-  // False where the expert cannot be read; the step has failed then, and acquires nothing more.
+  // Waits for an expert. Returns false where it cannot be read; then the step has failed and
+  // acquires nothing more.
   bool wait(int layer, int expert);
   void release(int layer, int expert) { store_.release(layer, expert); }
-  // All of a layer; after the last one the step is over.
+  // Releases all experts of a layer; the last layer ends the step.
   void release(int layer);
 
-  // Experts in staging buffers that may be waited for before some are released. What is acquired
-  // comes in the order of ids, and predictions leave so many buffers free, so that each of the
-  // first ones gets one.
+  // The number of experts in staging buffers that a caller may wait for before it releases some.
+  // Experts are read in the order of their ids, and predictions leave that many buffers free, so
+  // that each of the first ones gets one.
   int max_staging() const { return max_staging_; }
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
-  // Whether the step failed; the next one starts sound.
+  // Returns true if the step failed; the next one starts without a failure.
   bool take_failure() { return failed_.exchange(false); }
-  // Whether the next step's predictions are made. True where they are worth it, or to find out.
+  // Begins a step and returns true if it predicts: where predictions are worth it, or as a probe.
   bool begin_step(bool may_predict);
   void reset_sequence();
   const PredictionCounts& prediction_counts() const { return counts_; }
@@ -64,9 +67,9 @@ class ExpertFeed {
   std::unique_ptr<Predictor> predictor_;
   const int budget_, max_staging_;
   const bool asks_router_;
-  std::vector<int> next_;  // by layer, the next one with experts; that of the last is the first
+  std::vector<int> next_;  // by layer: the next one with experts; after the last comes the first
   int last_layer_ = -1;
-  std::vector<std::vector<int32_t>> predicted_;   // by layer, for its next use
+  std::vector<std::vector<int32_t>> predicted_;   // by layer: for its next use
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
   std::vector<int32_t> ids_;
   float worth_ = 0.5f;                     // the part of the latest prefetches that was used

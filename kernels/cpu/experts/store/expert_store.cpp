@@ -7,7 +7,7 @@
 namespace sharpi {
 namespace {
 
-constexpr int kSpins = 200;  // about 10 us; the readers want the processor, too
+constexpr int kSpins = 200;  // about 10 us; the reading threads need the CPU, too
 
 void pause_thread() {
 #if defined(__x86_64__)
@@ -59,7 +59,7 @@ void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, b
   start_waiting();
 }
 
-// Tokens one after the other, but each distinct expert as one access.
+// Looks up the tokens one after the other; each distinct expert is one access.
 void ExpertStore::use_each(int layer, const int32_t* routes, int tokens, int k) {
   std::vector<int32_t> fresh;
   for (const int32_t* token = routes; token < routes + size_t(tokens) * k; token += k) {
@@ -70,7 +70,8 @@ void ExpertStore::use_each(int layer, const int32_t* routes, int tokens, int k) 
   }
 }
 
-// Slots change hands at once. What another layer gets is read when nobody waits for other reads.
+// Carries out swaps. Slots change hands at once; an expert of another layer is read when no thread
+// waits for other reads.
 void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
   std::vector<Entry*> early;
   for (const Swap& swap : swaps) {
@@ -98,8 +99,8 @@ void ExpertStore::give_slot(const Swap& swap) {
   else layers_[swap.layer]->seat(e, *slot);
 }
 
-// The expert lies in a staging buffer, or is being read into it. Where the staging buffer is no
-// larger than a slot of the layer it becomes one; else the bytes move.
+// Gives a slot to an expert that is in a staging buffer, or is being read into one. Where the two
+// buffers have the same size they exchange roles; otherwise the bytes are copied.
 void ExpertStore::move_into(Entry& entry, Buffer* slot) {
   StoreLayer& layer = *layers_[entry.layer];
   Buffer* staging = entry.buffer;
@@ -128,7 +129,8 @@ void ExpertStore::acquire_entry(Entry& entry) {
   if (state == LoadState::Ready || is_in_flight) {
     counts.prefetch_used += was_early;
   } else if (entry.buffer) {
-    if (state == LoadState::Loading) reader_.cancel(entry);  // a prefetch dropped in part
+    // a prefetch of which a part was dropped
+    if (state == LoadState::Loading) reader_.cancel(entry);
     demand(entry);
   } else {
     entry.is_waiting = true;
@@ -154,7 +156,8 @@ void ExpertStore::start_waiting() {
   }
 }
 
-// One that nobody holds, or whose reads were dropped and have ended by now.
+// Returns a staging buffer that is unused, or whose reads were dropped and have ended by now; null
+// if there is none.
 Buffer* ExpertStore::free_staging() {
   for (Buffer* buffer : buffers_.staging()) {
     Entry* holder = buffer->holder;
@@ -166,7 +169,7 @@ Buffer* ExpertStore::free_staging() {
   return nullptr;
 }
 
-// Predictions leave as many buffers as one token can miss.
+// Returns true while predictions leave as many buffers as one token can miss.
 bool ExpertStore::may_predict() const {
   int num_predicted = experts_per_token();
   for (const Buffer* buffer : buffers_.staging())
@@ -174,8 +177,8 @@ bool ExpertStore::may_predict() const {
   return num_predicted < max_group();
 }
 
-// A free one, or that of a prediction which nobody needs now; one that is being read into only
-// where there is no other, since that has to be waited for.
+// Returns a free buffer, or that of a prediction which is not needed now. A buffer that is being
+// read into is taken only where there is no other, because that read has to be waited for.
 Buffer* ExpertStore::take_staging() {
   if (Buffer* buffer = free_staging()) return buffer;
   Buffer* busy = nullptr;
@@ -237,7 +240,7 @@ void ExpertStore::forget_bytes(Entry& entry) {
   entry.state.store(LoadState::Absent, std::memory_order_relaxed);
 }
 
-// What was read early, or is being read, and leaves unused.
+// Counts bytes that were read early, or are being read, and are dropped unused.
 void ExpertStore::note_waste(Entry& entry) {
   if (!std::exchange(entry.is_early, false)) return;
   if (state_of(entry) == LoadState::Ready)
@@ -257,7 +260,7 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
       if (!staging) continue;
       layers_[layer]->seat(e, *staging);
     }
-    e.is_early = true;  // keeps its buffer while others look for one
+    e.is_early = true;  // keeps its buffer while the others look for one
     wanted.push_back(&e);
     begun.push_back(experts[i]);
   }
@@ -265,7 +268,7 @@ void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
   for (Entry* e : wanted) e->is_early = state_of(*e) != LoadState::Absent;
 }
 
-// For entries that have buffers and are to be read early.
+// Makes the orders for entries that have buffers and are to be read early.
 std::vector<LoadOrder> ExpertStore::orders(const std::vector<Entry*>& entries) {
   std::vector<LoadOrder> batch;
   for (Entry* e : entries) {

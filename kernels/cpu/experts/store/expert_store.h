@@ -1,8 +1,10 @@
-// Experts that are stored in a file: which are in RAM, who waits for which, and what is read when.
+// Experts that are stored in a file: which are in RAM, which threads wait for them, and when they
+// are read.
 //
-// The slot policy decides what stays. An expert that it keeps is read straight into its slot, whose
-// former holder is never in use; one that it does not keep is read into a staging buffer and leaves
-// with its release. One thread acquires, releases and ends tokens; any may wait.
+// The slot policy decides which experts stay. An expert that it keeps is read straight into its
+// slot, whose former expert is never in use; one that it does not keep is read into a staging
+// buffer and leaves when it is released. One thread acquires, releases and ends tokens; any thread
+// may wait.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -22,51 +24,54 @@ struct StoreSettings {
   int num_staging = 0;  // at least one
 };
 
-// One layer's accesses and what they cost.
+// One layer's accesses, in experts, and their cost.
 struct StoreCounts {
   int64_t accesses = 0;
-  int64_t hits = 0;           // were there
-  int64_t late = 0;           // were on their way
-  int64_t loads = 0;          // reads that somebody waits for, in experts
+  int64_t hits = 0;           // in memory when needed
+  int64_t late = 0;           // in flight when needed
+  int64_t loads = 0;          // experts that a thread had to wait for
   int64_t bytes_read = 0;     // of the file, prefetches included
-  int64_t stall_ns = 0;       // of the clock, while at least one thread waited
-  int64_t prefetched = 0;     // experts asked for early
-  int64_t prefetch_used = 0;  // of them, used before they left
+  int64_t stall_ns = 0;       // clock time in which at least one thread waited
+  int64_t prefetched = 0;     // experts that were requested early
+  int64_t prefetch_used = 0;  // those of them that were used before they left
   int64_t wasted_bytes = 0;   // read early and never used
 };
 
 class ExpertStore {
  public:
-  // The policy has to outlive the store. Throws std::system_error naming a file, std::bad_alloc.
+  // The policy has to outlive the store. Throws std::system_error naming a file, or std::bad_alloc.
   ExpertStore(const StoreSettings& settings, SlotPolicy& policy);
 
-  // Experts that can be held beside the slots: a caller that acquires more misses than these has to
-  // release some before it waits for the next; the store reads on as buffers come free.
+  // The number of experts that can be held besides the slots: a caller that acquires more misses
+  // has to release some before it waits for the next; the store reads on as buffers become free.
   int max_group() const { return int(buffers_.staging().size()); }
   size_t memory_bytes() const { return buffers_.bytes(); }
 
   // Reads the experts that the policy pins, before the first token.
   void start();
-  // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the reads of
-  // what is missing in the order of the experts' ids. Every expert stays until its release. A batch
-  // is part of a prompt; what is none has a token of each of some sequences.
+  // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the missing
+  // reads in the order of expert ids. Every expert stays until it is released. A batch is part of a
+  // prompt; a step that is no batch has one token of each of some sequences.
   void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
   bool is_ready(int layer, int expert) const;
-  // Whether an acquired expert lies in a staging buffer, or waits for one.
+  // Returns true if an acquired expert is in a staging buffer, or waits for one.
   bool takes_staging(int layer, int expert) const;
-  // Blocks until an acquired expert is there. False where it cannot be read: see `last_fault`.
+  // Blocks until an acquired expert is there. Returns false where it cannot be read: see
+  // `last_fault`.
   bool wait(int layer, int expert);
   void release(int layer, int expert);
-  // All of the layer's that are still acquired, also those that were never waited for.
+  // Releases all experts of the layer that are still acquired, also those that were never waited
+  // for.
   void release(int layer);
-  // Hints: read when nothing else is to be read and buffers are free, or not at all. Appends those
-  // that are to be read to `begun`.
+  // Prefetches experts if nothing else is to be read and buffers are free. Appends those that will
+  // be read to `begun`.
   void prefetch(int layer, const int32_t* experts, int count, std::vector<int32_t>& begun);
-  // After the last layer of a step.
+  // Ends a step after its last layer.
   void end_token();
   void reset_sequence();
 
-  // Addresses of a layer's experts, (experts); those of experts that were waited for are valid.
+  // Returns the addresses of a layer's experts, (experts); only those of experts that were waited
+  // for are valid.
   const uint8_t* const* table(int layer, int piece) const { return layers_[layer]->table(piece); }
   int num_layers() const { return int(layers_.size()); }
   int num_experts(int layer) const { return layers_[layer]->num_experts(); }
@@ -77,7 +82,7 @@ class ExpertStore {
   std::string last_fault() const { return reader_.last_fault(); }
 
  private:
-  // How long at least one thread waited for a layer.
+  // Measures the time in which at least one thread waited for a layer.
   struct Stall {
     int waiting = 0;
     std::chrono::steady_clock::time_point since;
@@ -109,7 +114,7 @@ class ExpertStore {
   StoreBuffers buffers_;
   SlotPolicy& policy_;
   mutable std::mutex lock_;
-  std::deque<Entry*> waiting_;  // acquired, and no buffer free for them yet
+  std::deque<Entry*> waiting_;  // acquired, but no buffer is free for them yet
   std::vector<Swap> swaps_;
   std::vector<int32_t> distinct_;
   std::vector<StoreCounts> counts_;

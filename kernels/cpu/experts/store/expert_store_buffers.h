@@ -17,14 +17,14 @@ namespace sharpi {
 
 constexpr int kPieces = 3;  // gate, up, down
 
-// Where a matrix of a layer's experts lies: that of expert 0, the others behind it.
+// The place of a matrix of a layer's experts in a file: expert 0 at `offset`, the others behind it.
 struct PieceLayout {
   int32_t file = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;  // of one expert
 };
 
-// A layer without experts has none.
+// A layer without experts has no pieces.
 struct LayerLayout {
   int num_experts = 0, num_slots = 0;
   std::array<PieceLayout, kPieces> pieces;
@@ -38,13 +38,13 @@ struct Buffer {
   Entry* holder = nullptr;
 };
 
-// An expert of a layer: what of it is in memory, and who needs it.
+// An expert of a layer: its buffer, and its users.
 struct Entry : Load {
   int32_t layer = 0, expert = 0;
   Buffer* buffer = nullptr;
   bool is_acquired = false;  // between acquire and release
-  bool is_waiting = false;   // acquired, and no buffer free for it yet
-  bool is_early = false;     // read before anybody asked, and not used since
+  bool is_waiting = false;   // acquired, but no buffer is free for it yet
+  bool is_early = false;     // read before it was requested, and not used since
 };
 
 // One layer's geometry and entries.
@@ -56,10 +56,11 @@ class StoreLayer {
   int num_slots() const { return layout_.num_slots; }
   size_t slot_bytes() const { return slot_bytes_; }
   Entry& entry(int expert) { return entries_[expert]; }
-  // Addresses of the experts' pieces, (experts) for each; valid for those that are ready.
+  // Returns the addresses of the experts' pieces, (experts) for each piece; valid for experts that
+  // are ready.
   const uint8_t* const* table(int piece) const { return tables_[piece].data(); }
 
-  // Binds an expert to a buffer, and tells the tables.
+  // Binds an expert to a buffer and updates the tables.
   void seat(Entry& entry, Buffer& buffer);
   void unseat(Entry& entry);
   LoadOrder order(Entry& entry) const;
@@ -77,18 +78,17 @@ class StoreLayer {
   std::array<std::vector<const uint8_t*>, kPieces> tables_;
 };
 
-// Every buffer, cut from one memory.
+// All buffers, cut from one region of memory.
 class StoreBuffers {
  public:
   StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging);
 
-  // A slot of the layer that nobody has, or null.
+  // Returns a free slot of the layer, or null.
   Buffer* take_slot(int layer);
   void give_slot(int layer, Buffer* buffer) { free_slots_[layer].push_back(buffer); }
   const std::vector<Buffer*>& staging() const { return staging_; }
   bool is_staging(const Buffer* buffer) const;
-  // From now on `slot` is a staging buffer, and `staging` a slot in its place. Only for equal
-  // sizes.
+  // Makes `slot` a staging buffer, and `staging` a slot in its place. Both must have the same size.
   void exchange(Buffer* staging, Buffer* slot);
   size_t bytes() const { return memory_.bytes(); }
 

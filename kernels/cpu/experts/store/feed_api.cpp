@@ -20,7 +20,7 @@ std::unique_ptr<Predictor> make_predictor(int kind, int num_layers, int num_expe
 
 }  // namespace
 
-// Without a predictor where `predictor` is negative. Null when memory is short.
+// Creates a feed; a negative `predictor` means none. Returns null when memory is short.
 SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts, int budget,
                                     int asks_router) {
   auto& s = *static_cast<ExpertStore*>(store);
@@ -33,9 +33,9 @@ SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts,
 }
 SHARPI_API void sharpi_feed_destroy(void* handle) { delete static_cast<ExpertFeed*>(handle); }
 
-// Whether the last step lacked an expert.
+// Returns 1 if the last step lacked an expert.
 SHARPI_API int sharpi_feed_take_failure(void* handle) { return feed(handle).take_failure(); }
-// Whether predictions are made for the step.
+// Returns 1 if the step predicts.
 SHARPI_API int sharpi_feed_begin_step(void* handle, int may_predict) {
   return feed(handle).begin_step(may_predict != 0);
 }

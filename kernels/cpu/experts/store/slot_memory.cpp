@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kPage = 4096, kHugePage = 2 << 20;
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Touches every page now: the first tokens would pay for it otherwise, and memory that is not there
-// is better missed here.
+// Touches every page now: otherwise the first tokens would pay for it, and a lack of memory is
+// better noticed here.
 void populate(uint8_t* data, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (!madvise(data, bytes, MADV_POPULATE_WRITE)) return;

@@ -1,4 +1,4 @@
-// The memory that expert slots are cut from: one region, in RAM from the start.
+// The memory that expert slots are cut from: one region, resident in RAM from the start.
 #pragma once
 #include <cstddef>
 #include <cstdint>

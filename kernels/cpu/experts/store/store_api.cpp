@@ -16,7 +16,7 @@ using namespace sharpi;
 
 namespace {
 
-// The same fields as in sharpi/experts/native/store.py.
+// The same fields as in sharpi/experts/native/store_abi.py.
 struct PieceParams {
   uint64_t offset, bytes;
   int32_t file, reserved;
@@ -56,7 +56,7 @@ StoreSettings read(const StoreParams& p) {
 
 ExpertStore& store(void* handle) { return *static_cast<ExpertStore*>(handle); }
 
-// 0, or -1 when memory is short.
+// Returns 0, or -1 when memory is short.
 template <class Action>
 int guarded(Action action) {
   try {
@@ -69,8 +69,8 @@ int guarded(Action action) {
 
 }  // namespace
 
-// Null for a struct of another size, with an empty `fault`, or for what the system refuses, with
-// its words.
+// Creates a store. Returns null with an empty `fault` for a struct of another size, or with the
+// system's message where the system refuses something.
 SHARPI_API void* sharpi_store_create(const StoreParams* params, size_t bytes, void* policy,
                                      char* fault, size_t fault_bytes) {
   *fault = 0;
@@ -93,14 +93,14 @@ SHARPI_API int sharpi_store_acquire(void* handle, int layer, const int32_t* rout
                                     int k) {
   return guarded([&] { store(handle).acquire(layer, routes, tokens, k, tokens > 1); });
 }
-// 0, or -1 where the expert cannot be read.
+// Waits for an expert. Returns 0, or -1 where it cannot be read.
 SHARPI_API int sharpi_store_wait(void* handle, int layer, int expert) {
   return store(handle).wait(layer, expert) ? 0 : -1;
 }
 SHARPI_API int sharpi_store_is_ready(void* handle, int layer, int expert) {
   return store(handle).is_ready(layer, expert);
 }
-// All experts of the layer where `expert` is negative.
+// Releases one expert, or all of the layer where `expert` is negative.
 SHARPI_API int sharpi_store_release(void* handle, int layer, int expert) {
   return guarded([&] {
     if (expert < 0) store(handle).release(layer);
@@ -119,11 +119,11 @@ SHARPI_API int sharpi_store_end_token(void* handle) {
 SHARPI_API void sharpi_store_reset_sequence(void* handle) { store(handle).reset_sequence(); }
 
 SHARPI_API int sharpi_store_max_group(void* handle) { return store(handle).max_group(); }
-// The address of an array of addresses, (experts), which holds while the store lives.
+// Returns the address of an array of addresses, (experts), which is valid while the store exists.
 SHARPI_API const void* sharpi_store_table(void* handle, int layer, int piece) {
   return store(handle).table(layer, piece);
 }
-// `counts` is (layers).
+// Writes the counts of every layer, `counts` (layers), and the totals.
 SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, StoreTotals* totals) {
   const ExpertStore& s = store(handle);
   for (int layer = 0; layer < s.num_layers(); layer++) counts[layer] = s.counts(layer);
@@ -131,7 +131,7 @@ SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, StoreTota
   *totals = {int64_t(s.memory_bytes()), reads.dropped_prefetches, reads.failed_prefetches,
              reads.prefetched_bytes, s.is_direct()};
 }
-// The last read that failed, in words; empty where none did.
+// Writes a sentence about the last read that failed; empty if none did.
 SHARPI_API void sharpi_store_last_fault(void* handle, char* text, size_t bytes) {
   snprintf(text, bytes, "%s", store(handle).last_fault().c_str());
 }
