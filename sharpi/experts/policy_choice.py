@@ -1,4 +1,4 @@
-"""Which policy and predictor a run uses: what the user asked, else what measured best."""
+"""Chooses the policy and the predictor of a run: those the user asked for, or the defaults."""
 
 from msgspec import Struct
 
@@ -32,14 +32,14 @@ class ExpertShape(Struct, frozen=True):
 
     @property
     def all_fit(self) -> bool:
-        """Whether every expert has a slot, so that nothing is ever missed twice."""
+        """True if every expert has a slot, so that none is loaded twice."""
         return all(slots in (0, self.num_experts) for slots in self.slots)
 
 
 def choose_policy(
     asked: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
 ) -> PolicySettings:
-    """The policy's settings; raises UsageError for names and ids that there are not."""
+    """Returns the policy's settings; raises UsageError for unknown names and expert ids."""
     kind = _kind(asked, shape)
     budget = asked.load_budget
     if budget is None:
@@ -60,7 +60,7 @@ def choose_policy(
 
 
 def choose_predictor(asked: ExpertConfig, shape: ExpertShape) -> str | None:
-    """The predictor's name, None where nothing is to be predicted; raises UsageError."""
+    """Returns the predictor's name, or None if nothing is predicted; raises UsageError."""
     if asked.predictor not in (None, LEARNED, *PREDICTOR_NAMES):
         names = ", ".join((*PREDICTOR_NAMES, LEARNED))
         raise UsageError(f"there is no predictor '{asked.predictor}'; choose one of {names}")
@@ -98,7 +98,7 @@ def _ranked(profile: ExpertProfile | None, shape: ExpertShape) -> tuple[tuple[in
 
 
 def _warm_pin_after(asked: ExpertConfig, shape: ExpertShape, *, is_counting: bool) -> int:
-    """Accesses of all layers before the warm pin."""
+    """Returns the number of accesses of all layers before the warm pin."""
     if asked.warm_pin_after is not None and not is_counting:
         return asked.warm_pin_after
     return asked.warmup_tokens * shape.num_moe_layers * shape.experts_per_token

@@ -1,4 +1,4 @@
-"""What a slot policy is told and what it answers with, native or not."""
+"""The settings and results of slot policies, native or not."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from sharpi.errors import UsageError
 
 
 class PolicyKind(IntEnum):
-    """The policies; numbered as `PolicyKind` in kernels/cpu/experts/policy/policy.h."""
+    """The kinds of policies; the numbers are those of kernels/cpu/experts/policy/policy.h."""
 
     SLRU = 0
     LEARNED = 1
@@ -23,12 +23,12 @@ class PolicyKind(IntEnum):
 
     @property
     def is_learned(self) -> bool:
-        """Whether it learns online which experts come next."""
+        """True if it learns online which experts come next."""
         return PolicyKind.LEARNED <= self <= PolicyKind.LEARNED_KEEP
 
     @property
     def loads_later(self) -> bool:
-        """Whether a miss takes a slot only after its use, when its bytes may be gone."""
+        """True if a miss takes a slot only after its use, when its bytes may be gone."""
         return self.is_learned and self is not PolicyKind.LEARNED_KEEP
 
 
@@ -36,34 +36,28 @@ POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
 
 
 def policy_kind(name: str) -> PolicyKind:
-    """The policy that a user names; raises UsageError."""
+    """Returns the policy that a user names; raises UsageError."""
     if name not in POLICIES:
         raise UsageError(f"there is no policy '{name}'; choose one of {', '.join(POLICIES)}")
     return POLICIES[name]
 
 
 class Swap(NamedTuple):
-    """`expert` becomes resident in its layer; `victim` leaves, or is -1: a free slot is taken.
-
-    Where slots move between layers, `expert` is -1 when one goes.
-    """
+    """One change of a layer's slots."""
 
     layer: int
-    expert: int
-    victim: int
+    expert: int  # becomes resident; -1 where the layer loses a slot to another layer
+    victim: int  # is evicted; -1 where a free slot is taken
 
 
 class Counts(NamedTuple):
-    """A layer's look-ups and loads.
-
-    Early loads are those of experts that the token had not missed, early hits their first uses.
-    """
+    """Lookups and loads of one layer."""
 
     accesses: int = 0
     hits: int = 0
     loads: int = 0
-    early_loads: int = 0
-    early_hits: int = 0
+    early_loads: int = 0  # of experts that the token had not missed
+    early_hits: int = 0  # first uses of such experts
 
 
 class PolicySettings(Struct, frozen=True):
@@ -95,10 +89,10 @@ class PolicySettings(Struct, frozen=True):
         return len(self.slots)
 
     def pins(self, layer: int) -> tuple[int, ...]:
-        """The ids to pin in a layer, in the order of their claim."""
+        """Returns the ids to pin in a layer, in order of priority."""
         return self.pinned[layer] if self.pinned else ()
 
 
 def default_load_budget(num_layers: int, experts_per_token: int) -> float:
-    """Expert loads a token where nothing was measured: about a tenth of a token's look-ups."""
+    """Returns the default expert loads per token: about a tenth of a token's lookups."""
     return float(max(1, -(-num_layers * experts_per_token // 10)))

@@ -1,8 +1,8 @@
-"""Whether predicting pays: tokens with and without it, timed on the running model.
+"""Measures if predicting pays: times tokens with and without it on the running model.
 
 Predictions cost time, reads that are never used, and places in memory, so they have to prove
 themselves: of every 32 tokens the last 8 go without, and the medians are compared. The verdict
-stands for a while and is then tried again.
+holds for a while, and then the trial is repeated.
 """
 
 from statistics import median
@@ -10,16 +10,17 @@ from statistics import median
 PERIOD, WITHOUT = 32, 8  # tokens
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
-COSTS_TOO_MUCH = 1.05  # time with predictions over time without
+COSTS_TOO_MUCH = 1.05  # ratio of the time with predictions to the time without
 TOKENS_UNTIL_RETRIAL = 2048
 
 
 class PredictionTrial:
-    """Fed with the seconds of every decoded token, says whether to predict for the next one."""
+    """Receives the seconds of every decoded token, and decides if the next one uses predictions."""
 
     def __init__(self) -> None:
         self.is_on = True  # the verdict
-        self.ratio: float | None = None  # of the last trial: seconds with over seconds without
+        # seconds with divided by seconds without, in the last trial
+        self.ratio: float | None = None
         self._token = 0
         self._rest = 0  # tokens until the next trial
         self._with: list[float] = []
@@ -27,14 +28,14 @@ class PredictionTrial:
 
     @property
     def predicts_now(self) -> bool:
-        """Whether the next token is to be predicted for."""
+        """True if the next token uses predictions."""
         if self._rest:
             return self.is_on
         return self._token % PERIOD < PERIOD - WITHOUT
 
     @property
     def verdict_note(self) -> str:
-        """What a user is told where the verdict changed."""
+        """The message to the user when the verdict changed."""
         state = "on again" if self.is_on else "off"
         return (
             f"prefetching of predicted experts switched {state}: tokens took"
@@ -42,7 +43,7 @@ class PredictionTrial:
         )
 
     def record(self, seconds: float) -> bool:
-        """One token took so long; returns whether the verdict changed."""
+        """Records one token's seconds; returns True if the verdict changed."""
         if self._rest:
             self._rest -= 1
             return False

@@ -1,7 +1,8 @@
 """Predicts which experts a layer uses next, from routes alone: the definition of the native ones.
 
-Hints: they never change output. `last-token` repeats the layer's last route; `last-layer` counts
-which experts follow those of the layer below; `both` adds what follows the layer's last route.
+Predictions are hints and never change the output. `last-token` repeats the layer's last route;
+`last-layer` counts which experts follow those of the layer below; `both` adds those that follow the
+layer's last route.
 """
 
 from collections.abc import Sequence
@@ -12,18 +13,19 @@ from numpy.typing import NDArray
 PREDICTORS = ("last-token", "last-layer", "both")  # numbered as PredictorKind in predictor.h
 
 _MOST_SEEN = np.float32(256)
-_TOKEN_WEIGHT = np.float32(0.25)  # of the route a token ago, beside that of the layer below
+# of the previous token's route, relative to that of the layer below
+_TOKEN_WEIGHT = np.float32(0.25)
 
 
 class FollowCounts:
-    """How often each expert was seen after each other one; the latest text counts most."""
+    """Counts how often each expert was seen after each other one; the latest text counts most."""
 
     def __init__(self, num_experts: int) -> None:
         self._seen = np.zeros(num_experts, np.float32)
         self._counts = np.zeros((num_experts, num_experts), np.float32)
 
     def observe(self, before: Sequence[int], experts: Sequence[int]) -> None:
-        """The distinct `experts` came after those of `before`."""
+        """Counts that the distinct `experts` followed those of `before`."""
         for expert in before:
             self._counts[expert, list(experts)] += np.float32(1)
             self._seen[expert] += np.float32(1)
@@ -32,7 +34,7 @@ class FollowCounts:
                 self._counts[expert] *= np.float32(0.5)
 
     def score(self, before: Sequence[int], weight: np.float32, scores: NDArray[np.float32]) -> None:
-        """Adds `weight` times each expert's share after each of `before`, best counting most."""
+        """Adds `weight` times each expert's share of uses after `before`, best counting most."""
         for rank, expert in enumerate(before, start=1):
             if self._seen[expert]:
                 scale = weight / np.float32(rank) / self._seen[expert]
@@ -50,7 +52,7 @@ class Predictor:
         self._after_token = [FollowCounts(num_experts) for _ in range(num_layers * by_token)]
 
     def observe(self, layer: int, experts: Sequence[int]) -> None:
-        """The experts that the present token uses in a layer, best first."""
+        """Takes note of the experts that the present token uses in a layer, best first."""
         if self._after_layer:
             self._after_layer[layer].observe(self._routes[layer - 1], experts)
         if self._after_token:
@@ -58,11 +60,11 @@ class Predictor:
         self._routes[layer] = list(experts)
 
     def predict(self, layer: int, budget: int) -> list[int]:
-        """At most `budget` distinct experts for the next use of a layer, likeliest first."""
+        """Predicts at most `budget` distinct experts for a layer's next use, likeliest first."""
         if not self._after_layer:
             return self._routes[layer][:budget]
         scores = np.zeros(self._num_experts, np.float32)
-        # The first layer's are predicted from the last one's, a token ago.
+        # The first layer is predicted from the last layer's route of the previous token.
         self._after_layer[layer].score(self._routes[layer - 1], np.float32(1), scores)
         if self._after_token:
             self._after_token[layer].score(self._routes[layer], _TOKEN_WEIGHT, scores)
@@ -70,5 +72,5 @@ class Predictor:
         return [int(expert) for expert in order if scores[expert] > 0]
 
     def reset_sequence(self) -> None:
-        """A new, unrelated text: forgets the routes, keeps the counts."""
+        """Begins a new, unrelated text: forgets the routes, keeps the counts."""
         self._routes = [[] for _ in self._routes]

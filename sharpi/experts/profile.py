@@ -1,4 +1,4 @@
-"""Which experts a model used before, kept in a file for a warm start."""
+"""The uses of a model's experts in earlier runs, kept in a file for a warm start."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from sharpi.system.atomic_file import write_or_warn
 
 FORMAT = "sharpi expert profile"
 VERSION = 1
-_MOST_USES = 1 << 53  # what JSON readers hold exactly
+_MOST_USES = 1 << 53  # the largest integer that every JSON reader holds exactly
 
 
 class ExpertProfile(Struct, frozen=True, eq=False):
@@ -23,26 +23,26 @@ class ExpertProfile(Struct, frozen=True, eq=False):
     uses: NDArray[np.int64]
 
     def ranked(self, layer: int) -> tuple[int, ...]:
-        """The layer's used experts, the most used one first, lower ids first among equals."""
+        """Returns the layer's used experts, most used first; lower ids first among equals."""
         order = np.argsort(-self.uses[layer], kind="stable")
         return tuple(int(expert) for expert in order if self.uses[layer][expert])
 
     def merged(self, uses: NDArray[np.int64]) -> "ExpertProfile":
-        """With the uses of another run, which count twice: habits change."""
+        """Returns the profile with a newer run's uses added; the old ones count half."""
         return ExpertProfile(self.model, self.uses // 2 + uses)
 
 
 def save_profile(path: Path, profile: ExpertProfile) -> str | None:
-    """Writes it whole or not at all; returns what to warn of where that fails."""
+    """Writes the profile whole or not at all; returns a warning if that fails."""
     plain = {"format": FORMAT, "version": VERSION, "model": profile.model}
     text = json.dumps(plain | {"uses": profile.uses.tolist()}, ensure_ascii=False) + "\n"
     return write_or_warn(path, text.encode(), "the expert profile was")
 
 
 def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> ExpertProfile | None:
-    """The profile in a file, or None where there is no such file yet.
+    """Reads the profile in a file; returns None if there is no such file yet.
 
-    Raises StatsFileError where it holds something else or is of another model.
+    Raises StatsFileError if it holds something else or belongs to another model.
     """
     try:
         plain = json.loads(path.read_text("utf-8"))

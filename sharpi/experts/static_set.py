@@ -1,4 +1,4 @@
-"""The experts of a fixed set: a list of ids as a user gives it, or the most used ones."""
+"""The experts of a fixed set: a list of ids from the user, or the most used ones."""
 
 import re
 
@@ -9,7 +9,7 @@ from sharpi.errors import UsageError
 
 
 def parse_ids(text: str, num_experts: int) -> tuple[int, ...]:
-    """Ids as people list them: `1,2,,3` or `0-7`, repeats dropped; raises UsageError."""
+    """Parses ids as in `1,2,,3` or `0-7` and drops repeats; raises UsageError."""
     ids = dict.fromkeys(
         expert for part in text.split(",") if part.strip() for expert in _range(part.strip(), text)
     )
@@ -28,6 +28,6 @@ def _range(part: str, text: str) -> range:
 
 
 def most_used(counts: NDArray[np.integer] | NDArray[np.floating]) -> tuple[tuple[int, ...], ...]:
-    """For each layer of counts (layers, experts), all ids by falling count, lower ids first."""
+    """Returns each layer's ids by falling count, lower ids first; counts (layers, experts)."""
     order = np.argsort(-counts, axis=1, kind="stable")
     return tuple(tuple(row) for row in order.tolist())

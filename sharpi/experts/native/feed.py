@@ -1,7 +1,7 @@
 """The expert feed of kernels/cpu/experts: how the native operations of a step use an expert store.
 
-The recorded step acquires the experts of its routes, waits for them and lets them go, and predicts
-what the next layer uses; from here it is only switched and asked what happened.
+The recorded step acquires the experts of its routes, waits for them, releases them and predicts
+those of the next layer. Python only switches predictions on or off and reads the results.
 """
 
 import ctypes
@@ -13,15 +13,15 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.predictor import PREDICTORS
 from sharpi.ops.cpu.library import load_library
 
-ROUTER = "router"  # the next layer's router, tried on what this layer has
-_ROUTES_BESIDE = {ROUTER: "both"}  # for the first layer, which no other one comes before
+ROUTER = "router"  # runs the next layer's router on this layer's input
+_ROUTES_BESIDE = {ROUTER: "both"}  # for the first layer, which has none before it
 PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
 
 
 class ExpertFeed:
-    """A store with a predictor, or with none; the store has to outlive it.
+    """An expert store together with a predictor, or without one; the store has to outlive it.
 
-    `budget`: experts of a layer that are predicted at most.
+    `budget`: the maximum number of experts predicted for a layer.
     """
 
     def __init__(self, store: ExpertStore, predictor: str | None, budget: int) -> None:
@@ -51,39 +51,41 @@ class ExpertFeed:
             self._handle = None
 
     def table(self, layer: int, piece: int) -> int:
-        """Address of the addresses of a layer's gate (0), up (1) or down (2) matrices."""
+        """Returns the address of a layer's gate (0), up (1) or down (2) addresses, (experts)."""
         return self.store.table(layer, piece)
 
     @property
     def asks_router(self) -> bool:
-        """Whether the step is to be recorded with predictions of the next layer's router."""
+        """True if the step has to be recorded with predictions by the next layer's router."""
         return self.predictor == ROUTER
 
     def begin_step(self, *, may_predict: bool) -> bool:
-        """Whether the next step predicts: it may, and predictions were right of late, or are
-        probed.
+        """Begins a step and returns True if it predicts.
+
+        It does if `may_predict` allows it and recent predictions were right often enough, or as a
+        probe.
         """
         return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict))
 
     def reset_sequence(self) -> None:
-        """A new, unrelated text begins."""
+        """Begins a new, unrelated text."""
         self._library.sharpi_feed_reset_sequence(self.handle)
 
     def predictions(self) -> PredictionCounts:
-        """What was predicted for decoded tokens since the start, and how much of it was right."""
+        """Returns the counts of predictions for decoded tokens since the start."""
         counts = PredictionCounts()
         self._library.sharpi_feed_prediction_counts(self.handle, ctypes.byref(counts))
         return counts
 
     def check_step(self) -> None:
-        """Raises ModelFileError where the last step lacked an expert: its results are void."""
+        """Raises ModelFileError if the last step lacked an expert: its results are void."""
         if self._library.sharpi_feed_take_failure(self.handle):
             raise self.store.read_error()
 
 
 @cache
 def _feed_library() -> ctypes.CDLL:
-    """The native library with the feed's functions typed."""
+    """Returns the native library with types for the feed's functions."""
     library = load_library()
     signatures = {
         "sharpi_feed_create": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int]),

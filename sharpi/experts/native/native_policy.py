@@ -15,7 +15,7 @@ from sharpi.ops.cpu.library import load_library
 
 
 class NativeSettings(Structure):
-    """`PolicyParams` of kernels/cpu/experts/policy/policy_api.cpp."""
+    """Mirrors `PolicyParams` of kernels/cpu/experts/policy/policy_api.cpp."""
 
     _fields_ = (
         ("kind", c_int32),
@@ -36,7 +36,7 @@ class NativeSettings(Structure):
 
 
 class NativeTrace(Structure):
-    """`Trace` of kernels/cpu/experts/policy/policy_replay.h."""
+    """Mirrors `Trace` of kernels/cpu/experts/policy/policy_replay.h."""
 
     _fields_ = (
         ("routes", c_void_p),
@@ -50,7 +50,7 @@ class NativeTrace(Structure):
 
 
 class ExpertStates(NamedTuple):
-    """Per layer and expert: whether resident, whether pinned, and how often used."""
+    """The state of every expert; all arrays are (layers, experts)."""
 
     resident: NDArray[np.bool_]
     pinned: NDArray[np.bool_]
@@ -58,7 +58,7 @@ class ExpertStates(NamedTuple):
 
 
 class NativePolicy:
-    """A policy with the methods of `SlotPolicy`, and a whole trace in one call."""
+    """A native policy with the methods of `SlotPolicy`; `replay` takes a whole trace at once."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
@@ -89,27 +89,27 @@ class NativePolicy:
         return self._made(self._library.sharpi_policy_start(self.handle, *self._out()))
 
     def use(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> list[Swap]:
-        """The distinct experts that a token uses in a layer, best first."""
+        """Uses a token's distinct experts of a layer, best first."""
         ids = np.ascontiguousarray(experts, np.int32)
         arguments = (self.handle, layer, ids.ctypes.data, len(ids))
         return self._made(self._library.sharpi_policy_use(*arguments, *self._out()))
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
-        """A batch's routes in a layer, (tokens, k)."""
+        """Uses the experts of a batch's routes in a layer, (tokens, k)."""
         ids = np.ascontiguousarray(routes, np.int32)
         arguments = (self.handle, layer, ids.ctypes.data, *ids.shape)
         return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out()))
 
     def end_token(self) -> list[Swap]:
-        """After the last layer of a token or batch: swaps that waited for it."""
+        """Ends a token or batch after its last layer; returns the swaps that waited for that."""
         return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
 
     def reset_sequence(self) -> None:
-        """A new, unrelated text."""
+        """Begins a new, unrelated text."""
         self._library.sharpi_policy_reset_sequence(self.handle)
 
     def replay(self, steps: Steps) -> int:
-        """Every step; returns the number of swaps."""
+        """Replays every step and returns the number of swaps."""
         trace = native_trace(steps, self.settings.num_experts)
         made = int(self._library.sharpi_policy_replay(self.handle, ctypes.byref(trace)))
         if made < 0:
@@ -117,7 +117,7 @@ class NativePolicy:
         return made
 
     def states(self) -> ExpertStates:
-        """What every expert's state is, (layers, experts) each."""
+        """Returns the state of every expert."""
         shape = (self.settings.num_layers, self.settings.num_experts)
         resident, pinned = np.empty(shape, np.bool_), np.empty(shape, np.bool_)
         accesses = np.empty(shape, np.int64)
@@ -132,12 +132,12 @@ class NativePolicy:
         return self.all_counts()[layer]
 
     def all_counts(self) -> list[Counts]:
-        """The counts of every layer."""
+        """Returns the counts of every layer."""
         return self._read_counts()[0]
 
     @property
     def before_pin(self) -> tuple[int, int] | None:
-        """Accesses and hits up to the warm pin, once it happened."""
+        """Accesses and hits before the warm pin; None until it happens."""
         accesses, hits = self._read_counts()[1]
         return None if accesses < 0 else (accesses, hits)
 
@@ -156,7 +156,7 @@ class NativePolicy:
 
 
 def native_trace(steps: Steps, num_experts: int) -> NativeTrace:
-    """Views of the steps' arrays, which have to outlive it."""
+    """Returns views of the steps' arrays, which have to outlive it."""
     arrays = steps.routes, steps.sizes, steps.starts
     assert all(array.flags.c_contiguous for array in arrays)
     tokens, num_layers, k = steps.routes.shape
@@ -167,7 +167,7 @@ def native_trace(steps: Steps, num_experts: int) -> NativeTrace:
 
 @cache
 def policy_library() -> ctypes.CDLL:
-    """The native library with the policies' functions typed."""
+    """Returns the native library with types for the policies' functions."""
     library = load_library()
     swaps = [c_void_p, c_int]
     signatures = {

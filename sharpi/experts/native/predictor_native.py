@@ -16,13 +16,13 @@ from sharpi.ops.cpu.library import load_library
 
 
 class PredictionCounts(Structure):
-    """How many experts were predicted, used, and both."""
+    """Counts of experts that were predicted, used, and both."""
 
     _fields_ = (("predicted", c_int64), ("used", c_int64), ("right", c_int64))
 
 
 class NativePredictor:
-    """A predictor with the methods of `Predictor`, and a whole trace in one call."""
+    """A native predictor with the methods of `Predictor`; `replay` takes a whole trace at once."""
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         if name not in PREDICTORS:
@@ -51,23 +51,23 @@ class NativePredictor:
             self._handle = None
 
     def observe(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """The experts that the present token uses in a layer, best first."""
+        """Takes note of the experts that the present token uses in a layer, best first."""
         ids = np.ascontiguousarray(experts, np.int32)
         self._library.sharpi_predictor_observe(self.handle, layer, ids.ctypes.data, len(ids))
 
     def predict(self, layer: int, budget: int) -> list[int]:
-        """At most `budget` distinct experts for the next use of a layer, likeliest first."""
+        """Predicts at most `budget` distinct experts for a layer's next use, likeliest first."""
         room = min(budget, self._num_experts)
         arguments = (self.handle, layer, room, self._predicted.ctypes.data)
         count = self._library.sharpi_predictor_predict(*arguments)
         return [int(expert) for expert in self._predicted[:count]]
 
     def reset_sequence(self) -> None:
-        """A new, unrelated text: forgets the routes, keeps the counts."""
+        """Begins a new, unrelated text: forgets the routes, keeps the counts."""
         self._library.sharpi_predictor_reset_sequence(self.handle)
 
     def replay(self, steps: Steps, budget: int) -> PredictionCounts:
-        """Predicts `budget` experts before every layer of every decoded token, and counts."""
+        """Replays the decoded tokens and predicts `budget` experts before every layer."""
         trace, predictions = native_trace(steps, self._num_experts), PredictionCounts()
         status = self._library.sharpi_predictor_replay(
             self.handle,
@@ -82,7 +82,7 @@ class NativePredictor:
 
 @cache
 def predictor_library() -> ctypes.CDLL:
-    """The native library with the predictors' functions typed."""
+    """Returns the native library with types for the predictors' functions."""
     library = load_library()
     signatures = {
         "sharpi_predictor_create": (c_void_p, [c_int, c_int, c_int]),

@@ -1,7 +1,7 @@
 """The expert store of kernels/cpu/experts: experts on disk, slots in RAM.
 
 The engine's native operations acquire, wait and release by themselves; the methods of the same
-names here are for tests and for whatever has no native operation.
+names here are for tests and for code without a native operation.
 """
 
 import ctypes
@@ -24,35 +24,27 @@ _FAULT_BYTES = 4096
 
 
 class StoreCounts(NamedTuple):
-    """One layer's accesses in experts, and what they cost.
-
-    `hits` were there, `late` ones on their way, `loads` had to be read while somebody waited.
-    `bytes_read` are those of the file, prefetches included; `stall_ns` is clock time in which at
-    least one thread waited; `wasted_bytes` were read early and never used.
-    """
+    """One layer's accesses, in experts, and their cost."""
 
     accesses: int
-    hits: int
-    late: int
-    loads: int
-    bytes_read: int
-    stall_ns: int
-    prefetched: int
-    prefetch_used: int
-    wasted_bytes: int
+    hits: int  # resident when needed
+    late: int  # in flight when needed
+    loads: int  # read while a thread waited
+    bytes_read: int  # of the file, prefetches included
+    stall_ns: int  # clock time in which at least one thread waited
+    prefetched: int  # experts requested early
+    prefetch_used: int  # those of them that were used before they left
+    wasted_bytes: int  # read early and never used
 
 
 class StoreTotals(NamedTuple):
-    """The whole store: its memory, prefetches without room or success, and how it reads.
-
-    `prefetched_bytes` were read before anybody waited for them.
-    """
+    """Counts of the whole store."""
 
     memory_bytes: int
-    dropped_prefetches: int
-    failed_prefetches: int
-    prefetched_bytes: int
-    is_direct: bool
+    dropped_prefetches: int  # experts without room in the queue
+    failed_prefetches: int  # experts that could not be read
+    prefetched_bytes: int  # read before a thread waited for them
+    is_direct: bool  # reads bypass the page cache
 
 
 class StoreSettings(Struct, frozen=True):
@@ -70,9 +62,9 @@ class StoreSettings(Struct, frozen=True):
 
 
 class ExpertStore:
-    """Experts in slots, the others read when they are needed; ended by `close`.
+    """Experts in slots; the others are read when they are needed. `close` ends it.
 
-    Raises ModelFileError where a file cannot be opened, MemoryError where the slots do not fit.
+    Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """
 
     def __init__(self, layout: StoreLayout, settings: StoreSettings, policy: NativePolicy) -> None:
@@ -94,19 +86,21 @@ class ExpertStore:
         return int(self._handle)
 
     def close(self) -> None:
-        """Ends the reads and frees the slots; the policy, which is not its own, has to outlive it.
-        A second call does nothing."""
+        """Ends the reads and frees the slots; a second call does nothing.
+
+        The policy belongs to the caller and has to outlive the store.
+        """
         if self._handle is not None:
             self._library.sharpi_store_destroy(self._handle)
             self._handle = None
 
     @property
     def max_group(self) -> int:
-        """Missed experts that can be held at once; more, and some have to be released first."""
+        """The number of missed experts that can be held at once; more need a release in between."""
         return int(self._library.sharpi_store_max_group(self.handle))
 
     def table(self, layer: int, piece: int) -> int:
-        """The address of the addresses of a layer's gate, up or down matrices, (experts)."""
+        """Returns the address of a layer's gate, up or down addresses, (experts)."""
         return int(self._library.sharpi_store_table(self.handle, layer, piece) or 0)
 
     def start(self) -> None:
@@ -114,53 +108,53 @@ class ExpertStore:
         _check(self._library.sharpi_store_start(self.handle))
 
     def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Begins to read what a step's routes, (tokens, k), miss; they stay until released."""
+        """Starts to read what the routes, (tokens, k), miss; the experts stay until released."""
         ids = np.ascontiguousarray(routes, np.int32)
         _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
 
     def wait(self, layer: int, expert: int) -> None:
-        """Returns when an acquired expert is there; raises ModelFileError if it cannot be read."""
+        """Blocks until an acquired expert is there; raises ModelFileError if it cannot be read."""
         if self._library.sharpi_store_wait(self.handle, layer, expert):
             raise self.read_error()
 
     def is_ready(self, layer: int, expert: int) -> bool:
-        """Whether `wait` would return at once."""
+        """Returns True if `wait` would return at once."""
         return bool(self._library.sharpi_store_is_ready(self.handle, layer, expert))
 
     def release(self, layer: int, expert: int | None = None) -> None:
-        """An expert, or all of a layer's, may leave now."""
+        """Releases one expert, or all of a layer."""
         chosen = -1 if expert is None else expert
         _check(self._library.sharpi_store_release(self.handle, layer, chosen))
 
     def prefetch(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """Hints that these are used soon: read if buffers and the disk are idle."""
+        """Prefetches experts that will probably be used soon, if buffers and the disk are idle."""
         ids = np.ascontiguousarray(experts, np.int32)
         _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
 
     def end_token(self) -> None:
-        """After the last layer of a step."""
+        """Ends a step after its last layer."""
         _check(self._library.sharpi_store_end_token(self.handle))
 
     def reset_sequence(self) -> None:
-        """A new, unrelated text."""
+        """Begins a new, unrelated text."""
         self._library.sharpi_store_reset_sequence(self.handle)
 
     def counts(self) -> list[StoreCounts]:
-        """The counts of every layer since the start."""
+        """Returns the counts of every layer since the start."""
         return self._counts()[0]
 
     def totals(self) -> StoreTotals:
-        """What belongs to no layer."""
+        """Returns the counts that belong to no layer."""
         return self._counts()[1]
 
     def last_fault(self) -> str | None:
-        """The read that failed last, in words, if any did."""
+        """Returns a sentence about the last read that failed, or None."""
         text = ctypes.create_string_buffer(_FAULT_BYTES)
         self._library.sharpi_store_last_fault(self.handle, text, _FAULT_BYTES)
         return os.fsdecode(text.value) or None
 
     def read_error(self) -> ModelFileError:
-        """The error for a step in which an expert could not be read."""
+        """Returns the error for a step in which an expert could not be read."""
         fault = self.last_fault() or "the experts could not be read"
         return ModelFileError(f"{fault}; check the disk and start again with the complete file")
 

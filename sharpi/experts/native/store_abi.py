@@ -20,13 +20,13 @@ NUM_PIECES = 3  # gate, up, down
 
 
 class NativePiece(Structure):
-    """`PieceParams` of kernels/cpu/experts/store/store_api.cpp."""
+    """Mirrors `PieceParams` of kernels/cpu/experts/store/store_api.cpp."""
 
     _fields_ = (("offset", c_uint64), ("bytes", c_uint64), ("file", c_int32), ("reserved", c_int32))
 
 
 class NativeLayer(Structure):
-    """`LayerParams` of kernels/cpu/experts/store/store_api.cpp."""
+    """Mirrors `LayerParams` of kernels/cpu/experts/store/store_api.cpp."""
 
     _fields_ = (
         ("num_experts", c_int32),
@@ -36,7 +36,7 @@ class NativeLayer(Structure):
 
 
 class NativeStore(Structure):
-    """`StoreParams` of kernels/cpu/experts/store/store_api.cpp."""
+    """Mirrors `StoreParams` of kernels/cpu/experts/store/store_api.cpp."""
 
     _fields_ = (
         ("files", POINTER(c_char_p)),
@@ -53,7 +53,7 @@ class NativeStore(Structure):
 
 @cache
 def store_library() -> ctypes.CDLL:
-    """The native library with the store's functions typed."""
+    """Returns the native library with types for the store's functions."""
     library = load_library()
     create = [POINTER(NativeStore), c_size_t, c_void_p, c_char_p, c_size_t]
     signatures = {

@@ -1,7 +1,7 @@
-"""Where each layer's experts lie in the model's files, and what a slot for one has to hold.
+"""The place of each layer's experts in the model's files, and the size of a slot for one.
 
 Reads past the page cache take whole 4096-byte ranges, so a slot holds the range around each of an
-expert's three matrices, and the matrix begins wherever in it the file puts it.
+expert's three matrices, and the matrix begins anywhere in it, as in the file.
 """
 
 from collections.abc import Mapping
@@ -41,12 +41,12 @@ class LayerLayout(Struct, frozen=True):
 
     @property
     def expert_bytes(self) -> int:
-        """One expert as the file encodes it."""
+        """Bytes of one expert as the file encodes it."""
         return sum(piece.num_bytes for piece in self.pieces)
 
     @property
     def slot_bytes(self) -> int:
-        """The buffer that any expert of the layer can be read into."""
+        """Bytes of a buffer that any expert of the layer can be read into."""
         return sum(widest_range(p.offset, p.num_bytes, self.num_experts) for p in self.pieces)
 
 
@@ -62,13 +62,13 @@ class StoreLayout(Struct, frozen=True):
         return max((layer.slot_bytes for layer in self.layers), default=0)
 
     def memory_bytes(self, slots: tuple[int, ...], num_staging: int) -> int:
-        """What the store allocates for so many slots in each layer."""
+        """Returns the bytes that the store allocates for this many slots and staging buffers."""
         in_layers = zip(slots, self.layers, strict=True)
         return sum(n * layer.slot_bytes for n, layer in in_layers) + num_staging * self.largest_slot
 
 
 def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
-    """Where the experts lie; raises ModelFileError where a layer has only some of the matrices."""
+    """Finds the experts in the file; raises ModelFileError if a layer lacks some matrices."""
     layers = tuple(_layer(file.path, file.tensors, index) for index in range(num_layers))
     return StoreLayout(tuple(file.parts), layers)
 

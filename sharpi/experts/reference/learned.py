@@ -1,8 +1,8 @@
 """A policy that learns online which experts come next, and swaps where that gains over a margin.
 
-The margin is steered so that loads meet a budget. Four variants, by what may be loaded and when it
-is decided: retain (this token's misses, at its end), keep (a miss, at once, without a margin: for
-a tier that had to read it anyway), prefetch at the token's end, and prefetch two layers ahead.
+The margin is steered so that loads meet a budget. The four variants differ in what they load and
+when they decide: retain (this token's misses, at its end), keep (a miss, at once, without a margin:
+for a tier that had to read it anyway), prefetch at the token's end, and prefetch two layers ahead.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _RATE = 0.15
 _STEERING = np.float32(0.0005)
 _FIRST_MARGIN = np.float32(0.15)
 _LAYERS_AHEAD, _LAST_LAYERS = 2, 4
-_RANKS = 4  # of a route, the best: more of a long one would cost more than it tells
+_RANKS = 4  # of a route, the best ones: more would cost more than they gain
 _NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.06)
 _MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
 
@@ -27,7 +27,7 @@ Route = dict[int, list[int]]  # a token's experts by layer, best first
 
 
 class _Source(NamedTuple):
-    """A layer whose experts say something, absolute or relative to the one predicted."""
+    """A layer whose experts are inputs of the map, absolute or relative to the predicted layer."""
 
     is_absolute: bool
     layer: int
@@ -52,9 +52,9 @@ class Learned(SlotPolicy):
         ]
         self._margin = _FIRST_MARGIN
         self._loads_seen = self._tokens_seen = 0
-        # per layer, what a slot more or less is worth there
+        # per layer: the gain or loss by one slot more or less
         self._need = np.zeros(settings.num_layers, np.float32)
-        self._batch: dict[int, list[list[int]]] = {}  # by layer, the routes of its last tokens
+        self._batch: dict[int, list[list[int]]] = {}  # by layer: the routes of its last tokens
         self._next: Route = {}
         self.reset_sequence()
 
@@ -86,7 +86,7 @@ class Learned(SlotPolicy):
         return [] if scored is None else self._swap(scored)
 
     def _score_after(self, layer: int) -> int | None:
-        """The layer that a route lets be scored at once: its own, or two layers ahead."""
+        """Returns the layer to score right after this route: itself, or two layers ahead."""
         ahead = layer + _LAYERS_AHEAD
         if self._decides_within:
             self._step_within(layer)
@@ -111,7 +111,7 @@ class Learned(SlotPolicy):
         return swaps
 
     def _replay_batch(self) -> None:
-        """The batch's last tokens one by one, as if each had been decoded; nothing is swapped."""
+        """Replays the batch's last tokens as if each had been decoded; swaps nothing."""
         for token in range(min(map(len, self._batch.values()))):
             for layer, routes in self._batch.items():
                 self._touched(layer, routes[token])
@@ -120,7 +120,7 @@ class Learned(SlotPolicy):
         self._batch = {}
 
     def _end_step(self) -> list[int]:
-        """The token under way becomes the present one; returns the layers that are now scored."""
+        """Makes the token under way the present one; returns the layers that are now scored."""
         if self._decides_within:
             return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
@@ -130,7 +130,7 @@ class Learned(SlotPolicy):
         return scored
 
     def _step(self, layer: int) -> None:
-        """Scores a layer after the present token, having learned from the score before."""
+        """Scores a layer after the present token, and learns from its previous score."""
         assert self._present is not None
         learned = self._maps[layer]
         learned.score(self._inputs(layer, self._present, self._next))
@@ -141,7 +141,7 @@ class Learned(SlotPolicy):
         self._scored.add(layer)
 
     def _step_within(self, layer: int) -> None:
-        """Scores a layer within a token, from the newest route known of each layer."""
+        """Scores a layer within a token, from the newest known route of each layer."""
         assert self._present is not None
         learned, inputs = self._maps[layer], self._inputs(layer, self._present, {})
         learned.score(inputs)
@@ -185,7 +185,7 @@ class Learned(SlotPolicy):
         need[layer] += (now - need[layer]) * _NEED_RATE
 
     def _move_slots(self) -> list[Swap]:
-        """Now and then one slot from the layer of least need to that of most."""
+        """Moves one slot, every 64 tokens, from the layer of least need to that of most."""
         chosen = self.settings
         is_due = self._tokens_seen >= _MOVE_AFTER and self._tokens_seen % _MOVE_EVERY == 0
         if not (chosen.moving_slots and is_due):
@@ -203,7 +203,7 @@ class Learned(SlotPolicy):
         return self._move_slot(giver, to, victim) if gains and victim >= 0 else []
 
     def _best_outside(self, layer: int, retained: Sequence[int] | None) -> int:
-        """The expert without a slot that scores most, or of those `retained` only; -1: none."""
+        """Returns the expert without a slot (of `retained`, if given) that scores most, or -1."""
         scores, resident = self._maps[layer].scores, self.layers[layer].resident
         may_enter = ~resident
         if retained is not None:

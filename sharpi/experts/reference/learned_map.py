@@ -1,6 +1,6 @@
 """One layer's linear map from recently used experts to scores: the discounted time to next use.
 
-float32 multiplications and additions in the order written; the native map rounds alike.
+float32 multiplications and additions happen in the written order; the native map rounds alike.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class MapInput(NamedTuple):
 
 
 class LearnedMap:
-    """The reference of kernels/cpu/experts/policy/learned_map.h. `scores` are (experts) float32."""
+    """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32."""
 
     def __init__(self, num_sources: int, num_experts: int, rate: np.float32) -> None:
         self.scores: NDArray[np.float32] = np.zeros(num_experts, np.float32)
@@ -32,13 +32,13 @@ class LearnedMap:
         self._rate = rate
 
     def score(self, inputs: Sequence[MapInput]) -> None:
-        """The scores after `inputs`, into `scores`."""
+        """Computes the scores from `inputs` into `scores`."""
         self.scores = self._bias.copy()
         for row, weight in inputs:
             self.scores += weight * self._weights[row]
 
     def learn(self, inputs: Sequence[MapInput], used: Sequence[int]) -> None:
-        """Moves the scores before, which came of `inputs`, towards what was used since.
+        """Moves the previous scores, computed from `inputs`, towards the experts used since.
 
         The target is 1 for the experts used and the discounted present score for the others.
         """
@@ -50,5 +50,5 @@ class LearnedMap:
             self._weights[row] += (self._rate * weight) * error
 
     def keep(self) -> None:
-        """The present scores are the ones to be learned from next."""
+        """Keeps the present scores as the ones to learn from next."""
         self._previous = self.scores.copy()

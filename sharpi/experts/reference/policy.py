@@ -1,6 +1,6 @@
-"""Which experts have a slot: what all policies share. The definition that the native ones follow.
+"""Decides which experts have a slot: the part that all policies share, and the native ones follow.
 
-A policy decides, it moves nothing: every change is a Swap for its caller to carry out, and the
+A policy decides and moves nothing: every change is a Swap for its caller to carry out, and the
 policy's own state is already the state after it.
 """
 
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
 from sharpi.experts.reference.policy_slots import LayerSlots
 
-BATCH_MEMORY = 64  # the last tokens of a batch teach a policy, not those before
+BATCH_MEMORY = 64  # only the last tokens of a batch teach a policy
 
 
 class SlotPolicy(ABC):
-    """Look-ups, free slots, pins and batches; a subclass chooses victims and admits misses."""
+    """Handles lookups, free slots, pins and batches; subclasses choose victims, admit misses."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.settings = settings
         self.layers = [LayerSlots(settings.num_experts, slots) for slots in settings.slots]
         self.accesses_before_pin = self.hits_before_pin = -1
         self._tallies: list[Counter[str]] = [Counter() for _ in settings.slots]
-        self._early: set[tuple[int, int]] = set()  # loaded before use, not used since
+        self._early: set[tuple[int, int]] = set()  # loaded before use and not used since
         for layer in range(settings.num_layers):
             for expert in self._chosen_pins(layer, settings.pins(layer)):
                 self.layers[layer].pinned[expert] = True
@@ -33,7 +33,7 @@ class SlotPolicy(ABC):
     def start(self) -> list[Swap]:
         """Loads pinned experts before the first token, and warm ones as far as there is room.
 
-        Without this call pinned ones come when first used.
+        Without this call pinned experts are loaded when first used.
         """
         pinned = [
             self._insert(layer, int(expert), -1)
@@ -51,9 +51,9 @@ class SlotPolicy(ABC):
                 yield self._insert(layer, expert, -1)
 
     def use(self, layer: int, experts: Sequence[int]) -> list[Swap]:
-        """The distinct experts that a token uses in a layer, best first; a victim is none of them.
+        """Uses a token's distinct experts of a layer, best first; a victim is none of them.
 
-        All are looked up before anything changes. A swap may be for another layer: a prefetch.
+        All are looked up before anything changes. A swap for another layer is a prefetch.
         """
         slots = self.layers[layer]
         slots.begin_use(experts)
@@ -63,9 +63,9 @@ class SlotPolicy(ABC):
         return swaps + self._after_use(layer)
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
-        """A batch's routes, (tokens, k): each distinct expert is one access; nothing is evicted.
+        """Uses a batch's routes, (tokens, k): each distinct expert is one access.
 
-        Free slots are taken by those that are worth most at the batch's end.
+        Nothing is evicted; the experts worth most at the batch's end take the free slots.
         """
         slots = self.layers[layer]
         slots.begin_use(routes.reshape(-1).tolist())
@@ -81,7 +81,7 @@ class SlotPolicy(ABC):
         return swaps
 
     def end_token(self) -> list[Swap]:
-        """After the last layer of a token or batch: swaps that waited for it."""
+        """Ends a token or batch after its last layer; returns the swaps that waited for that."""
         for slots in self.layers:
             slots.is_active = False
         swaps = self._token_ended()
@@ -93,7 +93,7 @@ class SlotPolicy(ABC):
         return swaps
 
     def reset_sequence(self) -> None:  # noqa: B027 (most policies have nothing to forget)
-        """A new, unrelated text: forgets the previous token, keeps what was learned."""
+        """Begins a new, unrelated text: forgets the previous token, keeps what was learned."""
 
     def resident(self, layer: int, expert: int) -> bool:
         return bool(self.layers[layer].resident[expert])
@@ -103,19 +103,19 @@ class SlotPolicy(ABC):
 
     @abstractmethod
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        """The token's experts were looked up and counted; nothing is swapped yet."""
+        """Handles the token's experts after they were looked up and counted, before swaps."""
 
     @abstractmethod
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """What the last tokens of a batch teach."""
+        """Learns from the last tokens of a batch."""
 
     @abstractmethod
     def _worth(self, layer: int, expert: int) -> float:
-        """Which experts of a batch to keep: the higher."""
+        """Returns how much an expert of a batch is worth: the higher one is kept."""
 
     @abstractmethod
     def _victim(self, layer: int) -> int:
-        """The expert to evict, none of the slots being free, or -1."""
+        """Returns the expert to evict when no slot is free, or -1."""
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
         return True
@@ -124,13 +124,13 @@ class SlotPolicy(ABC):
         return True
 
     def _inserted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """An expert took a slot."""
+        """Handles that an expert took a slot."""
 
     def _evicted(self, layer: int, expert: int) -> None:  # noqa: B027
-        """An expert lost its slot."""
+        """Handles that an expert lost its slot."""
 
     def _was_pinned(self, layer: int, expert: int) -> None:  # noqa: B027
-        """A resident expert was pinned."""
+        """Handles that a resident expert was pinned."""
 
     def _after_use(self, layer: int) -> list[Swap]:
         return []
@@ -154,7 +154,7 @@ class SlotPolicy(ABC):
         return Swap(layer, expert, victim)
 
     def _move_slot(self, layer: int, to_layer: int, victim: int) -> list[Swap]:
-        """Takes a slot from `layer`, and `victim` with it where none is free."""
+        """Takes a slot from `layer`; if none is free, evicts `victim` with it."""
         slots, moved = self.layers[layer], list[Swap]()
         if not slots.has_free:
             slots.resident[victim] = False
@@ -186,7 +186,7 @@ class SlotPolicy(ABC):
         return [self._insert(layer, expert, victim)] if victim >= 0 and is_let_in else []
 
     def _chosen_pins(self, layer: int, experts: Iterable[int]) -> list[int]:
-        """The ids of those given that there is room to pin."""
+        """Returns the given ids for which there is room to pin."""
         slots = self.layers[layer]
         is_all = self.settings.kind is PolicyKind.STATIC
         room = (slots.num_slots if is_all else slots.num_slots // 2) - int(slots.pinned.sum())

@@ -1,4 +1,4 @@
-"""The reference policy of a kind."""
+"""Makes the reference policy of a kind."""
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.learned import Learned
@@ -8,7 +8,7 @@ from sharpi.experts.reference.slru import Slru
 
 
 def make_policy(settings: PolicySettings) -> SlotPolicy:
-    """A policy in Python: readable, slow, and the one that the native ones are tested against."""
+    """Returns a policy in Python: readable and slow, the one that native policies must equal."""
     if settings.kind.is_learned:
         return Learned(settings)
     if settings.kind is PolicyKind.SLRU:

@@ -1,4 +1,4 @@
-"""The plain policies, kept for comparison, and the fixed set that never changes."""
+"""The plain policies, kept for comparison, and the fixed set, which never changes."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,17 @@ from sharpi.experts.reference.policy import SlotPolicy
 
 
 class Ranked(SlotPolicy):
-    """Each ranks experts by one number.
+    """Ranks experts by one number.
 
-    lru: the oldest leaves. lfu: the one used least, ever. lfru: that of fewest uses for its age.
+    lru evicts the oldest expert, lfu the one with fewest uses ever, lfru the one with fewest uses
+    for its age.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        """Recency and counts are kept for every policy."""
+        """Does nothing: recency and counts are kept for every policy."""
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Recency and counts are kept for every policy."""
+        """Does nothing: recency and counts are kept for every policy."""
 
     def _worth(self, layer: int, expert: int) -> float:
         return float(self.layers[layer].access_count[expert])
@@ -38,13 +39,13 @@ class Ranked(SlotPolicy):
 
 
 class Static(SlotPolicy):
-    """The pinned experts are the whole set; free slots stay free."""
+    """Keeps the pinned experts as the whole set; free slots stay free."""
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        """Nothing that is used changes the set."""
+        """Does nothing: uses never change the set."""
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Nothing that is used changes the set."""
+        """Does nothing: uses never change the set."""
 
     def _worth(self, layer: int, expert: int) -> float:
         return float(self.layers[layer].pinned[expert])

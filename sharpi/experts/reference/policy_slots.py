@@ -1,4 +1,4 @@
-"""One layer's slots: who is resident, pinned or in use, and how recently and often it was used."""
+"""One layer's slots: which experts are resident, pinned or in use, and their recency and uses."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ class LayerSlots:
         return int(self.resident.sum()) < self.num_slots
 
     def begin_use(self, experts: Sequence[int]) -> None:
-        """A token or batch uses these experts (repeats are counted, not harmful)."""
+        """Counts that a token or batch uses these experts; repeats count again."""
         self.clock += 1
         self.is_active = True
         for expert in experts:
@@ -34,7 +34,10 @@ class LayerSlots:
         return self.is_active and bool(self.last_used[expert] == self.clock)
 
     def least(self, key: Callable[[int], np.float32]) -> int:
-        """The expert to leave: least by `key`, then older, then of lower id; -1 where none may."""
+        """Returns the expert with the least `key` of those that may leave; -1 if none may.
+
+        Ties go to the oldest, then to the lowest id.
+        """
         free = (each for each in np.flatnonzero(self.resident & ~self.pinned))
         leaving = [int(expert) for expert in free if not self.in_use(int(expert))]
         return min(leaving, key=lambda e: (key(e), self.stamp[e], e), default=-1)

@@ -1,7 +1,7 @@
-"""Segmented LRU whose victim is the expert used least of late, protected ones counting for more.
+"""Segmented LRU that evicts the expert with the fewest recent uses; protected ones weigh more.
 
-A quarter of the slots is probationary: new experts enter there, a hit promotes them. A full
-protected segment gives its oldest unpinned expert back to the probationary one.
+A quarter of the slots is probationary: new experts enter there, and a hit promotes them. A full
+protected segment demotes its oldest unpinned expert to the probationary one.
 """
 
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.reference.policy import SlotPolicy
 
-_PROTECTION = np.float32(1.1)  # what a use of a protected expert counts
+_PROTECTION = np.float32(1.1)  # the weight of a use of a protected expert
 HALF_LIFE = 16  # tokens
 _GROWTH = np.float32(2 ** (1 / HALF_LIFE))
 _LARGEST = np.float32(1 << 20)
 
 
 class DecayedFrequency:
-    """Nothing is touched to decay: a new use weighs more instead, and only ratios matter."""
+    """Counts uses that decay: a new use weighs more than an old one, and only ratios matter."""
 
     def __init__(self, num_experts: int) -> None:
         self.counts = np.zeros(num_experts, np.float32)
         self._weight = np.float32(1)
 
     def use(self, experts: Sequence[int]) -> None:
-        """One token's experts of this layer."""
+        """Counts one token's experts of this layer."""
         self._weight *= _GROWTH
         if self._weight >= _LARGEST:
             self.counts *= np.float32(1) / self._weight

@@ -1,4 +1,4 @@
-"""Belady's optimum with bypass: what no policy without prefetch can beat."""
+"""Belady's optimum with bypass, which no policy without prefetch can beat."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from sharpi.experts.trace.trace_steps import Steps
 
 
 def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:
-    """Each layer's counts when it keeps the experts used again soonest; slots (layers)."""
+    """Returns each layer's counts when it keeps the experts used again soonest; slots (layers)."""
     trace = native_trace(steps, num_experts)
     per_layer = np.array(slots, np.int32)
     counts = np.empty((len(slots), len(Counts._fields)), np.int64)

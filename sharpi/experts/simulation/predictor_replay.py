@@ -1,4 +1,4 @@
-"""What the predictors are worth on a trace."""
+"""Measures the recall, precision and time of predictors on a trace."""
 
 import time
 
@@ -24,14 +24,14 @@ class PredictorRow(Struct, frozen=True):
 
 
 def measure_predictors(trace: Trace) -> list[PredictorRow]:
-    """Every predictor with as many predictions as experts are used, and with twice as many."""
+    """Measures every predictor with as many predictions as experts are used, and twice as many."""
     k = trace.experts_per_token
     budgets = sorted({k, min(2 * k, trace.num_experts)})
     return [measure(trace, name, budget) for budget in budgets for name in PREDICTORS]
 
 
 def measure(trace: Trace, name: str, budget: int) -> PredictorRow:
-    """One predictor predicting `budget` experts before every layer of every token."""
+    """Measures one predictor, with `budget` experts before every layer of every token."""
     predictor = NativePredictor(name, trace.num_layers, trace.num_experts)
     try:
         begin = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Replaying a trace through policies: what each would have found in its slots, and loaded.
+"""Replays a trace through policies and counts each one's hits and loads.
 
-Prompts that the trace holds go through them, too, batch by batch as they were run, and count as
-they do in the running engine: each distinct expert of a batch is one access.
+Prompts in the trace are replayed, too, batch by batch as they were run, and count as they do in the
+running engine: each distinct expert of a batch is one access.
 """
 
 import time
@@ -62,7 +62,7 @@ class SimulationRow(Struct, frozen=True):
 
 
 def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> SimulationRow:
-    """Replays all of the trace; raises UsageError for an unknown policy."""
+    """Replays the whole trace; raises UsageError for an unknown policy."""
     begin = time.perf_counter()
     if policy == OPTIMUM:
         per_layer = (slots,) * trace.num_layers
@@ -77,7 +77,7 @@ def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> S
 def policy_settings(
     trace: Trace, policy: str, slots: int, simulation: Simulation
 ) -> PolicySettings:
-    """The settings of one replay, every layer with as many slots."""
+    """Returns the settings of one replay, with `slots` slots in every layer."""
     kind = policy_kind(policy)
     budget = simulation.load_budget
     if budget is None:

@@ -1,4 +1,4 @@
-"""How often each expert was used, as a picture: heats for a terminal, and a PNG."""
+"""Draws how often each expert was used: as heats for a terminal, or as a PNG."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from sharpi.errors import UsageError
 from sharpi.experts.stats.stats import ExpertStats
 
-HOTTEST = 4.0  # times the even share; more looks the same
+HOTTEST = 4.0  # times the even share; anything above looks the same
 _INCHES_PER_EXPERT, _INCHES_PER_LAYER = 0.12, 0.22
 
 
 def heats(stats: ExpertStats) -> NDArray[np.float64]:
-    """(layers, experts): uses as multiples of the layer's even share; NaN in a layer without any.
+    """Returns (layers, experts): uses as multiples of the layer's even share; NaN without uses.
 
-    1 is what every expert would have if all were used alike.
+    A value of 1 means the share that every expert would have if all were used alike.
     """
     uses = np.array([layer.uses for layer in stats.layers], np.float64)
     uses = uses.reshape(len(stats.layers), stats.num_experts)
@@ -26,7 +26,7 @@ def heats(stats: ExpertStats) -> NDArray[np.float64]:
 
 
 def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], int]:
-    """At most `width` columns, each the hottest of some neighbours, and how many those are."""
+    """Returns at most `width` columns, each the hottest of some adjacent ones, and their number."""
     layers, experts = values.shape
     together = max(1, -(-experts // width))
     padding = -experts % together

@@ -1,7 +1,7 @@
-"""What a run's experts did: hits, loads and their cost, per layer and in all. Numbers only.
+"""The statistics of a run's experts: hits, loads and their cost, per layer and in total.
 
-expert_stats_collect.py reads them from a running store, expert_stats_json.py and stats_text.py
-write them down.
+Numbers only: stats_collect.py reads them from a running store, stats_json.py and stats_text.py
+write them.
 """
 
 from collections.abc import Callable
@@ -13,19 +13,19 @@ NUM_TOP_EXPERTS = 5
 
 
 class HitCount(NamedTuple):
-    """Look-ups of experts, and how many were there."""
+    """Lookups of experts, and how many of them were resident."""
 
     accesses: int
     hits: int
 
     @property
     def rate(self) -> float | None:
-        """0 to 1; None without accesses."""
+        """The hit rate, 0 to 1; None without accesses."""
         return self.hits / self.accesses if self.accesses else None
 
 
 class TopExpert(NamedTuple):
-    """An expert of a layer, and its part of the layer's uses, 0 to 1."""
+    """An expert of a layer, and its share of the layer's uses, 0 to 1."""
 
     expert: int
     share: float
@@ -54,7 +54,7 @@ class LayerStats(Struct, frozen=True):
         return HitCount(self.accesses, self.hits)
 
     def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
-        """The most used experts, lower ids first among equals; only such as were used."""
+        """Returns the most used experts, lower ids first among equals, without unused ones."""
         total = sum(self.uses)
         order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
         used = (expert for expert in order[:number] if self.uses[expert])
@@ -113,7 +113,7 @@ class ExpertStats(Struct, frozen=True):
 
     @property
     def hit_count(self) -> HitCount:
-        """All layers together."""
+        """The lookups of all layers together."""
         return HitCount(self._sum(lambda x: x.accesses), self._sum(lambda x: x.hits))
 
     @property
@@ -130,11 +130,11 @@ class ExpertStats(Struct, frozen=True):
 
     @property
     def stall_seconds(self) -> float:
-        """Time in which at least one thread waited for an expert."""
+        """The time in which at least one thread waited for an expert."""
         return sum(layer.stall_seconds for layer in self.layers)
 
     def per_token(self, count: float) -> float | None:
-        """A total divided by the tokens; None before the first one."""
+        """Divides a total by the number of tokens; returns None before the first one."""
         return count / self.num_tokens if self.num_tokens else None
 
     def _sum(self, figure: Callable[[LayerStats], int]) -> int:

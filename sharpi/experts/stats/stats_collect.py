@@ -1,4 +1,4 @@
-"""ExpertStats of a running model, read from its slot policy and its expert store."""
+"""Collects ExpertStats of a running model from its slot policy and its expert store."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class RunFacts(Struct, frozen=True):
 
 
 def collect_stats(store: ExpertStore, facts: RunFacts) -> ExpertStats:
-    """The stats of a run so far; may be called at any time between two steps."""
+    """Returns the stats of a run so far; may be called at any time between two steps."""
     settings, counts = store.policy.settings, store.counts()
     before, after = _around_pin(store.policy)
     fault = store.last_fault()
@@ -52,7 +52,7 @@ def stats_of_mapped(
     moe_layers: Sequence[int],
     experts_per_token: int,
 ) -> ExpertStats:
-    """The stats of a model whose experts are all in memory, from its uses, (layers, experts)."""
+    """Returns the stats of a model whose experts are all in memory, from uses (layers, experts)."""
     num_experts = uses.shape[1]
     totals = uses.sum(axis=1).tolist()
     layers = (
@@ -97,7 +97,7 @@ def _layers(
 
 
 def _around_pin(policy: NativePolicy) -> tuple[HitCount | None, HitCount | None]:
-    """The policy's look-ups up to the warm pin and from then on."""
+    """Returns the policy's lookups before and after the warm pin."""
     if policy.before_pin is None:
         return None, None
     before = HitCount(*policy.before_pin)

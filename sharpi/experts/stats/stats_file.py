@@ -1,4 +1,4 @@
-"""Expert stats on disk: JSON or text by the file's name, whole or not at all, never fatal."""
+"""Expert stats on disk, as JSON or text by the file's name, written whole or not at all."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from sharpi.system.atomic_file import write_or_warn
 
 
 def save_stats(path: Path, stats: ExpertStats) -> str | None:
-    """Writes JSON where the name ends in .json, else text.
+    """Writes JSON if the name ends in .json, otherwise text.
 
-    Returns what to warn of where that fails: stats never cost the run.
+    Returns a warning if that fails, because stats must never end a run.
     """
     text = to_json(stats) + "\n" if path.suffix.lower() == ".json" else format_stats(stats)
     return write_or_warn(path, text.encode(), "the expert stats were")
 
 
 def read_stats(path: Path) -> ExpertStats:
-    """The stats in either kind of file; raises StatsFileError."""
+    """Reads the stats in either kind of file; raises StatsFileError."""
     try:
         text = path.read_text("utf-8", errors="replace")
     except (OSError, ValueError) as error:

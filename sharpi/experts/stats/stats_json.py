@@ -1,4 +1,4 @@
-"""ExpertStats as JSON and back; what comes back is checked, for it may be anybody's file."""
+"""Converts ExpertStats to JSON and back; what is read is checked, since any file may be given."""
 
 import json
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 
 
 def to_dict(stats: ExpertStats) -> Plain:
-    """Plain types, with the rates spelt out for other readers."""
+    """Returns the stats as plain types, with the rates added for other readers."""
     plain: Plain = {"format": FORMAT, "version": VERSION} | to_builtins(stats)
     plain["hit_rate"] = stats.hit_count.rate
     plain["hits"], plain["accesses"] = stats.hit_count.hits, stats.hit_count.accesses
@@ -35,12 +35,12 @@ def to_dict(stats: ExpertStats) -> Plain:
 
 
 def to_json(stats: ExpertStats) -> str:
-    """One line."""
+    """Returns the stats as one line of JSON."""
     return json.dumps(to_dict(stats), ensure_ascii=False)
 
 
 def from_json(text: str, source: str) -> ExpertStats:
-    """The stats in a text that `to_json` wrote; raises StatsFileError naming `source`."""
+    """Parses a text that `to_json` wrote; raises StatsFileError naming `source`."""
     try:
         plain = json.loads(text)
     except (ValueError, RecursionError):

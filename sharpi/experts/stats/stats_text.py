@@ -10,19 +10,19 @@ _DATA = "data: "
 
 
 def format_stats(stats: ExpertStats) -> str:
-    """The summary, a line for each layer, and a line of JSON that `sharpi stats` reads."""
+    """Returns the summary, a line for each layer, and a line of JSON that `sharpi stats` reads."""
     lines = [*summary_lines(stats), "", *(layer_line(each) for each in stats.layers)]
     return "\n".join([*lines, "", _DATA + to_json(stats)]) + "\n"
 
 
 def embedded_json(text: str) -> str | None:
-    """The JSON in a text that `format_stats` wrote; None in any other."""
+    """Returns the JSON in a text that `format_stats` wrote; None for any other text."""
     lines = text.rstrip().splitlines()
     return lines[-1].removeprefix(_DATA) if lines and lines[-1].startswith(_DATA) else None
 
 
 def summary_lines(stats: ExpertStats) -> Iterator[str]:
-    """The run as a whole, a heading and its figures in each line."""
+    """Yields the lines about the run as a whole, each with a heading."""
     yield f"model       {stats.model}"
     yield (
         f"experts     {stats.num_experts} in each of {len(stats.layers)} layers,"
@@ -42,7 +42,7 @@ def summary_lines(stats: ExpertStats) -> Iterator[str]:
 
 
 def layer_line(layer: LayerStats) -> str:
-    """One layer; a layer that was never asked for an expert says so."""
+    """Returns the line about one layer; a layer without accesses says so."""
     name = f"layer {layer.layer:<5} "
     if not layer.accesses:
         return f"{name}no accesses"
@@ -57,7 +57,7 @@ def layer_line(layer: LayerStats) -> str:
 
 
 def percent(rate: float | None) -> str:
-    """`83.1 %`, or `none` where nothing was counted."""
+    """Formats a rate as `83.1 %`, or as `none` if nothing was counted."""
     return "none" if rate is None else f"{100 * rate:.1f} %"
 
 

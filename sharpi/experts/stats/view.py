@@ -1,4 +1,4 @@
-"""Which experts are where at a moment, and how often each was used: copies, for who looks on."""
+"""Snapshots of which experts are where and how often each was used, for other threads."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class ExpertView(Struct, frozen=True):
 
 
 def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int) -> ExpertView:
-    """Of a model whose experts are loaded into slots; between two steps."""
+    """Returns the view of a model whose experts are loaded into slots; between two steps."""
     states, counts, layouts = store.policy.states(), store.counts(), store.layout.layers
     slots = (min(store.settings.slots[i], layouts[i].num_experts) for i in moe_layers)
     rows = list(moe_layers)
@@ -42,7 +42,7 @@ def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int
 def view_of_mapped(
     uses: NDArray[np.int64], moe_layers: Sequence[int], num_tokens: int
 ) -> ExpertView:
-    """Of a model whose experts are all in memory; `uses` (all layers, experts)."""
+    """Returns the view of a model whose experts are all in memory; `uses` (all layers, experts)."""
     rows = uses[list(moe_layers)]
     slots = (rows.shape[1],) * len(moe_layers)
     return ExpertView(tuple(moe_layers), slots, np.ones(rows.shape, np.bool_), rows, num_tokens)

@@ -1,8 +1,8 @@
-"""Recorded routes: which experts each token used in each layer, read from an .npz and checked.
+"""Recorded routes, the experts that each token used in each layer, read from an .npz and checked.
 
-`experts` (tokens, layers, k) is what has to be there; `lengths` are those of the generations, in
-tokens. Prompts are `prompt_experts` (prompt tokens, layers, k), `prompt_lengths` (generations),
-`prompt_batches` (steps) and `prompt_positions` (generations). trace_writer.py writes the same form.
+`experts` (tokens, layers, k) is required; `lengths` (generations) are in tokens. Prompts are
+`prompt_experts` (prompt tokens, layers, k), `prompt_lengths` (generations), `prompt_batches`
+(steps) and `prompt_positions` (generations). trace_writer.py writes the same form.
 """
 
 import zipfile
@@ -46,13 +46,13 @@ class Trace(Struct, frozen=True):
 
     @property
     def steps(self) -> Steps:
-        """All that was run, prompts and decoded tokens in their order."""
+        """All steps that were run, prompts and decoded tokens in their order."""
         if self.prompts is None:
             return decoded_steps(self.routes, self.lengths)
         return run_steps(self.routes, self.lengths, self.prompts)
 
     def first(self, tokens: int) -> "Trace":
-        """The trace's start, at most `tokens` decoded ones long."""
+        """Returns the trace's start, with at most `tokens` decoded tokens."""
         ends = np.cumsum(self.lengths)
         texts = int((ends - self.lengths < tokens).sum())
         return replace(
@@ -64,7 +64,7 @@ class Trace(Struct, frozen=True):
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in a file; raises TraceFileError, naming the file and what is wrong with it."""
+    """Reads the trace in a file; raises TraceFileError with the file and what is wrong with it."""
     try:
         arrays = np.load(path, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
@@ -108,7 +108,7 @@ def _prompts(
     lengths: NDArray[np.int64],
     num_experts: int,
 ) -> Prompts | None:
-    """None where the file does not hold all four arrays."""
+    """Returns None if the file does not hold all four arrays."""
     given = [array for array in found if array is not None and array.dtype.kind in "iu"]
     if len(given) < len(_PROMPTS):
         return None

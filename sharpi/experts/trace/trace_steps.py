@@ -1,4 +1,4 @@
-"""Steps: routes in the order in which a model ran them, its prompts' batches among them."""
+"""Steps: routes in the order in which a model ran them, including its prompts' batches."""
 
 import numpy as np
 from msgspec import Struct
@@ -17,7 +17,7 @@ class Steps(Struct, frozen=True):
 
 
 def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Steps:
-    """Nothing but decoded tokens, in texts of these lengths."""
+    """Returns the steps of decoded tokens alone, in texts of these lengths."""
     starts = np.zeros(len(routes), np.bool_)
     begins = (np.cumsum(lengths) - lengths)[lengths > 0]
     starts[begins] = True
@@ -37,7 +37,7 @@ class Prompts(Struct, frozen=True):
     positions: NDArray[np.int64]
 
     def first(self, texts: int) -> "Prompts":
-        """Those of the first texts."""
+        """Returns the prompts of the first texts."""
         lengths = self.lengths[:texts]
         tokens = int(lengths.sum())
         steps = int(np.searchsorted(np.cumsum(self.batches), tokens, side="left")) + (tokens > 0)
@@ -45,7 +45,7 @@ class Prompts(Struct, frozen=True):
 
 
 def run_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64], prompts: Prompts) -> Steps:
-    """Each text's prompt, batch by batch, and then its decoded tokens."""
+    """Returns each text's prompt, batch by batch, followed by its decoded tokens."""
     ends = np.cumsum(prompts.batches)
     parts, sizes, starts = list[NDArray[np.int32]](), list[int](), list[bool]()
     decoded = prompted = step = 0

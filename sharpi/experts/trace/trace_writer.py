@@ -1,4 +1,4 @@
-"""Recording routes while a model runs, into the .npz that trace.py reads."""
+"""Records routes while a model runs, into the .npz that trace.py reads."""
 
 import io
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ from sharpi.system.atomic_file import write_atomically
 
 
 class TraceWriter:
-    """Collects the routes of generations and writes them all on `close`, whole or not at all.
+    """Collects the routes of generations, and writes them all on `close`, whole or not at all.
 
     Beside `experts`, `lengths`, `num_experts` and `expert_bytes` the file gets what the caller has:
-    `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens). What is
-    not given for every token is left out. Prompts are written as they were run, in steps.
+    `probabilities` (tokens, layers, experts) float16, `token_ids`, `load_seconds` (tokens). A
+    column without a value for every token is left out. Prompts are written as they were run, in
+    steps.
     """
 
     def __init__(self, path: Path, num_experts: int, expert_bytes: Sequence[int] = ()) -> None:
@@ -31,8 +32,11 @@ class TraceWriter:
         self._columns: dict[str, list[NDArray[np.generic]]] = {}
 
     def begin(self, prompt: Sequence[NDArray[np.integer]] = (), position: int = 0) -> None:
-        """A generation starts, after a prompt whose steps had these routes, (tokens, layers, k)
-        each; `position` is that of its first token: 0 begins a new text."""
+        """Begins a generation after a prompt.
+
+        `prompt` has the routes of each of its steps, (tokens, layers, k). `position` is that of the
+        first of these tokens in the sequence; 0 begins a new text.
+        """
         batches = [len(step) for step in prompt]
         self._lengths.append(0)
         self._prompts["lengths"].append(sum(batches))
@@ -49,7 +53,7 @@ class TraceWriter:
         token_id: int | None = None,
         load_seconds: float | None = None,
     ) -> None:
-        """One decoded token: routes (layers, k), router probabilities (layers, experts)."""
+        """Adds one decoded token: routes (layers, k), router probabilities (layers, experts)."""
         if not self._lengths:
             self.begin()
         self._lengths[-1] += 1
@@ -63,7 +67,7 @@ class TraceWriter:
             self._columns.setdefault(column, []).append(np.array(value, kind))
 
     def close(self) -> None:
-        """Writes the file; nothing at all where no token was recorded. Raises TraceFileError."""
+        """Writes the file, or nothing if no token was recorded; raises TraceFileError."""
         tokens = sum(self._lengths)
         if not tokens:
             return
