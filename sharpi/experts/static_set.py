@@ -23,7 +23,9 @@ def parse_ids(text: str, num_experts: int) -> tuple[int, ...]:
 def _range(part: str, text: str) -> range:
     match = re.fullmatch(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?", part)
     if match is None or int(match[2] or match[1]) < int(match[1]):
-        raise UsageError(f"'{part}' in '{text}' is no expert id and no range; write 3 or 0-7")
+        raise UsageError(
+            f"'{part}' in '{text}' is neither an expert id nor a range; write 3 or 0-7"
+        )
     return range(int(match[1]), int(match[2] or match[1]) + 1)
 
 

@@ -1,7 +1,7 @@
-"""How fast a disk gives data past the page cache, with several reads in flight.
+"""Measures how fast a disk reads past the page cache, with several reads in flight.
 
-The buffers lie in huge pages, as expert slots do: a read into small pages is many pieces to a disk,
-and a virtual one may give less than half as much then.
+The buffers are in huge pages, as expert slots are: a read into small pages is many pieces to a
+disk, and a virtual disk may then be less than half as fast.
 """
 
 import os
@@ -32,9 +32,9 @@ class DiskRate(Struct, frozen=True):
 
 
 def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
-    """Reads chunks of a file, or of one written for it into a folder, in random order.
+    """Reads chunks of a file in random order; for a folder, writes a file there first.
 
-    Raises UsageError where there is nothing to read or no room to write.
+    Raises UsageError if there is nothing to read or no room to write.
     """
     try:
         if path.is_dir():
@@ -50,7 +50,7 @@ def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
 
 @contextmanager
 def _trial_file(folder: Path) -> Iterator[Path]:
-    """A file of random bytes that is really on the disk; gone afterwards."""
+    """Yields a file of random bytes that is really on the disk, and deletes it afterwards."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".sharpi-disk-") as file:
         random = np.random.default_rng()
         for _ in range(TRIAL_BYTES // CHUNK_BYTES):
@@ -74,7 +74,7 @@ def _read(path: Path, seconds: float) -> DiskRate:
 
 
 def _timed_reads(file: int, size: int, seconds: float) -> float:
-    """Bytes a second of reads until time is up or every chunk was read once."""
+    """Returns the bytes per second of reads until time is up or every chunk was read once."""
     order = np.random.default_rng(1).permutation(-(-size // CHUNK_BYTES))
     chunks = iter((order * CHUNK_BYTES).tolist())
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as their driver's management library (NVML) shows them; no CUDA is started."""
+"""NVIDIA GPUs as their driver's management library (NVML) reports them; CUDA is not started."""
 
 import ctypes
 from collections.abc import Callable
@@ -36,12 +36,12 @@ class _Memory(ctypes.Structure):
 
 
 def has_gpu(devices: Path = _PCI_DEVICES) -> bool:
-    """Whether an NVIDIA device is plugged in, with or without a driver."""
+    """Returns True if an NVIDIA device is plugged in, with or without a driver."""
     return any(path.read_text().strip() == _NVIDIA for path in devices.glob("*/vendor"))
 
 
 def probe_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> GpuDriver | None:
-    """The driver with its GPUs; None where there is no driver, or none that answers."""
+    """Returns the driver with its GPUs, or None if no driver answers."""
     try:
         library = load(_LIBRARY)
     except OSError:
@@ -79,7 +79,7 @@ def _gpu(library: Any, index: int) -> Gpu:
 
 
 def _text(call: Callable[[Any, c_uint], int]) -> str:
-    """What a function writes into a buffer of a given length."""
+    """Returns the text that a function writes into a buffer of a given length."""
     buffer = create_string_buffer(_TEXT_BYTES)
     call(ctypes.cast(buffer, c_char_p), c_uint(_TEXT_BYTES))
     return buffer.value.decode(errors="replace")

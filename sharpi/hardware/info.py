@@ -1,4 +1,4 @@
-"""HardwareInfo: what the machine has. Probed once, never guessed at by others."""
+"""HardwareInfo: the machine's cores, memory and instruction set, probed once."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ class HardwareInfo(Struct, frozen=True):
 def probe_hardware(
     wanted_instruction_set: str | None = None, *, with_gpu: bool = False
 ) -> HardwareInfo:
-    """Looks at the machine; raises UsageError when it lacks the wanted instruction set.
+    """Probes the machine; raises UsageError if it lacks the wanted instruction set.
 
     A GPU's driver takes a while to answer, so it is asked only on demand.
     """
@@ -62,14 +62,14 @@ def _free_vram() -> int:
 
 
 def usable_cores() -> set[int]:
-    """Logical cores that this process may run on."""
+    """Returns the logical cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
 
 
 def count_physical(usable: set[int]) -> int:
-    """Cores among the usable logical ones: hyperthreads of one core share its topology ids."""
+    """Counts the physical cores of the usable logical ones, by their topology ids."""
     cores = set()
     for cpu in usable:
         topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")

@@ -1,4 +1,4 @@
-"""RAM: what the machine has, what is free, and what a memory cgroup leaves of it."""
+"""RAM: total and free memory, and the limits of memory cgroups."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-_NO_LIMIT = 1 << 60  # version 1 writes the largest page-aligned number where there is no limit
+_NO_LIMIT = 1 << 60  # cgroup version 1 writes the largest page-aligned number if there is no limit
 _PROC = Path("/proc")
 
 
@@ -23,7 +23,7 @@ class MemoryInfo(Struct, frozen=True):
 
 
 def probe_memory(proc: Path = _PROC) -> MemoryInfo:
-    """Reads the kernel's figures; without /proc, the physical pages count as free."""
+    """Reads the kernel's figures; without /proc, all physical pages count as free."""
     info = _memory_info(proc)
     total = info.get("MemTotal") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = info.get("MemAvailable", total)
@@ -52,7 +52,7 @@ class _Files(Struct, frozen=True):
 
     limits: tuple[str, ...]
     usage: str
-    cache: tuple[str, ...]  # of memory.stat
+    cache: tuple[str, ...]  # fields of memory.stat
 
 
 _VERSION_1 = _Files(
@@ -66,13 +66,13 @@ _VERSION_2 = _Files(
 
 
 def _memory_info(proc: Path) -> dict[str, int]:
-    """Bytes by name from /proc/meminfo; empty where there is none."""
+    """Returns the bytes by name from /proc/meminfo; empty if there is no such file."""
     fields = (line.split() for line in _lines(proc / "meminfo"))
     return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) == 3}
 
 
 def _groups(proc: Path) -> Iterator[_Group]:
-    """This process's cgroup and the ones around it, as far as they limit memory."""
+    """Yields this process's cgroup and those around it that limit memory."""
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -82,14 +82,14 @@ def _groups(proc: Path) -> Iterator[_Group]:
 
 
 def _folders(proc: Path, kind: str, controller: str, path: str) -> Iterator[Path]:
-    """The group's folder and its parents, up to the mount; a container may see only some."""
+    """Yields the group's folder and its parents, up to the mount; a container may see only some."""
     for root, mount in _mounts(proc, kind, controller):
         inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
         yield from (mount / each for each in (inside, *inside.parents))
 
 
 def _mounts(proc: Path, kind: str, controller: str) -> Iterator[tuple[str, Path]]:
-    """Mount points of a cgroup hierarchy, each with the group that it shows (proc(5))."""
+    """Yields mount points of a cgroup hierarchy, each with the group that it shows (proc(5))."""
     for line in _lines(proc / "self/mountinfo"):
         place, _, source = line.partition(" - ")
         fields, (found, _, options) = place.split(), source.split(maxsplit=2)
@@ -112,7 +112,7 @@ def _used(folder: Path, files: _Files) -> int:
 
 
 def _number(path: Path) -> int | None:
-    """The number a file holds; None for "max" or where there is no file."""
+    """Returns the number that a file holds; None for "max" or without a file."""
     text = " ".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 

@@ -11,17 +11,18 @@ from sharpi.hardware.memory import probe_memory
 from sharpi.ops.cpu.machine_limits import read_bytes_per_second
 
 SAMPLE_BYTES = 256 << 20  # well beyond caches
-LARGEST_SHARE = 4  # one part in so many of what is free: a tight limit would end the process
+# one part in four of the free memory: with a tight limit, more would end the process
+LARGEST_SHARE = 4
 TRIES = 3
 
 
 def measure_ram_read(num_threads: int) -> float:
-    """Bytes a second that so many threads read, best of a few tries."""
+    """Returns the bytes per second that `num_threads` threads read, best of a few tries."""
     return read_bytes_per_second([_touched(_sample_bytes())], num_threads)
 
 
 def measure_ram_copy(num_threads: int) -> float:
-    """Bytes a second that so many threads copy, each byte counted once, best of a few tries."""
+    """Returns the bytes per second that the threads copy, each byte counted once, best of a few."""
     half = _sample_bytes() // 2
     source, target = _touched(half), _touched(half)
     parts = list(
@@ -44,5 +45,5 @@ def _sample_bytes() -> int:
 
 
 def _touched(count: int) -> npt.NDArray[np.uint8]:
-    """Memory whose pages are all there."""
+    """Returns memory whose pages are all present."""
     return np.ones(count, np.uint8)

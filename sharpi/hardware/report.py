@@ -1,4 +1,4 @@
-"""HardwareReport: everything `sharpi doctor` looks at, with what can be measured measured."""
+"""HardwareReport: everything that `sharpi doctor` examines and measures."""
 
 import mmap
 import shutil
@@ -16,7 +16,7 @@ from sharpi.hardware.memory import MemoryInfo, probe_memory
 from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
-# What is imported only for one purpose, by the names that it is installed under.
+# Packages that are imported for one purpose only, by the names under which pip installs them.
 _OPTIONAL_PACKAGES = {
     "torch": ("torch",),
     "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
@@ -61,13 +61,13 @@ class HardwareReport(Struct, frozen=True):
     packages: dict[str, str | None]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns a dict for JSON."""
         plain: dict[str, Any] = to_builtins(self)
         return plain
 
 
 def examine(path: Path) -> HardwareReport:
-    """Looks at everything, and measures the disk of `path`; raises UsageError without that."""
+    """Examines the machine and measures the disk of `path`; raises UsageError without it."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder; name one whose disk is to be measured")
     usable = usable_cores()
@@ -116,7 +116,7 @@ def _disk(path: Path) -> DiskReport:
 
 
 def _transparent_huge_pages(path: Path) -> str | None:
-    """The setting in force, which the kernel writes in brackets."""
+    """Returns the active setting, which the kernel writes in brackets."""
     try:
         text = path.read_text()
     except OSError:
@@ -125,7 +125,7 @@ def _transparent_huge_pages(path: Path) -> str | None:
 
 
 def _version(names: tuple[str, ...]) -> str | None:
-    """The version of the first of these that is installed; imports nothing."""
+    """Returns the version of the first package that is installed; imports nothing."""
     for name in names:
         try:
             return version(name)

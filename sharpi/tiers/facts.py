@@ -1,4 +1,4 @@
-"""ModelFacts: the bytes of a model, part by part, as its file encodes them."""
+"""ModelFacts: the sizes of a model's parts in bytes, as its file encodes them."""
 
 import re
 from collections import defaultdict
@@ -41,7 +41,7 @@ class LayerFacts(Struct, frozen=True):
 
     @property
     def experts_bytes(self) -> int:
-        """All routed experts together; 0 where their size is unknown."""
+        """Bytes of all routed experts; 0 where their size is unknown."""
         return self.num_experts * (self.expert_bytes or 0)
 
 
@@ -64,13 +64,13 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def dense_weights_bytes(self) -> int:
-        """Everything but routed experts."""
+        """Bytes of everything but routed experts."""
         in_layers = sum(layer.dense_weights_bytes for layer in self.layers)
         return self.embedding_bytes + self.output_bytes + in_layers
 
 
 def read_facts(file: GgufFile, config: ModelConfig, kv_type: KvType = "f16") -> ModelFacts:
-    """Sizes from the tensor infos of the file; touches no weights."""
+    """Reads the sizes from the file's tensor infos; touches no weights."""
     by_layer: dict[int, list[Tensor]] = defaultdict(list)
     elsewhere: dict[str, int] = {}
     for name, tensor in file.tensors.items():
@@ -120,10 +120,10 @@ def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_page: 
 
 
 def _is_stacked(tensor: Tensor, num_experts: int) -> bool:
-    """Whether it holds all experts, one after the other."""
+    """Returns True if the tensor holds all experts, one after the other."""
     return len(tensor.shape) == 3 and tensor.shape[0] == num_experts
 
 
 def _slot_bytes(routed: Iterable[Tensor]) -> int:
-    """Room for the aligned file ranges around each piece of the layer's worst-placed expert."""
+    """Returns the bytes for the aligned file ranges around one expert's pieces, at worst."""
     return sum(widest_range(t.offset, t.num_bytes // t.shape[0], t.shape[0]) for t in routed)

@@ -1,6 +1,4 @@
-"""What goes to the GPU: dense weights and KV cache of whole layers first, then slots with what is
-left.
-"""
+"""Plans the GPU: dense weights and KV cache of whole layers first, then slots in what is left."""
 
 from msgspec import Struct
 
@@ -14,7 +12,7 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.staging import NO_STAGING, GpuStaging
 
-RESERVE_BYTES = 512 << 20  # driver context, matrix library, graph pools, allocator granularity
+RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator granularity
 
 
 class GpuPlan(Struct, frozen=True):
@@ -34,20 +32,20 @@ class GpuPlan(Struct, frozen=True):
     growth: KvGrowth | None = None
 
     def takes_experts(self, index: int) -> bool:
-        """Whether the layer's experts may have slots on the GPU."""
+        """Returns True if the layer's experts may have slots on the GPU."""
         return index in self.slots
 
     def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
-        """Whether a layer's experts need no other copy in memory."""
+        """Returns True if a layer's experts need no other copy in memory."""
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 
 def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
-    """The GPU's part; `kv`: bytes of each layer's KV cache, `scratch`: of the buffers.
+    """Plans the GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
 
-    The last layers go first, behind the output matrix. Experts get slots only where no layer was
-    left behind for want of memory: a layer on the GPU is worth more than its bytes in slots. Where
-    a number of layers was asked for, each goes there with all its experts.
+    The last layers go first, after the output matrix. Experts get slots only if no layer was left
+    out for lack of memory: a layer on the GPU is worth more than its bytes in slots. If a number of
+    layers was requested, each goes there with all its experts.
     """
     ledger = Ledger(Tier.VRAM, request.vram or 0)
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
@@ -61,7 +59,7 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
     if fitting is None:
         return GpuPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
     ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
-    ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
+    ledger.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
     dense_weights = model.output_bytes + sum(model.layers[i].dense_weights_bytes for i in fitting)
     ledger.take(
         Purpose.DENSE_WEIGHTS,
@@ -108,7 +106,7 @@ def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:
 
 
 def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:
-    """Indices of the last layers that fit, in order; None when not even one does."""
+    """Returns the indices of the last layers that fit, in order; None if not even one does."""
     budget -= model.output_bytes
     fitting: list[int] = []
     for index in reversed(range(len(model.layers) - wanted, len(model.layers))):
@@ -122,7 +120,7 @@ def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) 
 
 
 def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
-    """Whether none of these last layers reads keys of one before them."""
+    """Returns True if none of these last layers reads the keys of a layer before them."""
     sources = (model.layers[i].kv_layer for i in layers)
     return all(source is None or source >= layers[0] for source in sources)
 
@@ -130,4 +128,4 @@ def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:
 def _left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
     if on_gpu == wanted:
         return ()
-    return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit VRAM",)
+    return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit in VRAM",)

@@ -1,4 +1,4 @@
-"""What the experts get of a GPU: slots; where they are too few, staging and a stash."""
+"""Divides a GPU's memory for experts: slots and, where they are too few, staging and a stash."""
 
 from collections.abc import Mapping
 
@@ -29,8 +29,9 @@ class GpuExperts(Struct, frozen=True):
 def gpu_experts(
     model: ModelFacts, request: TierRequest, on_gpu: list[int], room: int
 ) -> GpuExperts:
-    """For the layers `on_gpu`, of the `room` bytes that dense weights and the whole KV cache
-    leave.
+    """Plans the experts of the layers `on_gpu`.
+
+    `room`: the bytes that dense weights and the whole KV cache leave.
     """
     layers = {
         i: model.layers[i]
@@ -70,10 +71,10 @@ def _growth(
     on_gpu: list[int],
     room: int,
 ) -> KvGrowth | None:
-    """Where a cache that begins small makes more slots, and can become whole later.
+    """Plans a KV cache that begins small, if that allows more slots and the cache can grow later.
 
-    While a layer's part of the cache moves it is there twice. A layer that has all its experts
-    at the end has them from the start; no other one ever has all.
+    While a layer's part of the cache moves it is in memory twice. A layer that has all its experts
+    at the end has them from the start; no other layer ever has all.
     """
     whole, first = request.gpu_kv, request.gpu_kv_first
     if whole is None or first is None or goes_whole(request):
@@ -99,11 +100,11 @@ def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
 
 
 def goes_whole(request: TierRequest) -> bool:
-    """Whether layers were counted out, each of which then takes its experts along."""
+    """Returns True if a number of layers was requested, each of which takes its experts along."""
     return request.gpu_layers is not None and request.moe_slots is None
 
 
 def whole_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
-    """Room for all experts of a layer, where they may be on the GPU."""
+    """Returns the bytes of all experts of a layer, or 0 where they are kept off the GPU."""
     layer = model.layers[index]
     return 0 if request.keeps_off_gpu(index) else layer.num_experts * layer.slot_bytes

@@ -1,6 +1,4 @@
-"""What stays in RAM: everything if it fits, else the dense weights, and slots for experts on
-disk.
-"""
+"""Plans RAM: everything if it fits, otherwise dense weights, and slots for experts on disk."""
 
 from collections.abc import Iterable
 
@@ -34,12 +32,12 @@ def plan_host(
     kv: list[int],
     scratch: int,
 ) -> HostPlan:
-    """The CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the GPU."""
+    """Plans the CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the GPU."""
     ledger = Ledger(Tier.RAM, budget)
     _take_dense_weights(model, gpu, ledger)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
     ledger.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
-    ledger.take(Purpose.SCRATCH, scratch, f"buffers of {request.batch_size} tokens of a pass")
+    ledger.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
     ledger.take(Purpose.STASH, gpu.stash.host_bytes, f"{gpu.stash.reason}: page-locked")
     layers = {
         i: layer
@@ -84,7 +82,10 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, ledger: Ledger) -> None
 
 
 def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
-    """Slots that were asked for are made although the model would fit; a GPU's come first."""
+    """Returns True if slots in RAM were requested, although the model may fit.
+
+    A request for slots is for the GPU's where it has some.
+    """
     return request.moe_slots is not None and not any(gpu.slots.values())
 
 

@@ -8,7 +8,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.slot_grants import SlotWant, grant
 
 LEAST_PAGES = 2048 // PAGE_POSITIONS
-_FIRST_SHARE = 4  # of all pages, one part in so many
+_FIRST_SHARE = 4  # one part in four of all pages
 
 
 class KvGrowth(Struct, frozen=True):
@@ -22,20 +22,20 @@ class KvGrowth(Struct, frozen=True):
     wants: Mapping[int, SlotWant]
 
     def slots_beside(self, freed_bytes: int) -> dict[int, int]:
-        """Slots by layer while the cache lacks so many bytes of its whole size."""
+        """Returns the slots by layer while the cache lacks `freed_bytes` of its whole size."""
         return grant(self.wants, self.last_bytes + freed_bytes)
 
     def note(self, num_pages: int) -> str:
-        """What a user is told of it; the whole cache has `num_pages`."""
+        """Returns the message to the user; the whole cache has `num_pages`."""
         now = max(want.most for want in self.wants.values())
         last = max(self.slots_beside(0).values())
         first, most = self.first_pages * PAGE_POSITIONS, num_pages * PAGE_POSITIONS
         return (
-            f"the KV cache begins with {first:,} of {most:,} positions; what grows beyond takes"
+            f"the KV cache begins with {first:,} of {most:,} positions; growing further takes"
             f" slots back, up to {now - last} of the {now} that a layer has"
         )
 
 
 def first_pages(num_pages: int) -> int:
-    """Pages that a cache begins with where it can grow."""
+    """Returns the pages that a growing cache begins with."""
     return min(num_pages, max(LEAST_PAGES, -(-num_pages // _FIRST_SHARE)))

@@ -1,10 +1,10 @@
-"""Ledger: what of one tier's budget is spoken for, line by line."""
+"""Ledger: the parts of one tier's budget that are already taken, line by line."""
 
 from sharpi.tiers.plan import PlanLine, Purpose, Tier
 
 
 class Ledger:
-    """Filled while planning; `left` turns negative when a need is larger than the budget."""
+    """Filled while planning; `left` becomes negative when the needs exceed the budget."""
 
     def __init__(self, tier: Tier, budget: int) -> None:
         self.tier, self.budget = tier, budget
@@ -12,7 +12,7 @@ class Ledger:
         self.lines: list[PlanLine] = []
 
     def take(self, purpose: Purpose, num_bytes: int, reason: str) -> None:
-        """Speaks for bytes; a need of none leaves no line."""
+        """Takes bytes from the budget; 0 bytes leave no line."""
         if num_bytes:
             self.left -= num_bytes
             self.lines.append(PlanLine(self.tier, purpose, num_bytes, reason))

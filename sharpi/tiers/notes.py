@@ -1,4 +1,4 @@
-"""What a person should know of a plan beside its figures, and why each layer is where it is."""
+"""Notes on a plan for the user, and the reason why each layer is where it is."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -17,12 +17,12 @@ def plan_notes(
     host: HostPlan,
     layers: Sequence[LayerPlan],
 ) -> Iterator[str]:
-    """One line each, the most urgent first."""
+    """Yields one line per note, the most urgent first."""
     if host.ledger.left < 0:
         missing = format_bytes(-host.ledger.left)
         yield f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
     if request.ram is not None and request.ram > hardware.free_ram:
-        yield f"only {format_bytes(hardware.free_ram)} of RAM are free now"
+        yield f"only {format_bytes(hardware.free_ram)} of RAM is free now"
     if host.tier is Tier.DISK:
         yield from _groups(model.num_experts_per_token, layers)
     if request.moe_slots is not None:
@@ -30,7 +30,7 @@ def plan_notes(
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
-    """Of experts that a GPU has in its slots, none is asked for in RAM."""
+    """Yields a note if RAM has too few slots; experts in a GPU's slots need none in RAM."""
     slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
     fewest = min(slots, default=num_used)
     if slots:
@@ -43,7 +43,7 @@ def _fewer_than_asked(asked: int, layers: Sequence[LayerPlan]) -> Iterator[str]:
     cut = [each for each in layers if slots[each.index] < min(asked, each.num_experts)]
     if cut:
         found = [slots[each.index] for each in layers if each.num_experts]
-        yield f"{asked} slots a layer were asked for, {min(found)} to {max(found)} fit"
+        yield f"{asked} slots per layer were requested, {min(found)} to {max(found)} fit"
 
 
 def layer_reason(
@@ -55,9 +55,10 @@ def layer_reason(
     num_used: int,
     is_kept_off: bool = False,
 ) -> str:
-    """For one layer whose experts are stored in that tier; `num_used`: experts of a token.
+    """Returns why one layer's experts are where they are, for experts stored in `tier`.
 
-    `is_kept_off`: whether the layer is on the GPU, but its experts were asked to be elsewhere.
+    `num_used`: experts of a token. `is_kept_off`: the layer is on the GPU, but its experts were
+    requested to be elsewhere.
     """
     if tier is None:
         return "dense: no routed experts"
@@ -82,7 +83,7 @@ def _in_memory(layer: LayerFacts, tier: Tier, vram_slots: int, *, is_kept_off: b
         return f"kept off the GPU: the CPU computes all {layer.num_experts} experts"
     if vram_slots and tier is Tier.RAM:
         return f"{vram_slots} of {layer.num_experts} in slots on the GPU, the others in RAM"
-    return f"all {layer.num_experts} experts fit {tier.name}"
+    return f"all {layer.num_experts} experts fit in {tier.name}"
 
 
 def _slots(vram_slots: int, ram_slots: int) -> str:

@@ -11,7 +11,7 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.staging import NO_STAGING, GpuStaging
 from sharpi.units import format_bytes
 
-# Names that `sharpi plan --json` has had from the beginning.
+# The names of `sharpi plan --json`, which are kept for its readers.
 _PUBLISHED = {
     "gpu_staging": "card_staging",
     "gpu_pages": "card_pages",
@@ -30,7 +30,7 @@ class Tier(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What bytes are for."""
+    """The purposes of memory in a plan."""
 
     DENSE_WEIGHTS = "dense weights"
     KV = "kv"
@@ -43,7 +43,7 @@ class Purpose(StrEnum):
 
 
 class SlotStatus(StrEnum):
-    """How the slots compare with what a layer wants; the worst layer's is the plan's."""
+    """Compares the slots with what a layer wants; the worst layer's status is the plan's."""
 
     EMPTY = "empty"
     OK = "ok"
@@ -85,13 +85,13 @@ class LayerPlan(Struct, frozen=True):
 
     @property
     def num_resident(self) -> int:
-        """Experts that are in RAM or VRAM once the slots are full."""
+        """The number of experts that are in RAM or VRAM once the slots are full."""
         if self.experts is not Tier.DISK:
             return self.num_experts
         return min(self.num_experts, self.vram_slots + self.ram_slots)
 
     def lacks_ram_slots(self, num_used: int) -> bool:
-        """Whether a token may need more experts at once than the slots in RAM hold."""
+        """Returns True if a token may need more experts at once than the slots in RAM hold."""
         if self.experts is not Tier.DISK:
             return False
         return self.ram_slots < min(num_used, self.num_experts - self.vram_slots)
@@ -135,7 +135,7 @@ class TierPlan(Struct, frozen=True):
     kv_growth: KvGrowth | None = None
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
-        """Bytes of one tier, of one purpose or of all."""
+        """Returns the bytes of one tier, for one purpose or for all."""
         return sum(
             line.num_bytes
             for line in self.lines
@@ -144,47 +144,45 @@ class TierPlan(Struct, frozen=True):
 
     @property
     def shortfall(self) -> int:
-        """Bytes of RAM that the model needs at least and the budget lacks."""
+        """Bytes of RAM that the model needs and the budget lacks."""
         return max(0, self.bytes_in(Tier.RAM) - self.ram_budget)
 
     @property
     def fits(self) -> bool:
-        """Whether the model can run within the budgets."""
+        """True if the model can run within the budgets."""
         return self.shortfall == 0
 
     def require_fit(self) -> None:
-        """Raises UsageError, which says what is missing, for a plan that does not fit."""
+        """Raises UsageError with what is missing if the plan does not fit."""
         if not self.fits:
             needed, budget = map(format_bytes, (self.bytes_in(Tier.RAM), self.ram_budget))
             raise UsageError(
-                f"the model needs {needed} of RAM at least, {format_bytes(self.shortfall)} more"
-                f" than the {budget} there are for it; raise --ram, or lower -c or -b"
+                f"the model needs at least {needed} of RAM, {format_bytes(self.shortfall)} more"
+                f" than the budget of {budget}; raise --ram, or lower -c or -b"
             )
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the mapped file is where all experts are stored in RAM: nothing is read by
-        hand.
-        """
+        """True if all experts are used where the file is mapped, so that none is read from disk."""
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
     def first_gpu_layer(self) -> int:
-        """Layers from here on compute on the GPU; the number of layers where none does."""
+        """The first layer that runs on the GPU; the number of layers if none does."""
         return sum(layer.dense_weights is not Tier.VRAM for layer in self.layers)
 
     @property
     def ram_slots(self) -> tuple[int, ...]:
-        """Slots in RAM by layer."""
+        """Slots in RAM, by layer."""
         return tuple(layer.ram_slots for layer in self.layers)
 
     @property
     def vram_slots(self) -> tuple[int, ...]:
-        """Slots in VRAM by layer."""
+        """Slots in VRAM, by layer."""
         return tuple(layer.vram_slots for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: every field, what follows from them, and the bytes of each tier."""
+        """Returns a dict for JSON: every field, derived values, and the bytes of each tier."""
         derived = {
             "fits": self.fits,
             "shortfall": self.shortfall,
@@ -196,7 +194,7 @@ class TierPlan(Struct, frozen=True):
 
 
 def _published(plain: Any, name: str = "") -> Any:
-    """The same with the keys and purposes of the JSON format; `name` is the key it stands under."""
+    """Returns the values with the keys and purposes of the JSON format; `name`: of the value."""
     if isinstance(plain, dict):
         return {_PUBLISHED.get(key, key): _published(value, key) for key, value in plain.items()}
     if isinstance(plain, (list, tuple)):

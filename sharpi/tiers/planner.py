@@ -1,4 +1,4 @@
-"""`plan_tiers`: from the model's sizes, the machine and the request to a TierPlan. Pure."""
+"""Makes a TierPlan from the model's sizes, the machine and the request; a pure function."""
 
 from msgspec.structs import replace
 
@@ -13,12 +13,12 @@ from sharpi.tiers.scratch import scratch_bytes
 from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
 
-LEAST_MARGIN = 192 << 20  # the interpreter's growth, the tokenizer, whatever else wakes up
-MARGIN_SHARE = 32  # one part in so many of what is free
+LEAST_MARGIN = 192 << 20  # growth of the interpreter, the tokenizer and other programs
+MARGIN_SHARE = 32  # one part in 32 of the free memory
 
 
 def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) -> TierPlan:
-    """Where everything goes. A model that cannot fit is planned, too: see `TierPlan.fits`."""
+    """Plans where everything goes, even for a model that cannot fit: see `TierPlan.fits`."""
     budget = default_ram(hardware) if request.ram is None else request.ram
     scratch = _scratch(model, request)
     pages, states = request.num_pages, request.num_states
@@ -50,7 +50,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
 def _gpu_and_host(
     model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
-    """Where RAM is too small, too, the GPU has no use for buffers that would be filled from it."""
+    """Plans both; if RAM is too small as well, the GPU gets no buffers that are filled from RAM."""
     gpu = plan_gpu(model, request, kv, scratch)
     host = plan_host(model, request, gpu, budget, kv, scratch)
     if host.tier is not Tier.DISK or not gpu.slots:
@@ -60,7 +60,7 @@ def _gpu_and_host(
 
 
 def default_ram(hardware: HardwareInfo) -> int:
-    """Bytes to plan with where nobody said: what is free, less a margin."""
+    """Returns the default RAM budget in bytes: the free memory less a margin."""
     margin = max(LEAST_MARGIN, hardware.free_ram // MARGIN_SHARE)
     return max(0, hardware.free_ram - margin)
 
@@ -113,7 +113,7 @@ def _layer(
 
 
 def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:
-    """Experts in the fastest tier that may hold some of this layer."""
+    """Returns the experts in the fastest tier that may hold some of this layer."""
     if gpu.takes_experts(index):
         return gpu.slots[index]
     return layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)
@@ -126,7 +126,7 @@ def _expert_tier(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) ->
 
 
 def _ratio(layer: LayerPlan) -> float:
-    """Experts in slots over the recommended number; where all are mapped, none are wanting."""
+    """Returns the experts in slots over the recommended number, at most 1."""
     slots = layer.vram_slots or layer.ram_slots
     if layer.status is SlotStatus.OK:
         return 1.0

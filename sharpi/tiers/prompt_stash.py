@@ -1,13 +1,13 @@
-"""Room for what a prompt's tokens carry from layer to layer, where they pass layer by layer."""
+"""Memory for what a prompt's tokens carry from layer to layer, when they pass layer by layer."""
 
 from msgspec import Struct
 
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.request import TierRequest
 
-_BUDGET_SHARE = 16  # of a GPU's memory for experts, the stash takes one part in so many
+_BUDGET_SHARE = 16  # the stash takes at most one part in 16 of a GPU's memory for experts
 _FLOAT_BYTES = 4
-_STREAMS = 5  # values as wide as the residual stream: it, a normed copy, and what a layer adds
+_STREAMS = 5  # values as wide as the residual stream: itself, a normed copy, and a layer's results
 
 
 class StashPlan(Struct, frozen=True):
@@ -25,7 +25,7 @@ class StashPlan(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why there is so much."""
+        """The reason for its size."""
         return f"what {self.max_tokens} tokens of a prompt carry from layer to layer"
 
 
@@ -33,15 +33,15 @@ NO_STASH = StashPlan()
 
 
 def stash_room(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Bytes of `budget` that are worth spending on it, used or not: more where there are more."""
+    """Returns the bytes of `budget` that a stash is worth, used or not."""
     page = request.stash_page_tokens * token_bytes(model)
     return int(_worth(model, request, budget) * request.stash_gpu_factor) + page
 
 
 def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashPlan:
-    """What fits the room, where experts cross the bus for a prompt.
+    """Plans the stash, for prompts whose experts cross the bus.
 
-    For whole batches, and none for one alone: that is as quick as it is.
+    It holds whole batches. There is none for a single batch, which would gain nothing.
     """
     token = token_bytes(model)
     batches = _worth(model, request, budget) // (token * request.batch_size)
@@ -58,14 +58,14 @@ def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashP
 
 
 def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:
-    """Bytes for a whole context, or what a share of the budget is."""
+    """Returns the bytes for a whole context, or a share of the budget if that is less."""
     wanted = -(-request.context_size // request.batch_size)
     share = max(0, budget) // _BUDGET_SHARE
     return min(wanted * request.batch_size * token_bytes(model), share)
 
 
 def token_bytes(model: ModelFacts) -> int:
-    """Bytes that a token carries at most, with its ids, position and routes."""
+    """Returns the most bytes that a token carries, with its ids, position and routes."""
     w = model.widths
     routes = w.num_moe_layers * w.num_experts_per_token + w.num_experts_per_token
     values = _STREAMS * w.hidden + 2 * w.rope + w.layer_inputs + routes + 3

@@ -1,4 +1,4 @@
-"""TierRequest: what the user asked of the planner, with the engine's decisions that cost memory."""
+"""TierRequest: the user's wishes for the plan, and the engine's decisions that cost memory."""
 
 from msgspec import Struct
 
@@ -53,7 +53,7 @@ class TierRequest(Struct, frozen=True):
         return self.num_kv_pages or -(-self.context_size // PAGE_POSITIONS)
 
     def keeps_off_gpu(self, index: int) -> bool:
-        """Whether the CPU is to compute all experts of a layer."""
+        """Returns True if the CPU computes all experts of a layer."""
         return self.cpu_moe or index < self.num_cpu_moe
 
 
@@ -68,10 +68,10 @@ def tier_request(
     num_outputs: int = 1,
     num_kv_pages: int | None = None,
 ) -> TierRequest:
-    """The user's wishes beside what the engine decided.
+    """Combines the user's wishes with the engine's decisions.
 
-    `num_threads` counts the pool's, `num_outputs` the tokens of a pass whose logits are wanted,
-    `num_kv_pages` those of all sequences.
+    `num_threads`: threads of the pool. `num_outputs`: tokens of a step whose logits are needed.
+    `num_kv_pages`: pages of all sequences.
     """
     experts = config.experts
     return TierRequest(
@@ -96,7 +96,7 @@ def tier_request(
 
 
 def _vram(config: RunConfig, hardware: HardwareInfo) -> int | None:
-    """What was asked for, as far as it is free where there is a GPU; else what is free there."""
+    """Returns the requested VRAM, limited to what is free, or by default all that is free."""
     if config.device == "cpu":
         return None
     if config.vram is None:

@@ -1,4 +1,4 @@
-"""How much memory the engine's buffers take: an upper bound, known before anything is recorded."""
+"""The memory of the engine's buffers: an upper bound, known before anything is recorded."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import Rounding
 
 _FLOAT_BYTES = 4
-# As kernels/cpu has them: matmul.h, tiles.h, stage.h, op_attention.cpp, expert_jobs.h.
+# Constants of kernels/cpu: matmul.h, tiles.h, stage.h, op_attention.cpp, expert_jobs.h.
 _ACTIVATION_VALUES, _ACTIVATION_BYTES = 256, 384
 _TILE_ROWS, _TILE_BUFFERS = 32, 3
 _SPLIT_TOKENS, _SPLIT_DECODES, _SPLIT_SPANS = 4, 16, 64
@@ -40,7 +40,7 @@ class BufferWidths(Struct, frozen=True):
 
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
-    """The widths of a model, from its configuration and the shapes of its tensors."""
+    """Reads the widths of a model from its configuration and the shapes of its tensors."""
     used, shapes = config.num_experts_per_token, config.attention
     hidden = [
         (t.shape[-2] // (2 if "gate_up" in name else 1), used if "_exps." in name else 1)
@@ -74,9 +74,9 @@ def scratch_bytes(
     num_threads: int,
     num_outputs: int = 1,
 ) -> int:
-    """Bytes of one recorded step's buffers and of its threads' tiles, never too few.
+    """Returns an upper bound for the bytes of a recorded step's buffers and of its threads' tiles.
 
-    `batch_size`: tokens of a pass at most, `num_outputs`: those whose logits are wanted.
+    `batch_size`: the most tokens of a step; `num_outputs`: those whose logits are needed.
     """
     rows = max(batch_size, num_outputs)
     return (
@@ -90,25 +90,25 @@ def scratch_bytes(
 
 
 def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
-    """Values that live at the same time, and the routes of all layers, which are kept."""
+    """Returns the bytes of values that live at the same time, and of all layers' routes."""
     attention = 2 * w.query + 3 * w.key
     feed_forward = w.hidden + w.num_experts + w.num_experts_per_token + 1
     routes = w.num_moe_layers * w.num_experts_per_token
     a_token = w.rope + 3 * w.hidden + max(attention, w.recurrent, feed_forward) + routes
-    a_token += 3 * w.layer_inputs  # while they are computed: embedded, projected, and their sum
+    a_token += 3 * w.layer_inputs  # while they are computed: embedded, projected, and summed
     an_output = 4 * w.hidden + w.num_experts + w.num_experts_per_token + 2 * w.vocab
     return _FLOAT_BYTES * (batch_size * a_token + num_outputs * an_output)
 
 
 def _activation_bytes(w: BufferWidths, rows: int, rounding: Rounding) -> int:
-    """Rounded inputs of matrices and of the experts' second half."""
+    """Returns the bytes of rounded inputs of matrices and of the experts' second half."""
     levels = 2 if rounding == "int16" else 1
     blocks = _blocks(max(w.hidden, w.query, w.recurrent)) + w.expert_hidden_blocks
     return rows * levels * blocks * _ACTIVATION_BYTES
 
 
 def _expert_scratch_bytes(w: BufferWidths, rows: int) -> int:
-    """Hidden rows of experts in float, and the lists that group tokens by expert."""
+    """Returns the bytes of experts' hidden rows and of the lists that group tokens by expert."""
     used = max(1, w.num_experts_per_token)
     jobs = min(max(1, w.num_experts), rows * used)
     counters = jobs * _COUNTER_BYTES * max(1, w.expert_hidden_blocks)
@@ -117,7 +117,7 @@ def _expert_scratch_bytes(w: BufferWidths, rows: int) -> int:
 
 
 def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
-    """Attention over spans of positions, merged afterwards; only for a few tokens at a time."""
+    """Returns the bytes of attention's partial results, which only a few tokens at a time have."""
     spans = -(-num_positions // _SPAN_POSITIONS)
     values = w.query // max(1, w.num_heads) + _PARTIAL_EXTRA
     floats = w.num_heads * (_PARTIAL_EXTRA + values)
@@ -126,7 +126,7 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
 
 
 def _tile_bytes(rows: int) -> int:
-    """One thread's tiles of two levels, and the addresses of its tokens."""
+    """Returns the bytes of one thread's tiles of two levels, and of its tokens' addresses."""
     return 2 * rows * (_TILE_BUFFERS * _TILE_ROWS * _FLOAT_BYTES + 8)
 
 

@@ -1,20 +1,20 @@
-"""Slots of a budget: one for each layer in turn, until the next one does not fit."""
+"""Grants slots within a budget: one for each layer in turn, until the next one does not fit."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
 class SlotWant(NamedTuple):
-    """A layer's slots: the size of one, and how many at most."""
+    """The size of a layer's slot, and the most slots that it can use."""
 
     slot_bytes: int
     most: int
 
 
 def grant(wants: Mapping[int, SlotWant], budget: int) -> dict[int, int]:
-    """Slots by layer index.
+    """Returns the slots by layer index.
 
-    The order of grants never depends on the budget, so more of it never takes a slot away.
+    The order of grants never depends on the budget, so a larger one never takes a slot away.
     """
     granted = dict.fromkeys(wants, 0)
     for index in _turns(wants):

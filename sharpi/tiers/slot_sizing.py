@@ -1,4 +1,4 @@
-"""How many slots each layer gets of a budget, and how that compares with what it wants."""
+"""Decides how many slots each layer gets, and compares that with what it wants."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,30 +11,33 @@ _ORDER = list(SlotStatus)
 
 
 def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
-    """Slots for the experts of two tokens: fewer, and a token evicts what the last one used."""
+    """Returns the slots for the experts of two tokens.
+
+    With fewer, a token evicts what the previous one used.
+    """
     return min(TOKENS_WORTH_OF_SLOTS * model.num_experts_per_token, layer.num_experts)
 
 
 def grant_slots(
     layers: Mapping[int, LayerFacts], budget: int, limit: int | None = None
 ) -> dict[int, int]:
-    """Slots by layer index, see `grant`.
+    """Returns the slots by layer index, see `grant`.
 
-    `limit`: slots of a layer at most, beside the number of its experts.
+    `limit`: the most slots of a layer, besides the number of its experts.
     """
     wants = {i: SlotWant(layer.slot_bytes, most_slots(layer, limit)) for i, layer in layers.items()}
     return grant(wants, budget)
 
 
 def most_slots(layer: LayerFacts, limit: int | None) -> int:
-    """Slots that a layer can use, up to a limit."""
+    """Returns the number of slots that a layer can use, up to a limit."""
     if layer.expert_bytes is None:
         return 0
     return layer.num_experts if limit is None else min(limit, layer.num_experts)
 
 
 def slot_status(layer: LayerFacts, num_resident: int, recommended: int) -> SlotStatus:
-    """The status of a layer that keeps so many experts within reach."""
+    """Returns the status of a layer with this number of experts within reach."""
     if not layer.num_experts:
         return SlotStatus.EMPTY
     if layer.expert_bytes is None:
@@ -45,5 +48,5 @@ def slot_status(layer: LayerFacts, num_resident: int, recommended: int) -> SlotS
 
 
 def worst(statuses: Iterable[SlotStatus]) -> SlotStatus:
-    """The one that most wants attention; "empty" for a model without routed experts."""
+    """Returns the worst status; "empty" for a model without routed experts."""
     return max(statuses, key=_ORDER.index, default=SlotStatus.EMPTY)

@@ -1,8 +1,8 @@
-"""Decode speed that the bandwidths allow: bytes of a token over the rate of where they lie.
+"""Estimates decode speed from bandwidths: a token's bytes over the rate of where they are.
 
-Within a layer on a GPU, hits and misses are served at the same time; nothing else is taken to
-overlap, and no other cost is counted. A slot is taken to be hit as often as residency says: routes
-of real text repeat, so caches do better.
+Within a layer on a GPU, hits and misses are served at the same time; nothing else is assumed to
+overlap, and no other cost is counted. The hit rate is assumed to be the resident share: routes of
+real text repeat, so caches do better.
 """
 
 from collections import defaultdict
@@ -14,9 +14,9 @@ from sharpi.tiers.plan import LayerPlan, Speed, Tier
 from sharpi.tiers.request import TierRequest
 
 VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus"
-# A desktop GPU, two channels of DDR4, an SSD and sixteen lanes of PCIe 3: bytes a second.
+# Bytes per second of a desktop GPU, two channels of DDR4, an SSD and 16 lanes of PCIe 3.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
-_MODES = {BUS: "crosses the bus", RAM_READ: "is computed by the CPU"}
+_MODES = {BUS: "cross the bus", RAM_READ: "are computed by the CPU"}
 
 
 def expected_speed(
@@ -26,7 +26,7 @@ def expected_speed(
     output_on_gpu: bool,
     rates: Rates,
 ) -> Speed:
-    """The speed at a short context; sources of no bytes are left out."""
+    """Estimates the speed at a short context; sources of no bytes are left out."""
     layers, speeds = tuple(layers), _speeds(rates)
     output = VRAM_READ if output_on_gpu else RAM_READ
     reads = [{output: float(model.output_bytes)}]
@@ -49,9 +49,9 @@ def expected_speed(
 
 
 def _layer_reads(layer: LayerPlan, num_used: int, mode: str) -> Iterator[dict[str, float]]:
-    """What one token reads of a layer, one after the other; of each, bytes at the same time.
+    """Yields what one token reads of a layer, in turn; each item is read at the same time.
 
-    `mode`: how misses are served. An expert from disk is read from RAM afterwards.
+    `mode`: the source of misses. An expert from disk is read from RAM afterwards.
     """
     yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
@@ -63,7 +63,7 @@ def _layer_reads(layer: LayerPlan, num_used: int, mode: str) -> Iterator[dict[st
 
 
 def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
-    """From disk, experts come through slots in RAM, which the GPU does not read."""
+    """Returns the source of a layer's misses; the GPU does not read slots in RAM."""
     is_reached = layer.dense_weights is Tier.VRAM and layer.experts is not Tier.DISK
     if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
         return RAM_READ
@@ -73,17 +73,17 @@ def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, floa
 def _ways(
     layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
-    """How the misses of a GPU's slots are taken to be served, each way once."""
+    """Yields a sentence for each way in which misses of a GPU's slots are assumed to be served."""
     modes = {
         _miss_mode(layer, request, speeds)
         for layer in layers
         if layer.dense_weights is Tier.VRAM and layer.vram_slots < layer.num_experts
     }
-    yield from (f"what the GPU has not {_MODES[mode]}" for mode in sorted(modes))
+    yield from (f"experts that are not on the GPU {_MODES[mode]}" for mode in sorted(modes))
 
 
 def _hit_rate(layers: Iterable[LayerPlan]) -> float:
-    """Mean residency of the layers with experts; 1 without any."""
+    """Returns the mean residency of the layers with experts; 1 if there are none."""
     shares = [
         (layer.vram_slots or layer.num_resident) / layer.num_experts
         for layer in layers

@@ -1,4 +1,4 @@
-"""Staging: buffers that experts without a slot land in, so that a load never overwrites another."""
+"""Sizes the staging buffers for experts without a slot, so that no load overwrites another."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,23 +6,23 @@ from msgspec import Struct
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 
-TOKENS = 2  # whose experts of a layer find room: those in use, and those read meanwhile
-_STREAMED_SHARE = 4  # of a layer's experts, one part in so many is in each of a GPU's two buffers
-_BUDGET_SHARE = 8  # of a GPU's memory for experts, these two buffers take one part in so many
+TOKENS = 2  # of a layer: the experts in use, and those read in the meantime
+_STREAMED_SHARE = 4  # each of a GPU's two buffers holds one part in four of a layer's experts
+_BUDGET_SHARE = 8  # these two buffers take at most one part in eight of a GPU's memory for experts
 
 
 def num_staging(model: ModelFacts) -> int:
-    """Buffers of the largest expert, shared by all layers."""
+    """Returns the number of buffers of the largest expert's size, shared by all layers."""
     return TOKENS * model.num_experts_per_token
 
 
 def staging_bytes(model: ModelFacts, layers: Iterable[LayerFacts]) -> int:
-    """Bytes of the staging buffers of these layers; 0 without experts."""
+    """Returns the bytes of the staging buffers of these layers; 0 without experts."""
     return num_staging(model) * _largest(layers)
 
 
 def staging_reason(model: ModelFacts) -> str:
-    """Why there are so many."""
+    """Returns the reason for their number."""
     used = model.num_experts_per_token
     return f"{used} experts in use without a slot, and {used} read in the meantime"
 
@@ -40,15 +40,15 @@ class GpuStaging(Struct, frozen=True):
 
     @property
     def num_experts(self) -> int:
-        """All of them."""
+        """The number of experts that it holds."""
         return self.num_missed + 2 * self.num_early + 2 * self.num_streamed
 
     @property
     def reason(self) -> str:
-        """Why there are so many."""
+        """The reason for its size."""
         return (
             f"{self.num_missed} missed experts of a token, {2 * self.num_early} predicted,"
-            f" {2 * self.num_streamed} that a prompt passes by"
+            f" {2 * self.num_streamed} streamed for a prompt"
         )
 
 
@@ -56,7 +56,7 @@ NO_STAGING = GpuStaging()
 
 
 def gpu_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) -> GpuStaging:
-    """What is worth its room, where not all experts have slots; `budget`: bytes for all of it."""
+    """Plans the staging buffers of a GPU; `budget`: bytes for experts and staging together."""
     if not layers:
         return NO_STAGING
     used, most = model.num_experts_per_token, max(layer.num_experts for layer in layers)
@@ -66,7 +66,7 @@ def gpu_staging(model: ModelFacts, layers: Collection[LayerFacts], budget: int) 
 
 
 def gpu_staging_bytes(staging: GpuStaging, layers: Iterable[LayerFacts]) -> int:
-    """Bytes of it, for these layers."""
+    """Returns the bytes of the buffers, for these layers."""
     return staging.num_experts * _largest(layers)
 
 

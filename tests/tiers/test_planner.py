@@ -44,7 +44,7 @@ class TestRam:
         assert plan.bytes_in(Tier.RAM, Purpose.KV) == KV
         assert plan.bytes_in(Tier.RAM, Purpose.EXPERTS) == 4 * 8 * 3 * MIB
         assert plan.bytes_in(Tier.DISK) == 0
-        assert [layer.reason for layer in plan.layers] == ["all 8 experts fit RAM"] * 4
+        assert [layer.reason for layer in plan.layers] == ["all 8 experts fit in RAM"] * 4
 
     def test_default_budget_is_what_is_free_less_a_margin(self) -> None:
         assert planned().ram_budget == 12 * GIB - 12 * GIB // 32
@@ -84,7 +84,7 @@ class TestRam:
         plan = planned(ram=room(0) - 3 * MIB)
         assert (plan.fits, plan.shortfall) == (False, 3 * MIB)
         assert plan.notes[0].startswith("does not fit: 3.0 MiB of RAM are missing; raise --ram")
-        with pytest.raises(UsageError, match=r"needs .* of RAM at least, 3\.0 MiB more .*--ram"):
+        with pytest.raises(UsageError, match=r"needs at least .* of RAM, 3\.0 MiB more .*--ram"):
             plan.require_fit()
         planned(ram=room(0)).require_fit()
 
@@ -97,7 +97,7 @@ class TestRam:
         assert planned(used=8).layers[0].recommended_slots == 8
 
     def test_more_ram_than_is_free_is_said(self) -> None:
-        assert planned(ram=13 * GIB).notes == ("only 12.0 GiB of RAM are free now",)
+        assert planned(ram=13 * GIB).notes == ("only 12.0 GiB of RAM is free now",)
 
 
 class TestAskedSlots:
@@ -115,7 +115,7 @@ class TestAskedSlots:
     def test_are_cut_to_the_budget_and_it_says_so(self) -> None:
         plan = planned(moe_slots=6, ram=room(13))
         assert plan.ram_slots == (4, 3, 3, 3)
-        assert "6 slots a layer were asked for, 3 to 4 fit" in plan.notes
+        assert "6 slots per layer were requested, 3 to 4 fit" in plan.notes
 
     def test_are_the_gpus_where_it_has_room(self) -> None:
         plan = planned(moe_slots=3, vram=2 * GIB)
@@ -153,7 +153,7 @@ class TestGpu:
             Tier.VRAM,
         ]
         assert plan.vram_slots == (0, 0, 0, 0)
-        assert plan.notes == ("1 of 4 layers stay on the CPU: they do not fit VRAM",)
+        assert plan.notes == ("1 of 4 layers stay on the CPU: they do not fit in VRAM",)
 
     def test_a_gpu_too_small_for_anything_is_left_alone(self) -> None:
         plan = planned(vram=100 * MIB)
@@ -176,7 +176,7 @@ class TestGpu:
         whole = planned(vram=2 * GIB, gpu_layers=2).bytes_in(Tier.VRAM)
         plan = planned(vram=whole - 1, gpu_layers=2)
         assert plan.vram_slots == (0, 0, 0, 8)
-        assert plan.notes == ("1 of 2 layers stay on the CPU: they do not fit VRAM",)
+        assert plan.notes == ("1 of 2 layers stay on the CPU: they do not fit in VRAM",)
         assert planned(vram=whole, gpu_layers=2).vram_slots == (0, 0, 8, 8)
 
     def test_a_layer_is_where_the_keys_that_it_reads_are(self) -> None:
@@ -214,7 +214,7 @@ class TestGpu:
         plan = planned(vram=2 * GIB, num_cpu_moe=3)
         reasons = [layer.reason for layer in plan.layers]
         assert reasons[:3] == ["kept off the GPU: the CPU computes all 8 experts"] * 3
-        assert reasons[3] == "all 8 experts fit VRAM"
+        assert reasons[3] == "all 8 experts fit in VRAM"
         host = next(line for line in plan.lines if line.purpose is Purpose.EXPERTS)
         assert "no copy" in host.reason
 

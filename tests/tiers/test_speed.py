@@ -52,11 +52,11 @@ def test_misses_of_the_gpu_take_the_faster_mode(bus: float, bound: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "source", "words"),
     [
-        ({"miss": "cpu"}, "RAM read", "is computed by the CPU"),
-        ({"miss": "load"}, "bus", "crosses the bus"),
-        ({"miss": "stream"}, "bus", "crosses the bus"),
-        ({"miss": "auto"}, "RAM read", "is computed by the CPU"),
-        ({"cpu_moe": True}, "RAM read", "is computed by the CPU"),
+        ({"miss": "cpu"}, "RAM read", "are computed by the CPU"),
+        ({"miss": "load"}, "bus", "cross the bus"),
+        ({"miss": "stream"}, "bus", "cross the bus"),
+        ({"miss": "auto"}, "RAM read", "are computed by the CPU"),
+        ({"cpu_moe": True}, "RAM read", "are computed by the CPU"),
     ],
 )
 def test_the_miss_mode_that_was_asked_for(
@@ -65,7 +65,7 @@ def test_the_miss_mode_that_was_asked_for(
     found = speed(RATES, vram=2 * GIB, **({"moe_slots": 2} | asked))
     missed = EXPERTS if "cpu_moe" in asked else EXPERTS * 3 // 4
     assert found.bytes_per_token[source] == missed
-    assert found.assumptions[-1] == f"what the GPU has not {words}"
+    assert found.assumptions[-1] == f"experts that are not on the GPU {words}"
 
 
 def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:

@@ -76,6 +76,6 @@ def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | No
         plan.require_fit()
     missing = format_bytes(plan.shortfall)
     return None, (
-        f"the model needs {missing} more of RAM than is free; parts of it are read from disk for"
+        f"the model needs {missing} more RAM than is free; parts of it are read from disk for"
         " every token"
     )

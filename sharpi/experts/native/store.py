@@ -199,4 +199,4 @@ def _refusal(fault: str) -> Exception:
 
 def _check(result: int) -> None:
     if result:
-        raise MemoryError("no memory to look experts up")
+        raise MemoryError("no memory to look up experts")

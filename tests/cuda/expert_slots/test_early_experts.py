@@ -143,7 +143,7 @@ def test_other_predictors_are_the_router_on_a_gpu(load: Load) -> None:
     assert stats is not None
     assert stats.prediction is not None
     assert stats.prediction.predictor == "router"
-    assert "on a GPU the router predicts, not last-token" in stats.notes
+    assert "on a GPU the predictor is router, not last-token" in stats.notes
 
 
 def test_it_switches_itself_off(load: Load) -> None:

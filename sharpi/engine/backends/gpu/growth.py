@@ -40,8 +40,8 @@ class GpuGrowth:
         before = self._num_slots
         self._grow(target, self._growth.slots_beside(freed))
         self._notes.append(
-            f"the KV cache has grown to {target * PAGE_POSITIONS:,} positions: of a layer's"
-            f" {before} slots {self._num_slots} are left"
+            f"the KV cache has grown to {target * PAGE_POSITIONS:,} positions: {self._num_slots} of"
+            f" {before} slots per layer are left"
         )
 
     @property

@@ -109,6 +109,6 @@ def _served(counts: SlotCounts) -> list[str]:
         "loaded for one use": counts.staged,
         "read in place": counts.streamed,
         "computed by the CPU": counts.computed,
-        "read in place for want of staging": counts.overflows,
+        "read in place for lack of staging buffers": counts.overflows,
     }
     return [f"missed experts {how}: {count}" for how, count in served.items() if count]

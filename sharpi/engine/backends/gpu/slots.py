@@ -71,10 +71,10 @@ def gpu_slots(
     kind, notes = policy.kind, tuple[str, ...]()
     if kind.loads_later:
         kind = PolicyKind.LEARNED_KEEP
-        notes = ("on a GPU the learned policies load what was missed: learned-keep decides",)
+        notes = ("on a GPU the learned policies can only load missed experts: using learned-keep",)
     predicts = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
     if predicts and predictor != DEFAULT_PREDICTOR:
-        notes = (*notes, f"on a GPU the {DEFAULT_PREDICTOR} predicts, not {predictor}")
+        notes = (*notes, f"on a GPU the predictor is {DEFAULT_PREDICTOR}, not {predictor}")
     rules = PolicyRules(
         kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
     )

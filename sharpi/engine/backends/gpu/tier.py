@@ -85,7 +85,7 @@ class GpuTier:
         if self.trial is not None and self._is_settled and self.trial.record(seconds):
             self.notes.append(self.trial.verdict_note)
         if self._choice.record(seconds):
-            self.notes.append(f"missed experts: {self._choice.verdict} has become the quickest way")
+            self.notes.append(f"missed experts: {self._choice.verdict} is now the fastest mode")
 
     def residents(self) -> dict[int, tuple[int, ...]]:
         """The experts that have slots now, by layer. Waits for the GPU."""
@@ -108,6 +108,6 @@ class GpuTier:
     def _all_notes(self) -> Iterator[str]:
         if self._choice.seconds:
             times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
-            yield f"a token by miss mode: {times}; now {self._choice.verdict}"
+            yield f"time per token by miss mode: {times}; now {self._choice.verdict}"
         yield from self.passes.notes
         yield from self.notes
