@@ -1,6 +1,6 @@
-"""A model's layers on the CPU: recorded at the first use, replayed from then on.
+"""A model's layers on the CPU: recorded at the first use, and replayed from then on.
 
-Prefill and decode are the same program with another number of tokens.
+Prefill and decode are the same program with different numbers of tokens.
 """
 
 import time
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CpuPart(RecordedPart[Program]):
-    """The first `num_layers` layers, all of them with the output; embeds."""
+    """Runs the first `num_layers` layers, with all of them also the output; embeds the tokens."""
 
     gpu_tier = None
 
@@ -79,7 +79,7 @@ class CpuPart(RecordedPart[Program]):
         return program.logits[: num_outputs if self._is_whole else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
-        """One segment of the next step, the `row`-th sequence; its first token and output."""
+        """Writes one segment as sequence `row` of the next step, with its first token and output."""
         count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
         rows = slice(first, first + count)
         self._ids[rows] = segment.ids

@@ -17,13 +17,13 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
 
-_QUEUED_TOKENS = 2  # prefetches that wait for the disk, in experts of so many tokens of a layer
+_QUEUED_TOKENS = 2  # prefetches in the queue: at most the experts of two tokens of a layer
 
 
 class ExpertTier:
-    """Store, policy and predictor of one running model; ended by `close`.
+    """The store, policy and predictor of one running model; `close` ends them.
 
-    Raises ModelFileError where a file cannot be opened, MemoryError where the slots do not fit.
+    Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class ExpertTier:
         self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
         self.trial = PredictionTrial() if predictor else None
         self.notes: list[str] = []
-        self._sequence = 0  # that of the last step's last token
+        self._sequence = 0  # of the last step's last token
         self.store.start()
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
-        """Before a step of so many tokens; whether it predicts, by the token before."""
+        """Begins a step of `num_tokens` tokens; returns True if it predicts."""
         sequences = [segment.sequence for segment in segments]
         follows = sequences == [self._sequence] and segments[0].position > 0
         self._sequence = sequences[-1]
@@ -60,7 +60,7 @@ class ExpertTier:
         return self.feed.begin_step(may_predict=may_predict)
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
-        """After it; raises ModelFileError where an expert could not be read."""
+        """Ends a step; raises ModelFileError if an expert could not be read."""
         self.feed.check_step()
         if self.trial is None or num_tokens != 1:
             return
@@ -68,7 +68,7 @@ class ExpertTier:
             self.notes.append(self.trial.verdict_note)
 
     def stats(self, model: str, num_tokens: int) -> ExpertStats:
-        """What happened so far; `num_tokens` counts decoded ones."""
+        """Returns the statistics so far; `num_tokens` counts decoded tokens."""
         predictor = LEARNED if self._is_learned else self.feed.predictor
         facts = RunFacts(
             model=model,

@@ -1,4 +1,4 @@
-"""What each segment of a step left behind, also where a processor takes them in several passes."""
+"""The routes of each segment of a step, also where a processor runs it in several passes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from sharpi.ops.cpu.program import IntArray
 
 
 class SegmentRoutes(NamedTuple):
-    """One segment's own: `routes` (rows, used) and `router_logits` (rows, experts) by MoE layer.
+    """One segment's `routes` (rows, used) and `router_logits` (rows, experts), by MoE layer.
 
-    Where the last layer is trimmed, it has rows for the wanted outputs alone.
+    If the last layer is trimmed, it only has rows for the requested outputs.
     """
 
     segment: Segment
@@ -23,7 +23,7 @@ class SegmentRoutes(NamedTuple):
 def segment_routes(
     segments: Sequence[Segment], program: StepRoutes, *, trims: bool
 ) -> Iterator[SegmentRoutes]:
-    """What a step did for each segment; `trims`: its last MoE layer works for outputs only."""
+    """Yields each segment's routes; `trims`: the last MoE layer only has rows for outputs."""
     routes, router_logits = program.routes, program.router_logits
     token = output = 0
     for segment in segments:
@@ -39,7 +39,7 @@ def segment_routes(
 def step_rows(
     segments: Sequence[Segment], routes: list[IntArray], *, trims: bool
 ) -> list[IntArray]:
-    """All segments' routes by layer, without rows of earlier steps."""
+    """Returns all segments' routes by layer, without rows of earlier steps."""
     num_tokens = sum(len(segment.ids) for segment in segments)
     rows = [ids[:num_tokens] for ids in routes]
     if trims and rows:
@@ -48,14 +48,14 @@ def step_rows(
 
 
 class KeptRoutes:
-    """Rows of all segments so far; `trims`: the last MoE layer works for wanted outputs only."""
+    """Collects the rows of all segments; `trims`: the last MoE layer only has rows for outputs."""
 
     def __init__(self, *, trims: bool) -> None:
         self._trims = trims
         self._kept: dict[int, SegmentRoutes] = {}
 
     def add(self, segments: Mapping[int, Segment], program: StepRoutes) -> None:
-        """What the program did for segments, by their first rows in the step; before it runs on."""
+        """Adds the last run's routes of segments, keyed by their first rows in the step."""
         dealt = segment_routes(list(segments.values()), program, trims=self._trims)
         self._kept |= zip(segments, dealt, strict=True)
 
@@ -67,7 +67,7 @@ class KeptRoutes:
 
     @property
     def router_logits(self) -> list[Values]:
-        """Those of each router, where they were kept, in the same order."""
+        """Router logits of each layer, if they are kept, in the same order."""
         layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
         return [np.concatenate(layer) for layer in layers]
 

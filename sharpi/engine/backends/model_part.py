@@ -16,36 +16,28 @@ Values = npt.NDArray[np.float32]
 
 
 class Segment(NamedTuple):
-    """The next tokens of one sequence: `ids` (tokens,) at positions from `position` on.
+    """The next tokens of one sequence in a step."""
 
-    `pages` (pages,) of the KV cache cover them. `outputs`: rows of these whose logits are wanted.
-    `state`: which of its states a part is to go on with and change, None without recurrent
-    layers. `sequence` tells the segments of a step apart, and is the same from step to step.
-    """
-
-    ids: IntArray
-    position: int
-    outputs: IntArray
-    pages: IntArray
-    state: int | None = None
-    sequence: int = 0
+    ids: IntArray  # (tokens,)
+    position: int  # of the first token
+    outputs: IntArray  # rows of `ids` whose logits are requested
+    pages: IntArray  # (pages,) of the KV cache, which cover the tokens
+    state: int | None = None  # the state that recurrent layers continue and change
+    sequence: int = 0  # names the sequence, the same from step to step
 
 
 class StepOfPart(NamedTuple):
-    """The tokens of all segments, one after the other; so are the logits that are wanted.
-
-    `incoming` (tokens, hidden) are the hidden states that the part before left. `wants_largest`, of
-    one output alone: the part keeps the logits, and only `ModelPart.largest` is asked.
-    """
+    """The tokens of all segments, one after the other; their requested logits are, too."""
 
     segments: tuple[Segment, ...]
-    num_tokens: int
-    incoming: Values | None = None
+    num_tokens: int  # of all segments
+    incoming: Values | None = None  # (tokens, hidden) from the part before
+    # For one output alone: the part keeps the logits, and only `ModelPart.largest` is asked.
     wants_largest: bool = False
 
 
 def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
-    """A segment as several of so many tokens at most, and which of its tokens each has."""
+    """Splits a segment into segments of at most `size` tokens, each with its slice of tokens."""
     for first in range(0, len(segment.ids), size):
         rows = segment.outputs
         own = slice(first, first + size)
@@ -60,7 +52,7 @@ def batches(segment: Segment, size: int) -> Iterator[tuple[slice, Segment]]:
 
 
 class StepRoutes(Protocol):
-    """What a step leaves behind for statistics and traces, until the next."""
+    """The routes of the last step, for statistics and traces."""
 
     @property
     def routes(self) -> list[IntArray]:
@@ -68,47 +60,55 @@ class StepRoutes(Protocol):
 
     @property
     def router_logits(self) -> list[Values]:
-        """Logits of each router, (rows, experts); empty unless they were to be kept."""
+        """Logits of each router, (rows, experts); empty unless they are kept."""
 
 
 class SlotTier(Protocol):
-    """Who decides about the slots for experts of a GPU, as records see it."""
+    """The owner of the slots for experts on a GPU, as records see it."""
 
     def stats(self, model: str, num_tokens: int) -> "ExpertStats | None":
-        """What happened so far; `num_tokens` counts decoded ones. None before there are slots."""
+        """Returns the statistics so far, None before there are slots.
+
+        `num_tokens` counts decoded tokens.
+        """
 
     def view(self, num_tokens: int) -> "ExpertView | None":
-        """Who has a slot and was used; None before there are slots."""
+        """Returns which experts have slots and were used; None before there are slots."""
 
 
 class ModelPart(StepRoutes, Protocol):
-    """The first part embeds; the last gives logits (outputs, vocabulary), another (tokens, hidden).
+    """The first part looks up the embedding; the last gives logits (outputs, vocabulary).
 
-    What `run` returns may be a view that the next call overwrites.
+    The others give hidden states (tokens, hidden). The result of `run` may be a view that the next
+    call overwrites.
     """
 
     @property
     def max_tokens(self) -> int:
-        """Of one pass; a part that takes more of them takes one segment of wanted last outputs."""
+        """The most tokens of one pass.
+
+        A part that takes more than a batch takes a single segment, of which it gives only the last
+        outputs.
+        """
 
     @property
     def gpu_tier(self) -> SlotTier | None:
-        """Who decides about slots for experts, where this is a GPU that has some."""
+        """The owner of the slots for experts, if this part is a GPU that has some."""
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """One pass; `max_outputs` of them are wanted at most in passes of this kind."""
+        """Runs one pass; passes of this kind request at most `max_outputs` outputs."""
 
     def largest(self) -> int:
-        """After a step that wanted it: the id, the lowest among equals; -1 if not finite."""
+        """Returns the last step's most likely id, the lowest of equals; -1 if not finite."""
 
     def copy_page(self, source: int, target: int) -> None:
-        """Makes what its layers keep in one page of the KV cache what they do in another."""
+        """Copies what its layers keep in one page of the KV cache to another page."""
 
     def copy_state(self, source: int, target: int) -> None:
-        """Makes what its recurrent layers carry in one state what they do in another."""
+        """Copies what its recurrent layers keep in one state to another state."""
 
     def prepare(self) -> None:
-        """Does now what the first step would have to do first."""
+        """Prepares what the first step would otherwise have to prepare."""
 
     def close(self) -> None:
         """Frees memory and threads."""

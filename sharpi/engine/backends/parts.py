@@ -1,4 +1,4 @@
-"""The parts that run a model where its plan says: layers on the CPU first, then those on a GPU."""
+"""Makes the parts that run a model as planned: layers on the CPU first, then those on a GPU."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -27,9 +27,9 @@ def make_parts(
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """One part or two; the embedding is looked up on the GPU where it is the output matrix too.
+    """Returns one or two parts; a GPU looks up the embedding if that is its output matrix, too.
 
-    `slots`: for a GPU that has not all experts of its layers.
+    `slots`: for a GPU without some experts of its layers.
     """
     first = config.num_layers
     if device is not None and plan is not None:
@@ -53,7 +53,7 @@ def _with_gpu(
     settings: EngineSettings,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """The layers from `first` on are the GPU's; what belongs to it is imported here alone."""
+    """Returns the parts with layers from `first` on on the GPU, and imports its modules."""
     from sharpi.engine.backends.gpu.part import GpuPart
 
     embeds = first == 0 and weights.embedding is weights.output
@@ -72,5 +72,5 @@ def _with_gpu(
 
 
 def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
-    """Who decides about the slots of a GPU, where one has them."""
+    """Returns the owner of a GPU's slots, or None."""
     return next((part.gpu_tier for part in parts if part.gpu_tier is not None), None)

@@ -1,4 +1,4 @@
-"""What the parts of a model do with their recorded steps, whatever processor runs these."""
+"""The recorded steps of a model's part, on any processor."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ P = TypeVar("P", bound=StepRoutes)
 
 
 class RecordedPart(ABC, Generic[P]):
-    """A program for each number of outputs, recorded at its first use; `_latest` ran last."""
+    """Records a program for each number of outputs at its first use; `_latest` ran last."""
 
     def __init__(self, num_parallel: int) -> None:
         self._num_parallel = num_parallel
@@ -19,7 +19,7 @@ class RecordedPart(ABC, Generic[P]):
 
     @abstractmethod
     def _record(self, max_outputs: int) -> P:
-        """The step with so many outputs at most."""
+        """Records the step with at most `max_outputs` outputs."""
 
     def _program(self, max_outputs: int) -> P:
         if max_outputs not in self._programs:
@@ -32,10 +32,10 @@ class RecordedPart(ABC, Generic[P]):
 
     @property
     def routes(self) -> list[IntArray]:
-        """Those of the step that ran last."""
+        """The routes of the step that ran last."""
         return [] if self._latest is None else self._latest.routes
 
     @property
     def router_logits(self) -> list[Values]:
-        """Those of the step that ran last, where they are kept."""
+        """The router logits of the step that ran last, if they are kept."""
         return [] if self._latest is None else self._latest.router_logits

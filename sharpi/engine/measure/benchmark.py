@@ -1,6 +1,6 @@
-"""Measures a loaded model: prefill and decode speed, and how near they are to the machine's limits.
+"""Measures a loaded model: prefill and decode speed, compared with the machine's limits.
 
-Token ids are random with a fixed seed, so every repetition of a test meets the same experts. The
+Token ids are random with a fixed seed, so every repetition of a test uses the same experts. The
 warm-up is one whole repetition: it brings the pages into memory and counts what a pass reads.
 """
 
@@ -17,7 +17,7 @@ from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.model.weights import load_weights
 
 _SEED = 1
-# Int8 products that a weight meets for each token; None where activations are floats.
+# Int8 products of a weight for each token; None if activations are floats.
 _PRODUCTS_OF_A_WEIGHT = {"int8": 1, "int16": 2, "f32": None}
 
 
@@ -33,7 +33,7 @@ class Benchmark:
         self._processor = processor_of(engine, self._traffic)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
-        """One row. Limits are measured before and after, the better counts."""
+        """Runs one test; limits are measured before and after it, and the better one counts."""
         passes = self._passes(test)
         threads = self._threads(test)
         try:
@@ -65,7 +65,7 @@ class Benchmark:
         return [ids[i : i + size] for i in range(0, len(ids), size)]
 
     def _warm_up(self, test: BenchmarkTest, passes: Sequence[list[int]]) -> tuple[Traffic, int]:
-        """What all passes read, and how much of it over a GPU's bus."""
+        """Returns what all passes read, and how many of those bytes cross a GPU's bus."""
         total, bus_bytes = Traffic(), 0
         for ids in passes:
             self._sequence.extend(ids)
@@ -122,13 +122,16 @@ class Benchmark:
         )
 
     def _launches(self, test: BenchmarkTest) -> int | None:
-        """Of the last token of a decode."""
+        """Returns the number of launches of the last token of a decode."""
         return self._processor.launches(test.num_positions - 1) if test.kind == "tg" else None
 
     def _int8_rates(
         self, test: BenchmarkTest, total: Traffic, repetitions_per_second: float
     ) -> tuple[float | None, float | None]:
-        """Operations a second reached and possible, for prefill with rounded activations."""
+        """Returns the int8 operations per second, reached and possible, for prefill.
+
+        Both are None for decode and for float activations.
+        """
         products = _PRODUCTS_OF_A_WEIGHT[self._settings.rounding]
         if test.kind == "tg" or products is None:
             return None, None
@@ -141,7 +144,7 @@ class Benchmark:
 def run_benchmark(
     engine: Engine, tests: Sequence[BenchmarkTest], repetitions: int
 ) -> Iterator[BenchmarkRow]:
-    """One row after the other, as they are done; raises ContextFullError."""
+    """Yields one row per test as it is done; raises ContextFullError."""
     benchmark = Benchmark(engine, repetitions)
     for test in tests:
         yield benchmark.run(test)

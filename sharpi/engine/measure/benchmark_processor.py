@@ -1,4 +1,4 @@
-"""What a benchmark's rates are held against: the limits of the CPU, of a GPU, or of neither.
+"""The limits with which a benchmark compares its rates: of the CPU, of a GPU, or none.
 
 Limits are measured in the same run as the model, on the processor that computes it.
 """
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 
 class Processor(Protocol):
-    """`device` is the GPU's name, None on the CPU; `has_cpu_layers`: threads matter to it."""
+    """The processor that runs the model, and its limits."""
 
     device: str | None
     has_cpu_layers: bool
 
     def measure(self, num_threads: int) -> None:
-        """Another try at the limits, of which the best counts."""
+        """Measures the limits once more; the best results count."""
 
     def bus_bytes(self, routes: Sequence[IntArray]) -> int:
-        """What a pass with these experts, (tokens, used) for each MoE layer, reads over the bus."""
+        """Returns a pass's bytes over the bus, for routes (tokens, used) of each MoE layer."""
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """The most weights that may be read where so many of these bytes come over the bus."""
+        """Returns the highest rate of reading weights, if `bus_bytes` of them cross the bus."""
 
     def operations_per_second(self, num_threads: int) -> float | None:
-        """The most int8 products."""
+        """Returns the highest rate of int8 operations."""
 
     def launches(self, position: int) -> int | None:
-        """Kernels that a token at a position starts."""
+        """Returns the number of kernels that a token at a position launches."""
 
 
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
-    """The one that computes, or both as one."""
+    """Returns the processor that runs the engine's model, or both as one."""
     plan = engine.plan
     first_gpu_layer = engine.model_config.num_layers if plan is None else plan.first_gpu_layer
     if first_gpu_layer == engine.model_config.num_layers:
@@ -58,7 +58,7 @@ def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
 
 
 class CpuProcessor:
-    """Reads the model's pages; without the experts where these are read past the page cache."""
+    """Measures reading the model's pages, without experts that are read past the page cache."""
 
     device: str | None = None
     has_cpu_layers = True
@@ -84,7 +84,7 @@ class CpuProcessor:
 
 
 class GpuProcessor:
-    """Reads the GPU's memory and, where experts stayed in the host's, the bus at the same time."""
+    """Measures the GPU's memory and, if experts are in RAM, the bus at the same time."""
 
     has_cpu_layers = False
 
@@ -103,7 +103,7 @@ class GpuProcessor:
         return self._bus.of_pass(routes)
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Both links work at the same time, so the one that takes longer is the limit."""
+        """Returns the rate; both links work at the same time, so the slower one limits it."""
         seconds = (weight_bytes - bus_bytes) / self._limits.bytes_per_second
         if bus_bytes:
             seconds = max(seconds, bus_bytes / self._limits.bus_bytes_per_second)
@@ -117,7 +117,7 @@ class GpuProcessor:
 
 
 class BothProcessors:
-    """Layers on the CPU and on a GPU: neither's limit is that of the whole."""
+    """Runs layers on the CPU and on a GPU: the limit of neither is that of the whole."""
 
     has_cpu_layers = True
 
@@ -126,7 +126,7 @@ class BothProcessors:
         self._gpu = gpu
 
     def measure(self, num_threads: int) -> None:
-        """There is nothing to hold the rates against."""
+        """Does nothing, because there is no limit to compare the rates with."""
 
     def bus_bytes(self, routes: Sequence[IntArray]) -> int:
         return 0
@@ -142,9 +142,9 @@ class BothProcessors:
 
 
 class BusTraffic:
-    """Bytes of experts that a GPU reads from the host's memory.
+    """Counts the bytes of experts that a GPU reads from RAM.
 
-    `resident`: how many of each MoE layer's experts are on the GPU, those with the lowest ids.
+    `resident`: the number of each MoE layer's experts on the GPU, those with the lowest ids.
     """
 
     def __init__(self, traffic: WeightTraffic, resident: Sequence[int], num_experts: int) -> None:
@@ -153,7 +153,7 @@ class BusTraffic:
         self.is_used = any(count < num_experts for count in self._resident)
 
     def of_pass(self, routes: Sequence[IntArray]) -> int:
-        """Bytes of one pass; of the last layer only the first row counts, as in `WeightTraffic`."""
+        """Returns the bytes of one pass; only the last layer's first row counts."""
         if not self.is_used:
             return 0
         rows = [*routes[:-1], *(last[:1] for last in routes[-1:])]
@@ -165,6 +165,6 @@ class BusTraffic:
 
 
 def _pages_in_memory(engine: Engine) -> list[npt.NDArray[np.uint8]]:
-    """All weights; without the experts where these are read from disk, past the page cache."""
+    """Returns the pages of all weights, without experts that are read past the page cache."""
     tensors = engine.file.tensors.values()
     return [t.data for t in tensors if not (engine.streams_experts and is_expert_matrix(t.name))]

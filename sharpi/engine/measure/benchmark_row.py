@@ -1,4 +1,4 @@
-"""BenchmarkTest and BenchmarkRow: what is to be measured, and what was."""
+"""BenchmarkTest and BenchmarkRow: a test, and its result."""
 
 import math
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ class BenchmarkTest(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As llama-bench writes it: `pp512`, `tg128 @ d4096`."""
+        """The name that llama-bench gives it: `pp512`, `tg128 @ d4096`."""
         return f"{self.kind}{self.num_tokens}" + (f" @ d{self.depth}" if self.depth else "")
 
     @property
     def num_positions(self) -> int:
-        """Context that the test needs."""
+        """The context size that the test needs."""
         return self.depth + self.num_tokens
 
 
@@ -59,7 +59,7 @@ class BenchmarkRow(Struct, frozen=True):
     launches_per_token: int | None = None
 
     def record(self) -> dict[str, Any]:
-        """For JSON, without what does not apply to the processor."""
+        """Returns a dict for JSON, without fields that do not apply to the processor."""
         return {name: value for name, value in asdict(self).items() if self._has(name)}
 
     def _has(self, name: str) -> bool:
@@ -79,7 +79,7 @@ _OF_THE_CPU = (
 
 
 def deviation(samples: Sequence[float]) -> float:
-    """Standard deviation of a sample, 0 for a single value."""
+    """Returns the standard deviation of a sample, 0 for a single value."""
     if len(samples) < 2:
         return 0.0
     mean = sum(samples) / len(samples)

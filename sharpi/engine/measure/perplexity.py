@@ -1,7 +1,7 @@
-"""Perplexity over windows of a text, scored as llama.cpp's tool does.
+"""Computes perplexity over windows of a text, as llama.cpp's tool does.
 
-Windows do not overlap. Each starts with BOS in place of its first token where the model wants one,
-and its second half is scored, so that every scored token has at least half a window before it.
+Windows do not overlap. If the model uses BOS, it replaces a window's first token. The second half
+is scored, so that every scored token has at least half a window before it.
 """
 
 import math
@@ -29,7 +29,7 @@ class WindowScore(Struct, frozen=True):
 def perplexity_windows(
     engine: Engine, ids: npt.NDArray[np.int32], window: int
 ) -> Iterator[WindowScore]:
-    """Scores ids (tokens,) window by window; raises UsageError when the text is too short."""
+    """Scores ids (tokens,) window by window; raises UsageError if the text is too short."""
     count = len(ids) // window
     if window < 4 or count < 1:
         raise UsageError(f"the text has {len(ids)} tokens; perplexity needs a window of {window}")
@@ -49,7 +49,7 @@ def perplexity_windows(
 
 
 def _window_losses(engine: Engine, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-    """Negative log-likelihood of each token of the second half but its first."""
+    """Returns the negative log-likelihood of each token of the second half but its first."""
     inputs = ids.copy()
     bos_id = engine.tokenizer.bos_id
     if engine.tokenizer.add_bos and bos_id is not None:

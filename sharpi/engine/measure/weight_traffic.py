@@ -1,4 +1,4 @@
-"""What one pass of the model reads and multiplies: counted from weights and routes taken."""
+"""Counts what one pass of the model reads and multiplies, from its weights and routes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,10 +23,10 @@ class Traffic(Struct, frozen=True):
 
 
 class WeightTraffic:
-    """Counts passes of one model; a weight is read once a pass, however many tokens share it.
+    """Counts passes of one model; a weight is read once per pass, for all tokens together.
 
-    The last layer's feed-forward and the output meet only the token whose logits are wanted.
-    Attention over the KV cache is left out on both sides.
+    The last layer's feed-forward and the output are computed only for the token whose logits are
+    needed. Attention over the KV cache is not counted.
     """
 
     def __init__(self, file: GgufFile, weights: ModelWeights) -> None:
@@ -50,9 +50,9 @@ class WeightTraffic:
         self._output_operations = once + 2 * output.rows * output.columns
 
     def of_pass(self, num_tokens: int, routes: Sequence[IntArray]) -> Traffic:
-        """One pass with logits of its last token.
+        """Counts one pass with logits of its last token.
 
-        `routes`: (tokens, used) for each MoE layer, of the last layer only the first row counts.
+        `routes`: (tokens, used) for each MoE layer; for the last layer only the first row counts.
         """
         read = self._shared_bytes + num_tokens * self._embedding_row_bytes
         operations = num_tokens * self._token_operations + self._output_operations
@@ -69,7 +69,7 @@ class WeightTraffic:
 
 
 def _dense_weights(file: GgufFile, weights: ModelWeights, routed: set[str]) -> list[Tensor]:
-    """All that every pass reads but the output; the embedding is looked up, not read."""
+    """Returns the tensors that every pass reads, but the output and the embedding."""
     apart = {*routed, weights.embedding.name, weights.output.name}
     unused = set(weights.unused)
     return [
@@ -96,5 +96,5 @@ def _expert_operations(expert_weights: Iterable[StackedMatrix]) -> int:
 
 
 def _num_weights(tensors: Iterable[Tensor]) -> int:
-    """Values of the matrices; norms and biases are not multiplied by the kernels."""
+    """Returns the number of weights in matrices; kernels do not multiply norms and biases."""
     return sum(t.num_values for t in tensors if len(t.shape) > 1)

@@ -1,7 +1,7 @@
-"""GpuChoice: which processor computes, and where everything lives then.
+"""GpuChoice: decides which processor computes, and where everything lives then.
 
-A GPU is used where there is one, unless something speaks against it; then the CPU computes and a
-note says why. `--device cuda` insists, and what speaks against it is raised.
+A GPU is used if there is one, unless something prevents that; then the CPU computes and a note says
+why. With `--device cuda` the reason is raised instead.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ Placed = tuple[Placement, TierPlan | None, str | None]
 
 
 def is_there() -> bool:
-    """Whether an NVIDIA GPU is plugged in, or a driver answers for one that is elsewhere (WSL)."""
+    """Returns True if an NVIDIA GPU is plugged in, or a driver reports one elsewhere (WSL)."""
     return has_gpu() or probe_gpus() is not None
 
 
 class GpuChoice:
-    """`device` is the GPU to compute on, None for the CPU; `notes` say why not the GPU."""
+    """Chooses the GPU as `device`, or None for the CPU; `notes` say why the GPU is not used."""
 
     def __init__(
         self, config: RunConfig, open_device: OpenGpu, is_there: Callable[[], bool] = is_there
@@ -51,7 +51,7 @@ class GpuChoice:
         settings: EngineSettings,
         hardware: HardwareInfo,
     ) -> Placed:
-        """The plan to run by and what to warn of; raises UsageError as `running_plan` does."""
+        """Returns the plan to run by and a warning; raises UsageError like `running_plan`."""
         if self.device is not None:
             try:
                 return self._place_on_gpu(self.device, file, model, settings, hardware)

@@ -1,4 +1,4 @@
-"""How much of the GPU's memory a step takes, found by recording it on a device that counts."""
+"""Finds how much of the GPU's memory a step takes, by recording it on a device that counts."""
 
 from sharpi.device.counting import CountingDevice
 from sharpi.engine.backends.gpu.part import GpuPart
@@ -11,7 +11,7 @@ from sharpi.ops.state_layout import num_states, state_bytes
 
 
 def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ...]:
-    """Bytes of each layer's KV cache as it is on a GPU, and of its recurrent states."""
+    """Returns the bytes of each layer's KV cache on a GPU, and of its recurrent states."""
     states = num_states(settings.num_parallel)
     counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     for shape in config.attention:
@@ -20,7 +20,10 @@ def gpu_kv_bytes(config: ModelConfig, settings: EngineSettings) -> tuple[int, ..
 
 
 def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
-    """Bytes of buffers, inputs and outputs with all layers on the GPU; fewer need no more."""
+    """Returns the bytes of buffers, inputs and outputs, if all layers are on the GPU.
+
+    Fewer layers need no more.
+    """
     device = CountingDevice()
     part = GpuPart(device, config, weights, settings)
     part.prepare()
@@ -29,7 +32,7 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
 
 
 def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
-    """What fused attention takes for itself: keys and values put in order, queries and result."""
+    """Returns the bytes that fused attention allocates: ordered keys, values, queries, result."""
     counts = [0]
     for shape in config.attention:
         dims = shape.key_dim + shape.value_dim

@@ -1,4 +1,4 @@
-"""Where a model is to live: the planner's answer for a request on this machine."""
+"""The planner's answer to where a model lives, for a request on this machine."""
 
 from msgspec.structs import replace
 
@@ -17,9 +17,9 @@ from sharpi.units import format_bytes
 
 
 class Placement:
-    """What the planner is asked; planning itself costs next to nothing.
+    """Collects the planner's inputs; planning itself costs next to nothing.
 
-    Raises UnsupportedModelError where a GPU is to be used that has no kernels for the model.
+    Raises UnsupportedModelError if a GPU is requested that has no kernels for the model.
     """
 
     def __init__(
@@ -58,16 +58,17 @@ class Placement:
         self.request: TierRequest = request
 
     def plan(self, rates: Rates | None = None) -> TierPlan:
-        """The plan, its speed by these rates, or by those of the hardware info."""
+        """Returns the plan; its speed uses these rates, or those of the hardware info."""
         hardware = replace(self.hardware, rates=rates) if rates else self.hardware
         return plan_tiers(self.facts, hardware, self.request)
 
 
 def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:
-    """The plan to run by and what to warn of; raises UsageError for a budget that is too small.
+    """Returns the plan to run by and a warning; raises UsageError for a budget that is too small.
 
-    None is for the file as it is mapped, whatever it weighs: where nobody set a budget, a model
-    that does not fit and cannot be split runs at the speed of the disk rather than not at all.
+    The plan is None if the model is used where the file is mapped, whatever its size: without a
+    budget, a model that does not fit and cannot be split runs at the speed of the disk rather than
+    not at all.
     """
     plan = placement.plan()
     if plan.fits:

@@ -1,8 +1,8 @@
-"""What a run keeps of its experts, as it was asked: statistics, a trace, a profile.
+"""The records of a run's experts that were requested: statistics, a trace, a profile.
 
-All of it is written when the engine closes, however the run ended; a path that cannot be written
-is a warning and costs nothing else. What only some runs keep is imported by those: a model mapped
-as it is starts without.
+All are written when the engine closes, however the run ended; a path that cannot be written gives a
+warning and costs nothing else. Modules that only some runs need are imported by those: a model that
+is used as mapped starts without them.
 """
 
 import sys
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.view import ExpertView
 
-_WATCHED_SECONDS = 5.0  # after a look at the experts, uses are counted for the next one
+_WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the next one
 
 
 class ExpertRecords:
-    """One run of one model; `moe_layers` are the indices of the layers with experts."""
+    """Records one run of one model; `moe_layers` are the indices of the layers with experts."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class ExpertRecords:
         self._log = RouteLog(trace, model, expert_bytes) if trace else None
 
     def watch(self, gpu: SlotTier | None) -> None:
-        """Counts are those of a GPU's slots, where it has some."""
+        """Takes the counts from a GPU's slots, if it has some."""
         self._gpu = gpu
 
     @property
     def keeps_router_logits(self) -> bool:
-        """Whether the step has to leave the router's logits behind, of all its tokens."""
+        """True if the step has to keep the router's logits of all its tokens."""
         return self._log is not None
 
     def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
-        """After a step of these segments."""
+        """Records a step of these segments."""
         self._num_tokens += sum(len(segment.ids) == 1 for segment in segments)
         if self._tier is None and self._counts_now:
             self._count(step_rows(segments, program.routes, trims=self._trims))
@@ -78,7 +78,7 @@ class ExpertRecords:
 
     @property
     def _trims(self) -> bool:
-        """Whether the last MoE layer is the model's last, which works for wanted outputs only."""
+        """True if the last MoE layer is the model's last one, which only computes outputs."""
         is_last = self._moe_layers[-1:] == (self._model.num_layers - 1,)
         return is_last and not self.keeps_router_logits
 
@@ -96,7 +96,7 @@ class ExpertRecords:
         return sum(count.stall_ns for count in counts) / 1e9
 
     def _print(self, of: SegmentRoutes) -> None:
-        """To stderr: routes of the segment's last token, loads so far, what is pinned."""
+        """Prints routes of the segment's last token, loads so far and pinned experts to stderr."""
         counts = self._tier.store.counts() if self._tier else None
         pinned = self._tier.policy.states().pinned if self._tier else None
         for layer, ids in zip(self._moe_layers, of.routes, strict=True):
@@ -108,7 +108,7 @@ class ExpertRecords:
             print(line, file=sys.stderr)
 
     def stats(self) -> "ExpertStats | None":
-        """What is known now; None for a model without experts, or where nothing was counted."""
+        """Returns the statistics so far; None without experts, or if nothing was counted."""
         if not self._moe_layers:
             return None
         if self._gpu is not None:
@@ -128,9 +128,9 @@ class ExpertRecords:
         )
 
     def view(self) -> "ExpertView | None":
-        """Who is resident and used, between two steps; None for a model without routed experts.
+        """Returns which experts are resident and used, between two steps; None without experts.
 
-        Where nothing is recorded, uses are only counted for some seconds after each look.
+        If nothing is recorded, uses are only counted for some seconds after each call.
         """
         if not self._moe_layers:
             return None
@@ -144,7 +144,7 @@ class ExpertRecords:
         return view_of_mapped(self._uses, self._moe_layers, self._num_tokens)
 
     def close(self) -> tuple[str, ...]:
-        """Writes what was asked for; returns what to warn of."""
+        """Writes the requested records; returns warnings."""
         warnings = [self._close_stats(), self._close_profile(), self._close_trace()]
         return tuple(warning for warning in warnings if warning)
 

@@ -1,4 +1,4 @@
-"""RouteLog: the steps of a run as a trace file wants them, prompts and decoded tokens apart."""
+"""RouteLog: writes the steps of a run to a trace file, prompts and decoded tokens apart."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from sharpi.ops.interface import Scoring
 
 
 class RouteLog:
-    """A generation of each sequence after the other, however their steps were mixed."""
+    """Writes one generation of a sequence after the other, however their steps were mixed."""
 
     def __init__(self, path: Path, model: ModelConfig, expert_bytes: tuple[int, ...]) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class RouteLog:
         self._stalled = 0.0
 
     def step(self, segments: list[SegmentRoutes], stalled: float) -> None:
-        """`stalled`: seconds spent waiting for experts since the start."""
+        """Adds a step's routes; `stalled`: seconds of waiting for experts since the start."""
         waited = (stalled - self._stalled) / len(segments)
         self._stalled = stalled
         for each in segments:
@@ -49,16 +49,16 @@ class RouteLog:
             )
 
     def _probabilities(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The router's scores of all experts, (layers, experts), 0 to 1."""
+        """Returns the router's scores of all experts, (layers, experts), 0 to 1."""
         if self._scoring is Scoring.SIGMOID:
             return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
         e = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
 
     def close(self) -> str | None:
-        """Writes the file; returns what to warn of where nothing was decoded.
+        """Writes the file; returns a warning if nothing was decoded.
 
-        Raises TraceFileError where it cannot be written.
+        Raises TraceFileError if it cannot be written.
         """
         for generation in self._generations.values():
             self._write(generation)
@@ -77,22 +77,24 @@ class _Token(NamedTuple):
 
 
 class _Generation:
-    """A step of several tokens, or one that does not follow the step before, belongs to a prompt;
-    the single tokens after it are a generation."""
+    """The steps of a prompt, and the single tokens decoded after it.
+
+    A step of several tokens, or one that does not follow the step before, belongs to a prompt.
+    """
 
     def __init__(self) -> None:
-        self.prompt: list[IntArray] = []  # its steps, (tokens, layers, used) each
+        self.prompt: list[IntArray] = []  # of its steps, (tokens, layers, used) each
         self.position = 0
         self.tokens: list[_Token] = []
         self._next_position = -1
 
     def is_ended_by(self, step: SegmentRoutes) -> bool:
-        """Whether the step begins another one."""
+        """Returns True if the step begins another generation."""
         follows = step.segment.position == self._next_position
         return not follows or (bool(self.tokens) and len(step.segment.ids) > 1)
 
     def add(self, step: SegmentRoutes, load_seconds: float) -> bool:
-        """Takes a step; whether it was that of a decoded token."""
+        """Adds a step; returns True if it was a decoded token."""
         segment = step.segment
         is_decoded = len(segment.ids) == 1 and segment.position == self._next_position
         if is_decoded:

@@ -1,4 +1,4 @@
-"""GpuGrowth: a GPU's KV cache grows with what is said, into memory that slots give back."""
+"""GpuGrowth: grows a GPU's KV cache on demand, into memory that slots give back."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ from sharpi.tiers.kv_growth import KvGrowth
 
 
 class GpuGrowth:
-    """`num_pages`: what the cache may become. To `notes` is added what was given up for it."""
+    """Grows the KV cache to at most `num_pages`; `notes` receives what was given up for it."""
 
     def __init__(
         self,
@@ -25,14 +25,15 @@ class GpuGrowth:
         self._num_pages, self._notes = num_pages, notes
 
     def lacks(self, num_pages: int) -> bool:
-        """Whether the cache is smaller than that."""
+        """Returns True if the cache has fewer pages than `num_pages`."""
         return num_pages > self._cache.num_pages
 
     def make_room(self, num_pages: int) -> None:
-        """The cache has so many pages from now on, or twice what it had; between steps.
+        """Grows the cache to `num_pages`, or to twice its size if that is more; between steps.
 
-        Captured graphs have to be forgotten before: they hold memory. Raises DeviceError where even
-        all slots are too little, as when others have taken the GPU's memory; nothing is lost then.
+        Captured graphs have to be forgotten before, because they hold memory. Raises DeviceError if
+        even all slots are too little, as when other programs have taken the GPU's memory; nothing
+        is lost then.
         """
         cache = self._cache
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
@@ -49,7 +50,7 @@ class GpuGrowth:
         return max(self._layers.num_slots(number) for number in self._layers.numbers)
 
     def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
-        """With fewer slots still, where the GPU turns out to have less than was planned."""
+        """Grows the cache, with fewer slots still if the GPU has less memory than was planned."""
         slots = {number: slots[number] for number in self._layers.numbers}
         self._layers.shrink(slots)
         while True:
@@ -63,5 +64,5 @@ class GpuGrowth:
 
 
 def pages_of(segments: Iterable[Segment]) -> int:
-    """How many pages a cache has to have for these."""
+    """Returns the number of pages that a cache needs for these segments."""
     return 1 + max((int(each.pages.max()) for each in segments if each.pages.size), default=-1)

@@ -1,8 +1,8 @@
-"""MissChoice: what is done about experts a GPU has not, by what is quickest on the running model.
+"""MissChoice: finds the miss mode that is fastest on the running model.
 
-Every mode has a few tokens first. Then the verdict runs, and now and then another mode takes turns
-with it until they can be told apart. Turns of a slow mode end early, and the next ones come when
-what these cost is a small part of the time since.
+Every mode first gets a few tokens. Then the fastest one runs, and once in a while another mode
+takes turns with it until the two can be told apart. Turns of a slow mode end early, and the next
+ones come when their cost has become a small part of the time since.
 """
 
 from collections.abc import Generator, Sequence
@@ -10,39 +10,39 @@ from statistics import fmean, median
 
 from sharpi.ops.cuda.recorded import MissMode
 
-LOOK, TURN = 3, 8  # tokens of a mode at first, and later
-ROUNDS = 8  # turns at most, where two modes are hard to tell apart
-FIRST_SETTLING = 2  # of a mode's first tokens: kernels load, a graph is captured
-SETTLING = 1  # of every other turn
-CLOSE = 0.3  # by how much times differ at least for one turn to decide; for more turns, less
-HOPELESS = 1.5  # ratio of times from which two tokens decide
-NOTABLE = 1.02  # how much quicker another mode has to be to take over
-DRIFT = 1.33  # ratio of the verdict's own times, then and now, that asks for a new trial
-SHARE = 0.005  # of all time that the turns of one other mode may cost
+LOOK, TURN = 3, 8  # tokens of a mode in the first trial, and in a later turn
+ROUNDS = 8  # the most turns, if two modes are hard to tell apart
+FIRST_SETTLING = 2  # first tokens of a mode that do not count: kernels load, a graph is captured
+SETTLING = 1  # first tokens of every other turn that do not count
+CLOSE = 0.3  # relative difference at which one turn decides; with more turns, less is enough
+HOPELESS = 1.5  # ratio of times at which two tokens decide
+NOTABLE = 1.02  # ratio by which another mode has to be faster to take over
+DRIFT = 1.33  # ratio of the verdict's own times, then and now, that starts a new trial
+SHARE = 0.005  # part of all time that the turns of another mode may cost
 LEAST_REST, MOST_REST = 512, 8192  # tokens between two turns of another mode
-RECENT = 64  # tokens of the verdict whose times are held against those of as many before
+RECENT = 64  # tokens of the verdict whose times are compared with those of as many before
 
 Tokens = Generator[MissMode, float, None]
 
 
 class MissChoice:
-    """Fed with the seconds of every decoded token, says how the next one's misses are served."""
+    """Receives the seconds of every decoded token, and decides the miss mode of the next one."""
 
     def __init__(self, modes: Sequence[MissMode]) -> None:
         self._modes = tuple(modes)
         self.verdict: MissMode = self._modes[0]
-        self.seconds: dict[MissMode, float] = {}  # of a token, by the last trial
+        self.seconds: dict[MissMode, float] = {}  # per token, in the last trial
         self._due: dict[MissMode, int] = dict.fromkeys(modes, 0)  # number of a token
         self._recent: list[float] = []
-        self._usual: float | None = None  # of the verdict, since it was tried last
+        self._usual: float | None = None  # of the verdict, since its last trial
         self._token, self._clock = 0, 0.0
-        self.is_settled = len(self._modes) == 1  # nothing is compared just now
+        self.is_settled = len(self._modes) == 1  # nothing is being compared now
         self._has_verdict = False
         self._tokens = self._all_tokens()
         self.mode: MissMode = next(self._tokens)
 
     def record(self, seconds: float) -> bool:
-        """One token took so long; returns whether the verdict changed, once there was one."""
+        """Records one token's seconds; returns True if the verdict changed after the first one."""
         before, had_verdict = self.verdict, self._has_verdict
         self._token += 1
         self._clock += seconds
@@ -50,7 +50,7 @@ class MissChoice:
         return had_verdict and before != self.verdict
 
     def _all_tokens(self) -> Tokens:
-        """Yields how each token's misses are served, and is sent how long it took."""
+        """Yields each token's miss mode, and is sent the seconds that it took."""
         while len(self._modes) == 1:
             yield self.verdict
         yield from self._look()
@@ -67,7 +67,7 @@ class MissChoice:
         return [mode for mode in self._modes if mode != self.verdict]
 
     def _look(self) -> Tokens:
-        """A few tokens of each mode; who is out of the question then is not compared yet."""
+        """Tries a few tokens of each mode; hopeless ones then rest before the first comparison."""
         for mode in self._modes:
             times, best = list[float](), min(self.seconds.values(), default=None)
             yield from self._turn(mode, times, LOOK, FIRST_SETTLING, beside=best)
@@ -81,7 +81,7 @@ class MissChoice:
     def _turn(
         self, mode: MissMode, times: list[float], count: int, settling: int, beside: float | None
     ) -> Tokens:
-        """Adds the times of `count` tokens, fewer where they are hopeless beside another's."""
+        """Adds the times of `count` tokens, fewer if they are hopelessly slower than `beside`."""
         for _ in range(settling):
             yield mode
         for number in range(count):
@@ -90,7 +90,7 @@ class MissChoice:
                 break
 
     def _compare(self, challenger: MissMode) -> Tokens:
-        """Turns of both until they can be told apart."""
+        """Gives turns to both modes until they can be told apart."""
         self.is_settled = False
         first, clock = self._token, self._clock
         theirs, ours = list[float](), list[float]()
@@ -116,12 +116,12 @@ class MissChoice:
         return loser
 
     def _rest(self, mode: MissMode, excess: float) -> None:
-        """Not again for a while; `excess`: what its turns cost, in tokens of the verdict."""
+        """Lets a mode rest; `excess`: the cost of its turns, in tokens of the verdict."""
         rest = min(max(LEAST_REST, round(excess / SHARE)), MOST_REST)
         self._due[mode] = self._token + rest
 
     def _watch_drift(self) -> None:
-        """Other work on the machine, or a longer context: what was found out holds no longer."""
+        """Starts new trials if times have drifted: other work on the machine, a longer context."""
         if len(self._recent) < RECENT:
             return
         now = median(self._recent)
@@ -133,6 +133,6 @@ class MissChoice:
 
 
 def typical(times: Sequence[float]) -> float:
-    """The mean of the middle half: neither a disturbed token counts nor one without misses."""
+    """Returns the mean of the middle half, without disturbed tokens and those without misses."""
     cut = (len(times) + 1) // 4
     return fmean(sorted(times)[cut : len(times) - cut])

@@ -39,10 +39,10 @@ from sharpi.tiers.prompt_stash import NO_STASH
 
 
 class GpuPart(RecordedPart[GpuProgram]):
-    """Layers from `first_layer` on; embeds where nobody did before, see `embeds`.
+    """Runs layers from `first_layer` on; `embeds` if no earlier part looks up the embedding.
 
-    `slots`: for layers of which not all experts are on the GPU; `tier` brings the CPU those of
-    them that are not in memory, None where all are.
+    `slots`: for layers with experts that are not on the GPU; `tier` reads those of them that are
+    not in RAM for the CPU, None if all are in RAM.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._prompts.max_tokens
 
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """Short segments share a pass; a prompt's has its own, or several."""
+        """Runs short segments in one pass; a prompt's segment has a pass of its own, or several."""
         if self._growth is not None:
             self._make_room(pages_of(step.segments))
         program = self._latest = self._program(max_outputs)
@@ -119,9 +119,9 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     @property
     def _most_shared(self) -> int:
-        """Tokens of a segment that may share a pass with others.
+        """The most tokens of a segment that may share a pass with other segments.
 
-        Where experts have slots only single tokens, after which those are filled one by one.
+        If experts have slots only single tokens may, after which the slots are filled one by one.
         """
         if self.gpu_tier is None:
             return PRODUCT_TOKENS - 1
@@ -150,7 +150,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         largest: bool = False,
         prompt: PromptProgram | None = None,
     ) -> Values:
-        """One pass; with slots, its misses are served in the way that is next."""
+        """Runs one pass; with slots, its misses are served in the present miss mode."""
         start, num_tokens = time.perf_counter(), sum(len(segment.ids) for segment in segments)
         if self.gpu_tier is not None:
             self.gpu_tier.begin_step(min(segment.position for segment in segments))
@@ -173,7 +173,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return values
 
     def prepare(self) -> None:
-        """Slots are filled now, too."""
+        """Prepares the step, and fills the slots."""
         super().prepare()
         if self.gpu_tier is not None:
             self.gpu_tier.prepare()
@@ -196,17 +196,17 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._device
 
     def launches_of_token(self, position: int) -> int:
-        """What decoding the token at a position starts on the GPU."""
+        """Returns the number of launches for decoding the token at a position."""
         return self._program(self._settings.num_parallel).num_calls(1, 1, position)
 
     def forget_graphs(self) -> None:
-        """The next token of every size is launched, call by call, rather than replayed."""
+        """Forgets captured graphs: the next step of every size is launched call by call."""
         for program in self._programs.values():
             program.forget_graphs()
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights on the GPU, as far as they are loaded."""
+        """Bytes of the weights on the GPU, as far as they are loaded."""
         return self._gpu_weights.num_bytes
 
     @property
@@ -215,7 +215,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._cache.num_bytes + self._states.num_bytes
 
     def _make_room(self, num_pages: int) -> None:
-        """The KV cache grows to so many pages where it has fewer."""
+        """Grows the KV cache to `num_pages` if it has fewer."""
         if self._growth is not None and self._growth.lacks(num_pages):
             self.forget_graphs()
             self._growth.make_room(num_pages)
@@ -277,6 +277,6 @@ class GpuPart(RecordedPart[GpuProgram]):
 
 
 def _inputs(segment: Segment) -> SequenceInputs:
-    """As a program takes them."""
+    """Converts a segment to a program's inputs."""
     ids, position, outputs, pages, state, _ = segment
     return SequenceInputs(ids, position, outputs, pages, state or 0)

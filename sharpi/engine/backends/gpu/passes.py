@@ -1,4 +1,4 @@
-"""Which segments of a step a GPU computes at once, and which by themselves."""
+"""Decides which segments of a step a GPU computes together, and which separately."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class GpuPass(NamedTuple):
 
     @property
     def rows(self) -> list[int]:
-        """Of the step, those of all tokens in the order of the pass."""
+        """The rows of the step, of all tokens in the order of the pass."""
         return [
             row
             for first, segment in self.segments.items()
@@ -25,9 +25,10 @@ class GpuPass(NamedTuple):
 def gpu_passes(
     segments: Sequence[Segment], batch_size: int, most_tokens: int = PRODUCT_TOKENS - 1
 ) -> Iterator[GpuPass]:
-    """First those that share a pass: segments of at most so many tokens.
+    """Yields one pass for all segments of at most `most_tokens` tokens, then the other segments.
 
-    Longer ones are a prompt's: their products are quicker by themselves, in batches. 0: none share.
+    Longer segments belong to prompts, whose products are faster separately, in batches. With 0, no
+    segments share a pass.
     """
     together: dict[int, Segment] = {}
     alone: dict[int, Segment] = {}

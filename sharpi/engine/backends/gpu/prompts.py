@@ -1,4 +1,4 @@
-"""GpuPrompts: which prompts pass through a GPU layer by layer, and which batch after batch."""
+"""GpuPrompts: decides which prompts pass through a GPU layer by layer, and which in batches."""
 
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.replay.program import GpuProgram
@@ -8,7 +8,7 @@ from sharpi.tiers.prompt_stash import StashPlan
 
 
 class GpuPrompts:
-    """`program` is the step whose batches take turns, None where that does not pay."""
+    """The prompts of one GPU; `program` runs them layer by layer, None if that does not pay."""
 
     def __init__(self, plan: StashPlan, batch_size: int) -> None:
         self._plan, self._batch_size = plan, batch_size
@@ -16,7 +16,7 @@ class GpuPrompts:
         self.program: PromptProgram | None = None
 
     def prepare(self, program: GpuProgram) -> None:
-        """Makes room for prompts, as it was planned."""
+        """Makes room for prompts, as planned."""
         if self._plan.max_tokens and program.expert_weights.streams and self.program is None:
             room = _room(self._plan, token_bytes(program.recording.stages), self._batch_size)
             if room.max_tokens > self._batch_size:
@@ -24,11 +24,11 @@ class GpuPrompts:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of one sequence that may be handed over at once."""
+        """The most tokens of one sequence in one call."""
         return self._batch_size if self.program is None else self.program.room.max_tokens
 
     def takes(self, num_tokens: int) -> PromptProgram | None:
-        """What a prompt of so many tokens is to run through; None for batch after batch."""
+        """Returns the program for a prompt of `num_tokens`, or None to run batch after batch."""
         if num_tokens <= self._batch_size or self.program is None:
             return None
         room = self.program.room
@@ -41,7 +41,7 @@ class GpuPrompts:
 
 
 def _room(plan: StashPlan, token_bytes: int, batch_size: int) -> StashRoom:
-    """As much as was granted, whatever a token takes."""
+    """Returns the granted room, for the bytes that a token actually takes."""
     page_bytes = max(1, token_bytes * plan.page_tokens)
     gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
     host = min(plan.host_pages, plan.host_bytes // page_bytes)

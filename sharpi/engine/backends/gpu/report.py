@@ -1,4 +1,4 @@
-"""GpuReport: what a GPU's slots did, in the words of statistics and for who looks on."""
+"""GpuReport: statistics and views of a GPU's slots."""
 
 from collections.abc import Mapping
 
@@ -14,20 +14,20 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 
 
 class GpuReport:
-    """Every look waits for the GPU; the slots have to be there."""
+    """Reads a GPU's slots, which have to exist; every call waits for the GPU."""
 
     def __init__(self, slots: GpuSlots, layers: SlottedLayers) -> None:
         self._slots, self._layers = slots, layers
 
     def residents(self) -> dict[int, tuple[int, ...]]:
-        """The experts that have slots, by layer."""
+        """Returns the experts that have slots, by layer."""
         states = self._layers.tables.read_states()
         return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
 
     def stats(
         self, model: str, num_tokens: int, predicts: bool | None, notes: tuple[str, ...]
     ) -> ExpertStats:
-        """All of it; `predicts` None where nothing is predicted."""
+        """Returns all statistics; `predicts` is None if nothing is predicted."""
         tables, rules = self._layers.tables, self._layers.rules
         counts, states = tables.read_counts(), tables.read_states()
         return ExpertStats(
@@ -42,7 +42,7 @@ class GpuReport:
         )
 
     def view(self, num_tokens: int) -> ExpertView:
-        """Who has a slot, and who was used how often."""
+        """Returns which experts have a slot, and how often each was used."""
         tables = self._layers.tables
         counts, states = tables.read_counts(), tables.read_states()
         return ExpertView(
@@ -55,7 +55,7 @@ class GpuReport:
         )
 
     def _as_store(self, number: int, counts: SlotCounts) -> StoreCounts:
-        """In the words of a store: what crossed the bus is what was read."""
+        """Converts counts to those of an expert store: bytes over the bus count as read."""
         size = self._slots.expert_bytes[number]
         return StoreCounts(
             accesses=counts.accesses,
@@ -103,7 +103,7 @@ class GpuReport:
 
 
 def _served(counts: SlotCounts) -> list[str]:
-    """How misses were served, in words."""
+    """Returns sentences about how misses were served."""
     served = {
         "loaded into slots": counts.loads,
         "loaded for one use": counts.staged,

@@ -1,4 +1,4 @@
-"""GpuSlots: how experts use a GPU that has not room for all of them."""
+"""GpuSlots: how experts use a GPU that has no room for all of them."""
 
 from collections.abc import Mapping
 
@@ -52,11 +52,11 @@ def gpu_slots(
     is_reached: bool,
     num_computed: int = 0,
 ) -> GpuSlots | None:
-    """None where the GPU has all experts of its layers.
+    """Decides about the slots; returns None if the GPU has all experts of its layers.
 
-    Raises UsageError, and UnsupportedModelError for more experts than a GPU's slots can have.
-    `is_reached`: whether the GPU can read experts that it has not from RAM. Those of the first
-    `num_computed` layers are computed by the CPU.
+    `is_reached`: the GPU can read experts from RAM. The experts of the first `num_computed` layers
+    are computed by the CPU. Raises UsageError, and UnsupportedModelError for more experts than a
+    GPU's slots can have.
     """
     slotted = _slotted_layers(plan)
     if not slotted:
@@ -93,7 +93,7 @@ def gpu_slots(
 
 
 def _slotted_layers(plan: TierPlan) -> tuple[int, ...]:
-    """Indices of the GPU's layers of which some experts are elsewhere."""
+    """Returns the indices of the GPU's layers with experts that are elsewhere."""
     first = plan.first_gpu_layer
     return tuple(
         layer.index
@@ -107,7 +107,7 @@ def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
 
 
 def _fixed(policy: PolicySettings) -> PolicySettings:
-    """Where nothing can be loaded during a run: what the profile says, else the first experts."""
+    """Returns a fixed set, for runs that cannot load: the profile's experts, or else the first."""
     all_experts = (tuple(range(policy.num_experts)),) * policy.num_layers
     pinned = policy.pinned or policy.warm or all_experts
     return replace(policy, kind=PolicyKind.STATIC, pinned=pinned, warm=(), warm_pin=0)
@@ -119,7 +119,7 @@ def _first(policy: PolicySettings, layer: int, num_slots: int) -> FirstSlots:
 
 
 def _modes(asked: ExpertConfig, *, is_reached: bool) -> tuple[MissMode, ...]:
-    """Those to choose from; a fixed set is read in place, as nothing else would load it."""
+    """Returns the miss modes to choose from."""
     if not is_reached:
         return ("cpu",)
     if asked.miss != "auto":

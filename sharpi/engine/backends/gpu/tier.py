@@ -1,4 +1,4 @@
-"""GpuTier: a running GPU's slots: how the next misses are served, predictions, and pins."""
+"""GpuTier: the slots of a running GPU, with miss modes, predictions and pins."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from sharpi.ops.cuda.recorded import MissMode
 
 
 class GpuTier:
-    """`layers` has the memory; `passes` are counted elsewhere, and told of here."""
+    """Decides about the slots in `layers`; `passes` are counted elsewhere and reported here."""
 
     def __init__(self, slots: GpuSlots, layers: SlottedLayers, passes: PassCounts) -> None:
         self._slots, self._layers = slots, layers
@@ -28,34 +28,34 @@ class GpuTier:
         self.passes = passes
 
     def prepare(self) -> None:
-        """Takes the memory, and fills the slots with what they begin with."""
+        """Allocates the memory, and fills the slots with their first experts."""
         assert self._layers.tables
         self._is_ready = True
 
     @property
     def mode(self) -> MissMode:
-        """How the next token's misses are served."""
+        """The miss mode of the next token."""
         return self._choice.mode
 
     @property
     def verdict(self) -> MissMode:
-        """The miss mode that has been found the quickest so far."""
+        """The fastest miss mode found so far."""
         return self._choice.verdict
 
     @property
     def shares(self) -> bool:
-        """Whether the next tokens of several sequences may share a step.
+        """True if the next tokens of several sequences may share a step.
 
-        Not while miss modes are compared, by what single tokens take.
+        They may not while miss modes are compared by the times of single tokens.
         """
         return self._is_settled
 
     @property
     def predicts(self) -> bool:
-        """Whether the next token's layers fetch experts for the next one.
+        """True if the next token's layers prefetch experts for the layer after them.
 
-        Not while miss modes are compared: predictions are to be an improvement on the
-        best.
+        They do not while miss modes are compared, because predictions have to improve on the best
+        one.
         """
         return self.trial is not None and self._is_settled and self.trial.predicts_now
 
@@ -64,17 +64,17 @@ class GpuTier:
         return self._choice.is_settled
 
     def insist(self, modes: Sequence[MissMode]) -> None:
-        """Misses are served in one of these ways from now on; for measurements."""
+        """Restricts the miss modes to these, for measurements."""
         self._choice = MissChoice(modes)
 
     def begin_step(self, position: int) -> None:
-        """Before tokens from `position` on."""
+        """Begins a step of tokens from `position` on."""
         self.prepare()
         if position == 0:
             self._layers.tables.reset_sequence()
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
-        """After them."""
+        """Ends a step."""
         policy = self._slots.policy
         self._num_accesses += num_tokens * len(self._slots.expert_bytes) * policy.experts_per_token
         if not self._is_pinned and self._num_accesses >= policy.warm_pin_after:
@@ -88,13 +88,13 @@ class GpuTier:
             self.notes.append(f"missed experts: {self._choice.verdict} is now the fastest mode")
 
     def residents(self) -> dict[int, tuple[int, ...]]:
-        """The experts that have slots now, by layer. Waits for the GPU."""
+        """Returns the experts that have slots now, by layer; waits for the GPU."""
         return self._report.residents()
 
     def stats(self, model: str, num_tokens: int) -> ExpertStats | None:
-        """What happened so far; `num_tokens` counts decoded ones. Waits for the GPU.
+        """Returns the statistics so far, None before there are slots; waits for the GPU.
 
-        None before the slots are there.
+        `num_tokens` counts decoded tokens.
         """
         if not self._is_ready:
             return None
@@ -102,7 +102,7 @@ class GpuTier:
         return self._report.stats(model, num_tokens, is_on, tuple(self._all_notes()))
 
     def view(self, num_tokens: int) -> ExpertView | None:
-        """Who has a slot and was used; None before the slots are there. Waits for the GPU."""
+        """Returns which experts have slots and were used, None before there are slots."""
         return self._report.view(num_tokens) if self._is_ready else None
 
     def _all_notes(self) -> Iterator[str]:
