@@ -1,4 +1,4 @@
-"""Writes a trained checkpoint as GGUF, named and laid out as llama.cpp's converter does.
+"""Writes a trained checkpoint as GGUF, with the names and layout of llama.cpp's converter.
 
 usage: convert.py CHECKPOINT_DIR OUT.gguf [--float32]
 
@@ -47,7 +47,7 @@ EXPERT_NAMES = {
 
 
 def renamed(checkpoint: dict[str, Floats], config: dict[str, Any]) -> dict[str, Floats]:
-    """Tensors under their GGUF names; experts stacked as (experts, rows, columns)."""
+    """Returns tensors under their GGUF names, with experts stacked as (experts, rows, columns)."""
     tensors = {gguf: checkpoint[f"{hf}.weight"] for hf, gguf in MODEL_NAMES.items()}
     for layer in range(config["num_hidden_layers"]):
         source, target = f"model.layers.{layer}", f"blk.{layer}"
@@ -61,7 +61,7 @@ def renamed(checkpoint: dict[str, Floats], config: dict[str, Any]) -> dict[str, 
 
 
 def quant_type(name: str, values: Floats) -> QuantType:
-    """The type a tensor is stored in, by its name and number of dimensions."""
+    """Returns the type in which a tensor is stored, by its name and number of dimensions."""
     if values.ndim == 1 or "ffn_gate_inp" in name:
         return QuantType.F32
     if "ffn_gate_exps" in name or "ffn_up_exps" in name:
@@ -72,7 +72,7 @@ def quant_type(name: str, values: Floats) -> QuantType:
 
 
 def quantised(values: Floats, stored: QuantType) -> np.ndarray[Any, Any]:
-    """Values in the type `stored`: floats, or the bytes of quantised rows."""
+    """Returns the values in the type `stored`: floats, or the bytes of quantised rows."""
     if stored == QuantType.Q4_K:
         return quantise_q4_k(values)
     if stored == QuantType.Q6_K:
@@ -81,7 +81,7 @@ def quantised(values: Floats, stored: QuantType) -> np.ndarray[Any, Any]:
 
 
 def add_metadata(writer: GGUFWriter, config: dict[str, Any], file_type: LlamaFileType) -> None:
-    """Who made the model, under which licence, and its hyper-parameters."""
+    """Adds the model's name, licence, data set and hyper-parameters."""
     writer.add_type("model")
     writer.add_name(NAME)
     writer.add_description(DESCRIPTION)
@@ -105,7 +105,7 @@ def add_metadata(writer: GGUFWriter, config: dict[str, Any], file_type: LlamaFil
 
 
 def add_attention(writer: GGUFWriter, config: dict[str, Any]) -> None:
-    """Heads, their widths, rotary base and the norms' epsilon."""
+    """Adds the heads, their widths, the rotary base and the norms' epsilon."""
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_key_length(config["head_dim"])
@@ -115,7 +115,7 @@ def add_attention(writer: GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def add_tokenizer(writer: GGUFWriter, tokenizer: dict[str, Any], end_id: int) -> None:
-    """Vocabulary and merges; no chat template, because the model only continues text."""
+    """Adds vocabulary and merges; no chat template, because the model only continues text."""
     vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
     tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
     special = {token["id"] for token in tokenizer["added_tokens"]}
@@ -131,7 +131,7 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: dict[str, Any], end_id: int) ->
 
 
 def convert(checkpoint: Path, out: Path, *, float32: bool) -> None:
-    """Write the checkpoint at `checkpoint` to the GGUF file `out`."""
+    """Writes the checkpoint at `checkpoint` to the GGUF file `out`."""
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     tokenizer = json.loads((checkpoint / "tokenizer.json").read_text(encoding="utf-8"))
     writer = GGUFWriter(out, ARCHITECTURE)
@@ -148,7 +148,7 @@ def convert(checkpoint: Path, out: Path, *, float32: bool) -> None:
 
 
 def main() -> None:
-    """Read the command line and convert."""
+    """Parses the command line and converts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("out", type=Path)

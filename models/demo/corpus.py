@@ -1,4 +1,4 @@
-"""The stories as the demo model reads them: cleaning, vocabulary, tokens, windows."""
+"""Prepares the stories for the demo model: cleaning, vocabulary, tokens, windows."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ PLAIN = {
 
 
 def read_stories(path: Path) -> tuple[list[str], list[str]]:
-    """Training and held-out stories (every 50th), with plain quotes and no blank ends."""
+    """Returns training and held-out stories (every 50th), with plain quotes and no blank ends."""
     text = path.read_text(encoding="utf-8")
     for damaged, plain in PLAIN.items():
         text = text.replace(damaged, plain)
@@ -33,7 +33,7 @@ def read_stories(path: Path) -> tuple[list[str], list[str]]:
 
 
 def train_tokenizer(stories: list[str]) -> Tokenizer:
-    """Byte-level BPE with GPT-2's pre-tokenizer; END is token 0."""
+    """Trains a byte-level BPE with GPT-2's pre-tokenizer; END is token 0."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -48,7 +48,7 @@ def train_tokenizer(stories: list[str]) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, stories: list[str], dropout: float = 0.0) -> list[list[int]]:
-    """Each story as [END, tokens...]; `dropout` is the chance of skipping each merge."""
+    """Encodes each story as [END, tokens...]; `dropout` is the chance of skipping each merge."""
     tokenizer.model.dropout = dropout or None
     encoded = tokenizer.encode_batch(stories)
     tokenizer.model.dropout = None
@@ -56,7 +56,7 @@ def encode(tokenizer: Tokenizer, stories: list[str], dropout: float = 0.0) -> li
 
 
 def windows(stories: list[list[int]], length: int) -> Iterator[list[int]]:
-    """Shuffled stories packed into windows that all begin with a story's first token."""
+    """Packs shuffled stories into windows that all begin with a story's first token."""
     random.shuffle(stories)
     window: list[int] = []
     for story in stories:
@@ -67,7 +67,7 @@ def windows(stories: list[list[int]], length: int) -> Iterator[list[int]]:
 
 
 def padded(stories: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Tokens and labels (stories, time) of stories closed with END, cut at MAX_LENGTH."""
+    """Returns tokens and labels (stories, time) of stories closed with END, cut at MAX_LENGTH."""
     closed = [torch.tensor([*story, END_ID][:MAX_LENGTH]) for story in stories]
     tokens = nn.utils.rnn.pad_sequence(closed, batch_first=True, padding_value=END_ID)
     labels = nn.utils.rnn.pad_sequence(closed, batch_first=True, padding_value=NOT_SCORED)

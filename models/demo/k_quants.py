@@ -24,7 +24,7 @@ class Fit(NamedTuple):
 
 
 def quantise_q4_k(values: Floats) -> Integers:
-    """Bytes (..., columns / 256 * 144) of float32 `values` (..., columns)."""
+    """Quantises float32 `values` (..., columns) to bytes (..., columns / 256 * 144)."""
     blocks = values.reshape(-1, SUPER_BLOCK // 32, 32).astype(np.float32)
     fit = _fit_with_offset(blocks.reshape(-1, 32))
     scale, num_scale = _six_bits(fit.scale.reshape(-1, 8))
@@ -39,7 +39,7 @@ def quantise_q4_k(values: Floats) -> Integers:
 
 
 def quantise_q6_k(values: Floats) -> Integers:
-    """Bytes (..., columns / 256 * 210) of float32 `values` (..., columns)."""
+    """Quantises float32 `values` (..., columns) to bytes (..., columns / 256 * 210)."""
     blocks = values.reshape(-1, SUPER_BLOCK // 16, 16).astype(np.float32)
     scales = _fit_symmetric(blocks.reshape(-1, 16)).reshape(-1, 16)
     largest = np.take_along_axis(scales, np.abs(scales).argmax(-1)[:, None], -1)
@@ -58,8 +58,8 @@ def quantise_q6_k(values: Floats) -> Integers:
 
 
 def _fit_with_offset(blocks: Floats) -> Fit:
-    """Fit blocks (n, 32) by 16 levels with offset <= 0, trying 21 widths of the grid."""
-    # Large values move outputs most, so their errors count more; ggml weighs alike.
+    """Fits blocks (n, 32) by 16 levels with offset <= 0, trying 21 widths of the grid."""
+    # Large values move outputs most, so their errors count more; ggml uses the same weights.
     weight = np.sqrt((blocks**2).mean(-1, keepdims=True)) + np.abs(blocks)
     low = np.minimum(blocks.min(-1, keepdims=True), 0)
     span = blocks.max(-1, keepdims=True) - low
@@ -73,7 +73,7 @@ def _fit_with_offset(blocks: Floats) -> Fit:
 
 
 def _weighted_line(blocks: Floats, levels: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Scale and offset <= 0, each (n, 1), of the least-squares line from levels to blocks."""
+    """Returns scale and offset <= 0, (n, 1) each, of the least-squares line from levels."""
 
     def total(terms: Floats) -> Floats:
         return (weight * terms).sum(-1, keepdims=True)
@@ -89,14 +89,14 @@ def _weighted_line(blocks: Floats, levels: Floats, weight: Floats) -> tuple[Floa
 
 
 def _with_error(blocks: Floats, weight: Floats, scale: Floats, offset: Floats) -> Fit:
-    """The fit with its weighted squared error (n, 1), levels rounded anew."""
+    """Returns the fit with its weighted squared error (n, 1), levels rounded again."""
     levels = np.clip(np.rint((blocks - offset) * _inverse(scale)), 0, 15)
     error = (weight * (scale * levels + offset - blocks) ** 2).sum(-1, keepdims=True)
     return Fit(scale, offset, error)
 
 
 def _fit_symmetric(blocks: Floats) -> Floats:
-    """Scale (n, 1) of blocks (n, 16) on 64 levels around zero, trying 19 widths of the grid."""
+    """Returns the scale (n, 1) of blocks (n, 16) on 64 levels around zero, from 19 grid widths."""
     peak = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[:, None], -1)
     best_scale, best_gain = np.zeros_like(peak), np.full_like(peak, -1)
     for widening in np.linspace(-0.9, 0.9, 19, dtype=np.float32):
@@ -104,21 +104,21 @@ def _fit_symmetric(blocks: Floats) -> Floats:
         levels = np.clip(np.rint(blocks * -(32 + widening) * _inverse(peak)), -32, 31)
         product = (blocks**3 * levels).sum(-1, keepdims=True)  # weights are blocks**2
         second = (blocks**2 * levels**2).sum(-1, keepdims=True)
-        gain = product**2 * _inverse(second)  # what the best scale takes off the error
+        gain = product**2 * _inverse(second)  # the part of the error that the best scale removes
         best_scale = np.where(gain > best_gain, product * _inverse(second), best_scale)
         best_gain = np.maximum(gain, best_gain)
     return best_scale
 
 
 def _six_bits(values: Floats) -> tuple[NDArray[np.float16], Integers]:
-    """A half-precision unit (n, 1) and 6-bit multiples (n, 8) of non-negative values."""
+    """Returns a half-precision unit (n, 1) and 6-bit multiples (n, 8) of non-negative values."""
     unit = (values.max(-1, keepdims=True) / 63).astype(np.float16)
     multiples = np.rint(values * _inverse(unit.astype(np.float32)))
     return unit, np.clip(multiples, 0, 63).astype(np.uint8)
 
 
 def _pack_six_bits(scales: Integers, depths: Integers) -> Integers:
-    """The 12 bytes of 8 scales and 8 depths: 6 bits of the first four, split last four."""
+    """Packs 8 scales and 8 depths into 12 bytes: 6 bits of the first four, the last four split."""
     scale_bytes = scales[:, :4] | scales[:, 4:] >> 4 << 6
     depth_bytes = depths[:, :4] | depths[:, 4:] >> 4 << 6
     low_bits = scales[:, 4:] & 15 | (depths[:, 4:] & 15) << 4
@@ -126,17 +126,17 @@ def _pack_six_bits(scales: Integers, depths: Integers) -> Integers:
 
 
 def _inverse(values: Floats) -> Floats:
-    """1 / values, and 0 where that is not finite."""
+    """Returns 1 / values, and 0 where that is not finite."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = 1 / values
     return np.where(np.isfinite(inverse), inverse, 0).astype(np.float32)
 
 
 def _bytes(halves: NDArray[np.float16]) -> Integers:
-    """Half-precision numbers (n, 1) as little-endian bytes (n, 2)."""
+    """Returns half-precision numbers (n, 1) as little-endian bytes (n, 2)."""
     return halves.astype("<f2").view(np.uint8)
 
 
 def _rows(super_blocks: Integers, shape: tuple[int, ...]) -> Integers:
-    """Super-blocks (n, bytes) put back into the rows of `shape`."""
+    """Returns super-blocks (n, bytes) in the rows of `shape`."""
     return super_blocks.reshape(*shape[:-1], -1)

@@ -1,9 +1,9 @@
-"""The numbers in the model card: the checkpoint against GGUF files of it.
+"""Measures the numbers in the model card: the checkpoint against GGUF files made from it.
 
 usage: measure.py TEXT CHECKPOINT_DIR GGUF... > measured.json
 
 The checkpoint runs in torch, float32; the files run in llama.cpp through llama-cpp-python.
-Perplexity is over the held-out stories, each on its own, its end counted.
+Perplexity is over the held-out stories, each on its own, including its end.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PROMPT, NUM_SAMPLES, NUM_COMPARED = "Once upon a time", 5, 8
 
 
 def torch_numbers(trainee: Trainee, stories: list[list[int]]) -> dict[str, Any]:
-    """Perplexity and, per layer, how evenly the router spreads the held-out tokens."""
+    """Returns perplexity and, per layer, how evenly the router spreads the held-out tokens."""
     loss, shares = trainee.evaluate(stories, bfloat16=False)
     layers = zip(balance_entropy(shares).tolist(), shares.tolist(), strict=True)
     routers = [
@@ -38,21 +38,21 @@ def torch_numbers(trainee: Trainee, stories: list[list[int]]) -> dict[str, Any]:
 
 
 def logits_in_llama(model: Llama, tokens: list[int]) -> Logits:
-    """Logits (time, vocabulary) after every one of `tokens`."""
+    """Returns the logits (time, vocabulary) after every one of `tokens`."""
     model.reset()
     model.eval(tokens)
     return model.scores[: len(tokens)].copy()
 
 
 def negative_log_likelihood(logits: Logits, labels: list[int]) -> float:
-    """Sum over time of -log p(label), in nats."""
+    """Returns the sum over time of -log p(label), in nats."""
     shifted = logits - logits.max(-1, keepdims=True)
     log_sums = np.log(np.exp(shifted).sum(-1))
     return float((log_sums - shifted[np.arange(len(labels)), labels]).sum())
 
 
 def file_numbers(model: Llama, trainee: Trainee, stories: list[list[int]]) -> dict[str, Any]:
-    """Perplexity of the file, and how far its logits are from the checkpoint's."""
+    """Returns the file's perplexity, and the distance of its logits from the checkpoint's."""
     total, count, errors, agreed = 0.0, 0, [], []
     trainee.model.eval()
     for index, story in enumerate(stories):
@@ -74,7 +74,7 @@ def file_numbers(model: Llama, trainee: Trainee, stories: list[list[int]]) -> di
 
 
 def samples(model: Llama) -> list[str]:
-    """Stories at temperature 0.8, top-k 40, seeds 1 to NUM_SAMPLES, none left out."""
+    """Returns stories at temperature 0.8, top-k 40, seeds 1 to NUM_SAMPLES, without selection."""
     texts = []
     for seed in range(1, NUM_SAMPLES + 1):
         model.reset()
@@ -85,7 +85,7 @@ def samples(model: Llama) -> list[str]:
 
 
 def measure(text: Path, checkpoint: Path, files: list[Path]) -> dict[str, Any]:
-    """All numbers, by file name; samples come from the last file."""
+    """Returns all numbers, by file name; samples come from the last file."""
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     stories = encode(tokenizer, read_stories(text)[1])
     trainee = Trainee(Qwen3MoeForCausalLM.from_pretrained(checkpoint))
@@ -100,7 +100,7 @@ def measure(text: Path, checkpoint: Path, files: list[Path]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the command line, measure, print JSON."""
+    """Parses the command line, measures and prints JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("text", type=Path)
     parser.add_argument("checkpoint", type=Path)

@@ -41,11 +41,11 @@ class Budget:
     started: float = field(default_factory=time.monotonic)
 
     def minutes_used(self) -> float:
-        """Wall-clock minutes since the start, pauses of the process included."""
+        """Returns wall-clock minutes since the start, including pauses of the process."""
         return (time.monotonic() - self.started) / 60
 
     def progress(self, epochs_done: float) -> float:
-        """Fraction of the schedule done; 1 or more when training must end."""
+        """Returns the part of the schedule that is done; 1 or more when training must end."""
         done = max(self.minutes_used() / self.minutes, epochs_done / self.epochs)
         return self.begun + (1 - self.begun) * done
 
@@ -61,7 +61,7 @@ class Record:
     minutes_before: float = 0.0
 
     def continue_from(self, checkpoint: Path) -> int:
-        """Take over the curve up to its best point, the one saved; gives that point's step."""
+        """Takes over the curve up to its best point, the one saved; returns that point's step."""
         points = json.loads((checkpoint / "curve.json").read_text(encoding="utf-8"))
         last = min(points, key=lambda point: point["held_out"])
         self.points = points[: points.index(last) + 1]
@@ -76,7 +76,7 @@ class Record:
         progress: float,
         loss: float,
     ) -> None:
-        """Measure held-out loss and router balance; save the model if it is the best."""
+        """Measures held-out loss and router balance; saves the model if it is the best."""
         minutes = self.minutes_before + self.budget.minutes_used()
         held_out, shares = trainee.evaluate(stories)
         entropy = balance_entropy(shares).min().item()
@@ -92,7 +92,7 @@ class Record:
 
 
 def rate_at(steps: int, progress: float) -> float:
-    """Linear warm-up over the first of this run's `steps`, then a cosine from PEAK_RATE."""
+    """Returns the rate: linear warm-up over the first of `steps`, then a cosine from PEAK_RATE."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     return (
         PEAK_RATE * min(1.0, (steps + 1) / WARM_UP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
@@ -102,10 +102,10 @@ def rate_at(steps: int, progress: float) -> float:
 def batches(
     tokenizer: Tokenizer, stories: list[str], budget: Budget
 ) -> Iterator[tuple[Tensor, float]]:
-    """Batches and the schedule's progress; each epoch is tokenised and shuffled anew."""
+    """Yields batches and the schedule's progress; each epoch is tokenised and shuffled again."""
     epoch, progress = 0, budget.progress(0)
     while True:
-        # Late epochs see the text as it will be prompted: plain BPE, whole stories.
+        # Late epochs see the text in the form of a prompt: plain BPE, whole stories.
         dropout = BPE_DROPOUT * max(0.0, 1 - progress / BPE_DROPOUT_UNTIL)
         length = 512 if progress > LONG_WINDOWS_FROM else 256
         packed = list(windows(encode(tokenizer, stories, dropout), length))
@@ -119,7 +119,7 @@ def batches(
 
 
 def begin(out: Path, budget: Budget, resume: Path | None) -> tuple[Trainee, Record, int]:
-    """A new model, or the one at `resume`, with its record and the steps it has done.
+    """Returns a new model, or the one at `resume`, with its record and the steps it has done.
 
     The optimiser's moments are not kept: a resumed run warms up once more.
     """
@@ -131,7 +131,7 @@ def begin(out: Path, budget: Budget, resume: Path | None) -> tuple[Trainee, Reco
 
 
 def train(text: Path, out: Path, budget: Budget, resume: Path | None) -> None:
-    """Train on the stories of `text`; leave the best checkpoint and the curve in `out`."""
+    """Trains on the stories of `text`; leaves the best checkpoint and the curve in `out`."""
     training, held_out_stories = read_stories(text)
     tokenizer = train_tokenizer(training)
     PreTrainedTokenizerFast(
@@ -150,7 +150,7 @@ def train(text: Path, out: Path, budget: Budget, resume: Path | None) -> None:
 
 
 def main() -> None:
-    """Read the command line and train."""
+    """Parses the command line and trains."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("text", type=Path)
     parser.add_argument("out", type=Path)

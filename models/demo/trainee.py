@@ -12,7 +12,7 @@ PEAK_RATE, WEIGHT_DECAY, DROPOUT, BALANCE = 2e-3, 0.1, 0.1, 0.01
 
 
 def configuration() -> Qwen3MoeConfig:
-    """6 layers of 16 experts, 2 a token; every row a multiple of 256 for K-quants."""
+    """Returns the shape; every row is a multiple of 256 for K-quants."""
     return Qwen3MoeConfig(
         vocab_size=VOCABULARY_SIZE,
         hidden_size=256,
@@ -35,12 +35,12 @@ def configuration() -> Qwen3MoeConfig:
 
 
 class Trainee:
-    """A model with what only training needs: dropout, router records, the optimiser."""
+    """A model with the parts that only training needs: dropout, router records, the optimiser."""
 
     def __init__(self, model: Qwen3MoeForCausalLM) -> None:
         self.model = model
         self.model.set_experts_implementation("grouped_mm")  # 50 times faster on CPU
-        self.router_logits: list[Tensor] = []  # a layer each: (tokens, experts)
+        self.router_logits: list[Tensor] = []  # one per layer: (tokens, experts)
         self._hook()
         matrices = [p for p in model.parameters() if p.ndim > 1]
         vectors = [p for p in model.parameters() if p.ndim == 1]
@@ -50,7 +50,7 @@ class Trainee:
         )
 
     def _hook(self) -> None:
-        """Drop out the embeddings and each residual branch; record the routers' logits."""
+        """Adds dropout to the embeddings and each residual branch; records the routers' logits."""
 
         def drop(module: nn.Module, _: object, output: Tensor) -> Tensor:
             return nn.functional.dropout(output, DROPOUT, self.model.training)
@@ -65,14 +65,14 @@ class Trainee:
             layer.mlp.gate.register_forward_hook(record)
 
     def loss(self, tokens: Tensor, labels: Tensor, *, bfloat16: bool = True) -> Tensor:
-        """Mean cross-entropy in nats of the labels (sequences, time) that are scored."""
+        """Returns the mean cross-entropy in nats of the scored labels (sequences, time)."""
         self.router_logits.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             logits = self.model(tokens, use_cache=False).logits
         return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
     def step(self, batch: Tensor, rate: float) -> float:
-        """One update at learning rate `rate`; gives the cross-entropy before it."""
+        """Makes one update at learning rate `rate`; returns the cross-entropy before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.loss(batch, batch)
@@ -85,7 +85,7 @@ class Trainee:
 
     @torch.no_grad()
     def evaluate(self, stories: list[list[int]], *, bfloat16: bool = True) -> tuple[float, Tensor]:
-        """Cross-entropy a token over `stories`, and each expert's share (layers, experts)."""
+        """Returns the cross-entropy per token over `stories`, and shares (layers, experts)."""
         self.model.eval()
         total, count, shares = 0.0, 0, torch.zeros(())
         ordered = sorted(stories, key=len)
@@ -102,21 +102,21 @@ class Trainee:
 
 
 def picked_share(logits: Tensor) -> Tensor:
-    """Share of all picks that each expert gets (experts,), from logits (tokens, experts)."""
+    """Returns each expert's share of all picks (experts,), from logits (tokens, experts)."""
     picks = logits.topk(NUM_EXPERTS_PER_TOKEN, dim=-1).indices.flatten()
     return torch.bincount(picks, minlength=logits.shape[-1]) / picks.numel()
 
 
 def imbalance(logits: Tensor) -> Tensor:
-    """One layer's balance loss, 1 when balanced: experts * sum(share * mean probability).
+    """Returns one layer's balance loss, 1 if balanced: experts * sum(share * mean probability).
 
-    Source: Fedus et al., Switch Transformers, equation 4; taken per layer, since balance
-    averaged over layers lets each layer starve some experts.
+    Source: Fedus et al., Switch Transformers, equation 4; taken per layer, since balance averaged
+    over layers lets each layer starve some experts.
     """
     mean_probability = logits.softmax(-1).mean(0)
     return logits.shape[-1] * (picked_share(logits) * mean_probability).sum()
 
 
 def balance_entropy(shares: Tensor) -> Tensor:
-    """Entropy of expert shares (..., experts) as a fraction of a uniform choice's."""
+    """Returns the entropy of expert shares (..., experts) relative to a uniform choice's."""
     return torch.special.entr(shares).sum(-1) / math.log(shares.shape[-1])
