@@ -1,8 +1,8 @@
-"""Every slot policy over residency, on a recorded trace: a table, a JSON file and a chart.
+"""Compares every slot policy over residency on a recorded trace: a table, a JSON file and a chart.
 
-Hit rates and loads are of the whole trace from empty slots. slru is shown with and without
-admission, learned with fixed slots and with slots that move between layers. The last column is what
-deciding costs: microseconds a token on this machine, one thread.
+Hit rates and loads are those of the whole trace from empty slots. slru is shown with and without
+admission, learned with fixed slots and with slots that move between layers. The last column is the
+cost of the decisions: microseconds per token on this machine, on one thread.
 """
 
 import argparse
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Parses the command line, replays, writes."""
+    """Parses the command line, replays the trace and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--residency", default="25,31,38,50", help="percent of the experts")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
-    """A row for each variant and number of slots, variants in the order of the table."""
+    """Returns a row for each variant and number of slots, variants in the order of the table."""
     rows = []
     for name, policy, simulation in variants(plain):
         for number in slots:
@@ -49,7 +49,7 @@ def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
 
 
 def variants(plain: Simulation) -> list[tuple[str, str, Simulation]]:
-    """Every policy as it is, then slru and the learned ones with what they may be given."""
+    """Returns every policy as it is, then slru and the learned ones with their options."""
     more = [("slru + admission", "slru", replace(plain, admission=True))]
     for name in ("learned-keep", "learned-retain", "learned-token-end", "learned"):
         more.append((f"{name}, moving slots", name, replace(plain, moving_slots=True)))
@@ -63,7 +63,7 @@ def _place(variant: tuple[str, str, Simulation]) -> tuple[int, int]:
 
 
 def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
-    """Hits in percent and loads a token in brackets, a column for each number of slots."""
+    """Prints hits in percent and loads per token, a column for each number of slots."""
     print(
         f"{trace.num_tokens} tokens, {trace.num_layers} layers, {trace.num_experts} experts,"
         f" {trace.experts_per_token} a token"
@@ -78,7 +78,7 @@ def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
 
 
 def draw(rows: list[Row], num_experts: int, path: Path) -> None:
-    """The chart, or a note where matplotlib is missing."""
+    """Draws the chart, or prints a note if matplotlib is missing."""
     try:
         from expert_slots.residency_chart import draw_policies
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
-"""Policies, predictors and a warm start in the running engine: hits, recall, precision, reads.
+"""Measures policies, predictors and a warm start in the running engine.
 
-Sampled text from a file of prompts, one a line; every run gets the same prompts and seeds, so that
-all see the same routes. By default half of the experts have a slot.
+The text is sampled from a file of prompts, one per line; every run gets the same prompts and seeds,
+so that all have the same routes. By default half of the experts have a slot.
 """
 
 import argparse
@@ -20,7 +20,7 @@ WARM_TOKENS = 100
 
 
 def main() -> None:
-    """Parses the command line, runs, prints a table for each question."""
+    """Parses the command line, runs, and prints a table for each comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("prompts", type=Path, help="a text file, one prompt a line")
@@ -36,18 +36,18 @@ def main() -> None:
 
 
 class Runs:
-    """The same texts as often as somebody asks, each time in a fresh engine."""
+    """Runs the same texts any number of times, each time in a fresh engine."""
 
     def __init__(self, model: Path, prompts: list[str], slots: int, num_tokens: int) -> None:
         self._model, self._slots = model, slots
         self._prompts, self._num_tokens = prompts, num_tokens
 
     def all_prompts(self, asked: ExpertConfig) -> ExpertStats:
-        """What became of the experts over all prompts."""
+        """Returns the statistics of the experts over all prompts."""
         return self._run(asked, self._prompts, self._num_tokens)
 
     def first_tokens(self, asked: ExpertConfig) -> ExpertStats:
-        """Over the start of the first one."""
+        """Returns the statistics over the start of the first prompt."""
         return self._run(asked, self._prompts[:1], WARM_TOKENS)
 
     def _run(self, asked: ExpertConfig, prompts: list[str], num_tokens: int) -> ExpertStats:
@@ -71,7 +71,7 @@ class Runs:
 
 
 def policies(runs: Runs) -> Iterator[str]:
-    """Every policy without prefetch; those that cannot do without are among the predictors."""
+    """Yields a line for every policy that works without prefetch."""
     yield f"{'policy, no prefetch':28}{'hits %':>8}{'loads/token':>13}"
     for name in POLICIES:
         stats = runs.all_prompts(ExpertConfig(policy=name, prefetch=False))
@@ -80,7 +80,7 @@ def policies(runs: Runs) -> Iterator[str]:
 
 
 def predictors(runs: Runs) -> Iterator[str]:
-    """Every predictor with the default policy: what it predicted, and what was read for it."""
+    """Yields a line for every predictor with the default policy: its predictions and reads."""
     heads = ("recall %", "precision %", "hits %", "late %", "loads/token", "early", "used")
     yield f"{'predictor':16}" + "".join(f"{head:>13}" for head in heads)
     for name in (*PREDICTOR_NAMES, "learned"):
@@ -96,7 +96,7 @@ def predictors(runs: Runs) -> Iterator[str]:
 
 
 def warm_start(runs: Runs) -> Iterator[str]:
-    """The first tokens, without a profile and with that of all prompts."""
+    """Yields the hits of the first tokens, without a profile and with that of all prompts."""
     with TemporaryDirectory() as folder:
         cold = runs.first_tokens(ExpertConfig(prefetch=False))
         asked = ExpertConfig(prefetch=False, profile=Path(folder) / "profile.json")

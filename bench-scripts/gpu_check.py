@@ -1,6 +1,6 @@
 """Checks sharpi on a GPU, in steps with time limits, and writes a report; see gpu_check.sh.
 
-A step that fails is reported and the next one begins. The exit status is 1 if any failed.
+A step that fails is reported, and the next one begins. The exit status is 1 if any failed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from gpu.check_report import write_report
 from gpu.check_step import ROOT, Outcome, run_step
 from gpu.check_steps import Choice, steps
 
-_SECONDS = 525  # under nine minutes, the report included
+_SECONDS = 525  # under nine minutes, including the report
 _TINY_SHAPE = {
     "layers": 2,
     "hidden": 256,
@@ -81,7 +81,7 @@ def _outcomes(options: argparse.Namespace, folder: Path, start: float) -> Iterat
 
 
 def _environment(folder: Path, builds: bool) -> dict[str, str]:
-    """sharpi from this checkout, and the library that the build step makes, where there is one."""
+    """Returns the environment for this checkout, with the build step's library if it runs."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     library = {"SHARPI_NATIVE_LIBRARY": str(folder / "build" / "libsharpi_cpu.so")}
     return {
@@ -93,7 +93,7 @@ def _environment(folder: Path, builds: bool) -> dict[str, str]:
 
 
 def _hold_together(outcome: Outcome, tokens: dict[str, list[int]]) -> None:
-    """Fails a step whose greedy tokens are not those of the first that had some."""
+    """Fails a step whose greedy tokens differ from those of the first step that had some."""
     found = outcome.findings.figures.get("tokens")
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""compute-sanitizer over a short run: memcheck finds accesses outside, racecheck shared races."""
+"""Runs compute-sanitizer: memcheck finds invalid accesses, racecheck races in shared memory."""
 
 import argparse
 import re
@@ -18,7 +18,7 @@ _MOST_FAULTS = 5
 
 
 def main() -> None:
-    """Parses the command line and runs the tool, where there is one."""
+    """Parses the command line and runs the tool, if it is installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tool", choices=("memcheck", "racecheck"))
     parser.add_argument("--json", type=Path)
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def find_program() -> str | None:
-    """Where the tool is."""
+    """Returns the path of the tool, or None."""
     return shutil.which(PROGRAM) or next(
         (str(path) for folder in _PLACES if (path := Path(folder) / PROGRAM).exists()), None
     )
@@ -54,7 +54,7 @@ def _check(findings: Findings, tool: str, program: str, is_dry: bool) -> None:
 
 
 def read_output(findings: Findings, status: int, output: str) -> None:
-    """The tool's own summary, and what it found."""
+    """Reads the tool's summary and the faults that it found."""
     summary = _SUMMARY.search(output)
     if summary:
         findings.notes.append(summary[2].strip())

@@ -1,4 +1,4 @@
-"""The tests that need a GPU, by pytest; that none of them ran is a failure here."""
+"""Runs the tests that need a GPU with pytest; here it is a failure if none of them ran."""
 
 import argparse
 import subprocess
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def read_results(findings: Findings, path: Path) -> None:
-    """Counts, and the names of what did not pass."""
+    """Counts the results, and lists the tests that did not pass."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         kinds = {child.tag: child.get("message", "") for child in case}

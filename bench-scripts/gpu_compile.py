@@ -1,4 +1,4 @@
-"""Compiles every kernel as the engine will, side by side: CuPy keeps the results on disk."""
+"""Compiles every kernel as the engine does, in parallel; CuPy keeps the results on disk."""
 
 import argparse
 import multiprocessing
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def all_units() -> list[Unit]:
-    """Every file, once for each quant type where it has some."""
+    """Returns every file, once for each of its quant types."""
     add_tests("cuda")
     from nvrtc_jobs import ARCHITECTURES, jobs
 
@@ -45,7 +45,7 @@ def all_units() -> list[Unit]:
 
 
 def _variants(file: str, quant_type: str | None) -> list[str | None]:
-    """A file's own list of types, such as those of the KV cache, is in its text."""
+    """Returns a file's types, which may be listed in its text, such as those of the KV cache."""
     if quant_type is not None or "quant_types.cuh" in _text(file):
         return [quant_type]
     return [name.lower() for name in sorted(set(_ONLY.findall(_text(file))))] or [None]
@@ -57,7 +57,7 @@ def _text(file: str) -> str:
 
 
 def compile_one(unit: Unit) -> str | None:
-    """What was wrong; the text and the options are those of `CudaDevice`."""
+    """Compiles like `CudaDevice`; returns the error, or None."""
     import cupy
 
     from sharpi.device.kernel_source import kernel_source
@@ -66,7 +66,7 @@ def compile_one(unit: Unit) -> str | None:
     file, quant_type = unit
     try:
         cupy.RawModule(code=kernel_source(file), options=own_options(quant_type)).compile()
-    except Exception as error:  # whatever NVRTC or the driver has to say
+    except Exception as error:  # any error of NVRTC or the driver
         return " ".join(str(error).split())[:300]
     return None
 

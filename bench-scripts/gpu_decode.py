@@ -1,4 +1,4 @@
-"""Prefill, decode and greedy tokens of one model on a GPU, as `sharpi bench` measures them.
+"""Measures prefill, decode and greedy tokens of one model on a GPU, like `sharpi bench`.
 
 The greedy tokens come from a fixed prompt of random ids, twice from an empty KV cache: they have to
 be the same, and other runs, with fewer experts in VRAM, have to find them too.

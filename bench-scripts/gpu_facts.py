@@ -1,4 +1,4 @@
-"""Which packages are there, and what GPU and driver are; one line names what is missing."""
+"""Reports the installed packages, the GPU and the driver; one line names what is missing."""
 
 import argparse
 import importlib
@@ -23,7 +23,7 @@ _ATTRIBUTES = (
 
 
 def main() -> None:
-    """Parses the command line and looks."""
+    """Parses the command line and collects the facts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="without a GPU")
@@ -39,12 +39,12 @@ def main() -> None:
 
 
 def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
-    """Versions of those that can be imported; one failure that names all others."""
+    """Records the versions of importable packages, and one failure that names all others."""
     versions, missing = {}, []
     for name in needed:
         try:
             module = importlib.import_module(name)
-        except Exception as error:  # a broken one may raise anything
+        except Exception as error:  # a broken package may raise anything
             missing.append(name if isinstance(error, ImportError) else f"{name} ({error})")
         else:
             versions[name] = str(getattr(module, "__version__", "there"))
@@ -57,7 +57,7 @@ def look_at_packages(findings: Findings, needed: tuple[str, ...]) -> None:
 
 
 def look_at_gpu(findings: Findings) -> None:
-    """Name, sizes and versions, by CuPy and by the driver's own library."""
+    """Records name, sizes and versions, from CuPy and the driver's own library."""
     import cupy
 
     from sharpi.errors import SharpiError
@@ -92,7 +92,7 @@ def _attribute(runtime: Any, name: str) -> int | None:
 
 
 def _commit() -> str | None:
-    """What is checked, where there is a repository."""
+    """Returns the commit that is checked, or None without a repository."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

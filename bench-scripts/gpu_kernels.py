@@ -1,9 +1,9 @@
-"""The kernels of a decode step on a GPU: microseconds, and GB/s against what the GPU reads.
+"""Measures the kernels of a decode step on a GPU: microseconds, and GB/s against its read rate.
 
-Each is started many times in one CUDA graph over weights that do not fit the GPU's cache, so that
-starting one from Python costs nothing; medians of several replays. What a kernel costs even when it
-does nothing is measured too, and taken off in a second share. `--dry-run` runs the same on the CPU
-with tiny sizes: it says nothing about speed, only that everything runs.
+Each kernel is launched many times in one CUDA graph over weights that do not fit the GPU's cache,
+so that launches from Python cost nothing; times are medians of several replays. The cost of a
+kernel that does nothing is measured too, and subtracted in a second percentage. `--dry-run` runs
+the same on the CPU with tiny sizes: it shows nothing about speed, only that everything runs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _TINY = Sizes(
     arena_bytes=1 << 18,
     max_kv_layers=2,
 )
-_FIRST_TYPES = ("Q4_K", "Q6_K")  # those of a Q4_K_M file
+_FIRST_TYPES = ("Q4_K", "Q6_K")  # the types of a Q4_K_M file
 _LEAST_LAUNCHES, _TRIES = 2048, 7
 HEADING = (
     f"{'kernel':<16}{'type':<8}{'shape':<24}{'T':>2}{'us':>9}{'GB/s':>9}{'of GPU':>9}"
@@ -104,12 +104,12 @@ def _type_list(text: str) -> list[QuantType]:
 
 
 def all_types() -> list[QuantType]:
-    """Those that GPUs have kernels for, the usual ones first."""
+    """Returns the types that GPUs have kernels for, the usual ones first."""
     return sorted(GPU_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
 
 
 def measure(device: Device, plan: Plan) -> dict[str, Any]:
-    """The report: the GPU's rates before and after, the better of which counts, and the rows."""
+    """Returns the report: the GPU's rates, the better of two measurements, and the rows."""
     limits, end = GpuLimits(device), time.monotonic() + plan.seconds
     limits.measure()
     limits.measure_bus()
@@ -137,7 +137,7 @@ def measure(device: Device, plan: Plan) -> dict[str, Any]:
 
 
 def _timed(device: Device, plan: Plan, end: float) -> tuple[list[tuple[Case, float]], list[str]]:
-    """Each case with its median seconds; and the types that there was no time for."""
+    """Returns each case with its median seconds, and the types for which time ran out."""
     sizes, left_out = plan.sizes, []
     first = chain(small_cases(device, sizes), attention_cases(device, sizes))
     timed = list(_seconds_of(device, first, plan))
@@ -155,7 +155,7 @@ def _seconds_of(device: Device, cases: Iterable[Case], plan: Plan) -> Iterator[t
         sweeps = max(1, -(-plan.launches // len(case.launches)))
         count = sweeps * len(case.launches) // case.launches_of_one
         tries = replay_seconds(device, case.launches * sweeps, plan.tries)
-        case.launches.clear()  # and with them the memory that they read
+        case.launches.clear()  # which frees the memory that they read
         yield case, statistics.median(tries) / count
 
 

@@ -1,7 +1,8 @@
-"""llama.cpp's own benchmark of the same file on the same GPU, experts of some layers on the CPU.
+"""Runs llama.cpp's own benchmark on the same file and GPU, with experts of some layers on the CPU.
 
-It is run where LLAMA_BENCH names the program or the PATH has it; nothing is downloaded or built.
-So many layers are kept off the GPU that the others have the bytes of sharpi's slots.
+The program is the one that LLAMA_BENCH names, or the one on the PATH; nothing is downloaded or
+built. The number of layers kept off the GPU is such that the others have the bytes of sharpi's
+slots.
 """
 
 import argparse
@@ -22,7 +23,7 @@ _SECONDS = 60.0  # of one run
 
 
 def main() -> None:
-    """Parses the command line and runs the program, where there is one."""
+    """Parses the command line and runs the program, if it is installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--layers", type=int, required=True, help="of the model")
@@ -39,12 +40,12 @@ def main() -> None:
 
 
 def find_program() -> str | None:
-    """What LLAMA_BENCH names, else what is on the PATH."""
+    """Returns the program that LLAMA_BENCH names, or the one on the PATH."""
     return shutil.which(os.environ.get("LLAMA_BENCH") or PROGRAM)
 
 
 def measure(findings: Findings, program: str, model: Path, layers: int) -> None:
-    """A run for each share; its rows are figures."""
+    """Runs the program for each share; its rows become figures."""
     findings.figures["rows"] = []
     for percent in SHARES:
         off_gpu = layers - round(layers * percent / 100)
@@ -65,7 +66,7 @@ def measure(findings: Findings, program: str, model: Path, layers: int) -> None:
 
 
 def read_rows(text: str, percent: int, off_gpu: int) -> list[dict[str, Any]]:
-    """Its JSON's tests; raises ValueError for what is none."""
+    """Returns the tests in its JSON; raises ValueError for any other text."""
     return [
         {
             "percent": percent,

@@ -1,4 +1,4 @@
-"""Whole models on a GPU against the CPU: every reference, every quant type, graphs and launches.
+"""Compares whole models on a GPU with the CPU: references, quant types, graphs and launches.
 
 `references`: the small models that transformers was run on. `types`: one synthetic model in each
 quant type. `graph`: a token decoded by launches, by the graph captured from them, and by its replay
@@ -26,8 +26,8 @@ from sharpi.gguf.quant_types import QuantType
 
 REFERENCES = TESTS / "references" / "data"
 _PRECISIONS = ("f32", "int16", "int8")
-# Prefill on a GPU multiplies f16 matrices where the CPU rounds activations to 8 bits, which the
-# random models make as much as 5 % of; a kernel that is wrong is off by far more.
+# Prefill on a GPU multiplies f16 matrices where the CPU rounds activations to 8 bits, which in the
+# random models makes a difference of up to 5 %; a wrong kernel differs by far more.
 _BOUNDS = {
     "transformers": 2e-3,
     "f32 prefill": 1e-3,
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def check_references(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
-    """Each case in float32 and as it would run by itself, prefill and decode."""
+    """Checks each case in float32 and in its default precision, prefill and decode."""
     with TemporaryDirectory(dir=options.folder) as folder:
         for name in _chosen(sorted(path.stem for path in REFERENCES.glob("*.npz")), options):
             compare = partial(_compare_reference, engines, name, Path(folder), options.dry_run)
@@ -78,7 +78,7 @@ def check_references(engines: Engines, findings: Findings, options: argparse.Nam
 
 
 def _compare_reference(engines: Engines, name: str, folder: Path, is_dry: bool) -> Errors:
-    """As it is with floats, and as Q8_0 with activations of 8 bits."""
+    """Compares with float weights, and as Q8_0 with activations of 8 bits."""
     add_tests("references")
     from gguf import GGMLQuantizationType
     from requantise import requantise
@@ -95,7 +95,7 @@ def _compare_reference(engines: Engines, name: str, folder: Path, is_dry: bool) 
 
 
 def check_types(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
-    """The same for a model of each type; its file is removed at once."""
+    """Checks a model of each quant type; its file is removed at once."""
     ids = np.random.default_rng(5).integers(0, SMALL.vocabulary, _TOKENS).astype(np.int32)
     count = _FEW_TOKENS if options.dry_run else len(ids)
     with TemporaryDirectory(dir=options.folder) as folder:
@@ -106,7 +106,7 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
 
 
 def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors:
-    """Errors of the GPU against the CPU, by what was compared."""
+    """Returns errors of the GPU against the CPU, by the kind of comparison."""
     add_tests("references")
     from agreement import float_attention
 
@@ -122,12 +122,12 @@ def _compare(engines: Engines, path: Path, ids: Ids, *precisions: str) -> Errors
 
 
 def _check(findings: Findings, name: str, compare: Callable[[], Errors]) -> None:
-    """Takes down the errors of a case, what is too large of them, or why there are none."""
+    """Records the errors of a case and those that are too large, or why there are none."""
     try:
         errors = compare()
     except UnsupportedModelError as reason:
         findings.notes.append(f"{name} runs on the CPU: {reason}")
-    except Exception as problem:  # the next case may do better
+    except Exception as problem:  # the next case may still work
         findings.failures.append(f"{name}: {type(problem).__name__}: {problem}")
     else:
         findings.figures[name] = errors
@@ -142,7 +142,7 @@ def _judge(findings: Findings, name: str, errors: Errors) -> None:
 
 
 def check_graph(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
-    """The third of three equal steps replays what the second captured from what the first did."""
+    """Runs three equal steps: launched, captured and launched, and replayed from the graph."""
     for name in _chosen(_GRAPH_CASES, options):
         device = WatchedDevice(engines.open_device())
         launched, *replayed = _decoded_thrice(REFERENCES / f"{name}.gguf", device)
@@ -154,7 +154,7 @@ def check_graph(engines: Engines, findings: Findings, options: argparse.Namespac
 
 
 def _decoded_thrice(path: Path, device: WatchedDevice) -> list[Logits]:
-    """Logits of the same token at the same place."""
+    """Returns the logits of the same token at the same position, three times."""
     with Engines(lambda: device).on_gpu(path) as engine:
         sequence = Sequence(engine.runner)
         sequence.extend([3, 5, 7])

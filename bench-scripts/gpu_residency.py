@@ -1,8 +1,8 @@
-"""Decode and prefill on a GPU against the share of the experts that have slots there.
+"""Measures decode and prefill on a GPU against the share of the experts that have slots there.
 
-One load for each share; then every miss mode takes its turn in the same engine, over
-the same random tokens. Two loads are baselines: all experts on the GPU, and all on the CPU. Greedy
-tokens have to be the same everywhere.
+One engine is loaded for each share; then every miss mode takes its turn in it, over the same random
+tokens. Two more loads are baselines: all experts on the GPU, and all on the CPU. Greedy tokens have
+to be the same everywhere.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from sharpi.errors import SharpiError
 from sharpi.ops.cuda.gpu_limits import GpuLimits
 from sharpi.units import parse_size
 
-SHARES = (25, 100, 50, 12, 75)  # percent, what the aims are about first
+SHARES = (25, 100, 50, 12, 75)  # percent; the share that the aims are about comes first
 _DRY_SIZES = Sizes(
     prompts=(6, 20), decoded=3, warm_up=2, auto=30, repetitions=1, greedy=3, batch_size=8
 )
@@ -39,7 +39,7 @@ class Load:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A name for people."""
         return "all on the CPU" if self.percent is None else f"{self.percent} %"
 
 
@@ -105,7 +105,7 @@ def _measure(model: Path, device: Device, load: Load, sizes: Sizes, findings: Fi
 
 
 def _decodes(passes: Passes, load: Load) -> Iterator[Any]:
-    """Each miss mode, what is found best, and one of them without a graph."""
+    """Yields each miss mode, the automatic one, and one of them without a graph."""
     if load.percent is None or load.percent == 100:
         yield passes.decode("cpu" if load.percent is None else "none")
         return
@@ -121,7 +121,7 @@ def _slots(engine: Engine) -> list[int]:
 
 
 def _compare(tokens: list[int], load: Load, findings: Findings) -> None:
-    """The first load's tokens are what all others have to find."""
+    """Fails if the tokens differ from those of the first load."""
     first = findings.figures.setdefault("greedy", tokens)
     if tokens != first:
         findings.failures.append(f"{load.name}: greedy tokens are not those of the first load")

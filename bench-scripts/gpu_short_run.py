@@ -1,6 +1,6 @@
-"""A short run of all kinds of kernels, for tools that watch every access: a few tiny models.
+"""Runs all kinds of kernels briefly, for tools that watch every access: a few tiny models.
 
-Batches stay under the size from which the GPU's libraries compute: their kernels are not ours.
+Batches stay below the size at which the GPU's libraries are used: their kernels are not ours.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _run(engines: Engines, path: Path, **options: int) -> None:
-    """A batch whose tokens share experts, then tokens alone."""
+    """Runs a batch whose tokens share experts, then single tokens."""
     with engines.on_gpu(path, batch_size=_BATCH, context_size=64, **options) as engine:
         ids = np.arange(3, 3 + _BATCH, dtype=np.int32)
         engine.logits(ids)

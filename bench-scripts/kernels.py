@@ -1,8 +1,8 @@
-"""The matrix kernels by quant type and instruction set, against what the machine can do.
+"""Measures the matrix kernels by quant type and instruction set, against the machine's limits.
 
-One token (T=1): GB/s of weights, with a matrix too large for the processor's own memory, against
-reading the same pages. 512 tokens: GOP/s against the peak of the same int8 instructions. Each
-product is a recorded step of one operation, run as the engine runs it.
+One token (T=1): GB/s of weights, with a matrix larger than the CPU's caches, against reading the
+same pages. 512 tokens: GOP/s against the peak of the same int8 instructions. Each product is a
+recorded step of one operation, run as the engine runs it.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     threads = f"1,{probe_hardware().physical_cores}"
     parser.add_argument("--types", type=type_list, metavar="Q4_K,...")
@@ -81,7 +81,7 @@ def thread_list(text: str) -> list[int]:
 
 
 def available_sets() -> list[str]:
-    """The instruction sets this machine has, best first."""
+    """Returns the instruction sets of this machine, best first."""
     return [name for name in INSTRUCTION_SETS if has(name)]
 
 
@@ -93,12 +93,12 @@ def has(name: str) -> bool:
 
 
 def quantised_types() -> list[QuantType]:
-    """Those whose products are int8."""
+    """Returns the types whose products use int8."""
     return sorted(SUPPORTED_TYPES.difference(_FLOAT_TYPES))
 
 
 def measure(quant_type: QuantType, isa: str, threads: list[int], rounds: int) -> Iterator[Row]:
-    """One token with each number of threads, then a batch with the most."""
+    """Yields one token with each number of threads, then a batch with the most threads."""
     large = random_matrix(quant_type, _VECTOR_BYTES // row_bytes(quant_type, _COLUMNS))
     for count in threads:
         limit = read_bytes_per_second([large.data], count)
@@ -121,14 +121,14 @@ def row(
 
 
 def random_matrix(quant_type: QuantType, rows: int) -> Matrix:
-    """Blocks of bytes 0x20 to 0x3b: whatever is a float in them is an ordinary one."""
+    """Returns blocks of bytes 0x20 to 0x3b, so that all floats in them are ordinary ones."""
     some = np.random.default_rng(1).integers(0x20, 0x3C, 1 << 20, np.uint8)
     data = np.resize(some, rows * row_bytes(quant_type, _COLUMNS))
     return Matrix("weights", quant_type, rows, _COLUMNS, data)
 
 
 def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> list[float]:
-    """Seconds of each round, after a warm-up."""
+    """Returns the seconds of each round, after a warm-up."""
     program, pool = record(matrix, isa, tokens), ThreadPool(threads)
     ids = np.arange(tokens, dtype=np.int32)
     none = np.zeros(tokens, np.int32)
@@ -144,7 +144,7 @@ def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> lis
 
 
 def record(matrix: Matrix, isa: str, tokens: int) -> Program:
-    """Looks random activations up, multiplies them."""
+    """Records a step that looks up random activations and multiplies them."""
     activations = np.random.default_rng(2).standard_normal((tokens, _COLUMNS), np.float32)
     table = Matrix(
         "activations", QuantType.F32, tokens, _COLUMNS, activations.view(np.uint8).reshape(-1)

@@ -1,9 +1,10 @@
-"""sharpi and llama.cpp on a model larger than RAM: the same limit, token ids and cold page cache.
+"""Compares sharpi and llama.cpp on a model larger than RAM, from a cold page cache.
 
-Each run is a process of its own inside a memory cgroup, after the model's files were dropped from
-the page cache; the two take turns, A B A B. Prefill is one pass, decode is fed one given id after
-the other. What sharpi read is held against the rate at which the disk gives direct reads, measured
-between the runs. Needs the right to make a cgroup, as root has.
+Both have the same memory limit and token ids. Each run is a process of its own inside a memory
+cgroup, after the model's files were dropped from the page cache; the two take turns, A B A B.
+Prefill is one pass, decode takes one given id after the other. sharpi's reads are compared with the
+rate of direct reads from the disk, measured between the runs. It needs the right to make a cgroup,
+as root has.
 """
 
 import argparse
@@ -39,9 +40,10 @@ _PREFILL = "prefill"
 
 
 def main() -> None:
-    """Parses the command line, plays the rounds, prints and writes the results."""
+    """Parses the command line, runs the rounds, prints and writes the results."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the group goes, too
+    # so that the group is removed, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with open_gguf(options.model) as file:
             tests, parts = list(chosen_tests(options, file)), file.parts
@@ -57,7 +59,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--limit", default="2.5GB", help="of the cgroup, page cache included")
@@ -79,7 +81,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def chosen_tests(options: argparse.Namespace, file: GgufFile) -> Iterator[Test]:
-    """The same ids for everyone and every round; decode starts after one token."""
+    """Yields the tests, with the same ids in every run; decode starts after one token."""
     ids = token_ids(file, max(options.prompt, options.n_gen + 1), options.ids)
     if options.prompt:
         turn = Turn([], ids[: options.prompt], _BATCH_SIZE)
@@ -90,7 +92,7 @@ def chosen_tests(options: argparse.Namespace, file: GgufFile) -> Iterator[Test]:
 
 
 def chosen_entries(options: argparse.Namespace) -> Iterator[Entry]:
-    """sharpi first, then llama.cpp."""
+    """Yields sharpi first, then llama.cpp."""
     positions = max(options.prompt, options.n_gen + 1)
     context_size = (positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
     size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
@@ -112,7 +114,7 @@ def play(
     parts: Sequence[Path],
     rounds: int,
 ) -> Iterator[Run]:
-    """Every test by everyone in turn, `rounds` times; the disk is measured between all runs."""
+    """Yields `rounds` runs of every test by each entry in turn, with disk rates in between."""
     before = direct_bytes_per_second(parts[0], _DISK_SECONDS)
     for number, test, entry in product(range(rounds), tests, entries):
         run = run_cold(entry, test, group, parts)
@@ -125,7 +127,7 @@ def play(
 
 
 def show(runs: Sequence[Run]) -> None:
-    """The table of ratios, the windows of decode, and what was read."""
+    """Prints the table of ratios, the windows of decode, and the bytes read."""
     windows = window_rows(decodes(runs))
     if rows := ratio_rows(runs):
         print_table([*rows, *windows])
@@ -142,14 +144,14 @@ def show(runs: Sequence[Run]) -> None:
 
 
 def decodes(runs: Sequence[Run]) -> list[Run]:
-    """Those that have windows."""
+    """Returns the runs of decode, which have windows."""
     return [run for run in runs if run.test.startswith(_DECODE)]
 
 
 def record(
     options: argparse.Namespace, runs: Sequence[Run], parts: Sequence[Path]
 ) -> dict[str, Any]:
-    """Everything, for the JSON file."""
+    """Returns everything for the JSON file."""
     return {
         "model": options.model.name,
         "model_bytes": sum(part.stat().st_size for part in parts),

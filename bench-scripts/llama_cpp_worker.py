@@ -1,7 +1,7 @@
 """The worker that computes with llama.cpp through llama-cpp-python; started by contestant.py.
 
 `variant`: "mapped" computes from the mapped file, "repacked" copies weights into llama.cpp's own
-layouts at load.
+layouts when it loads the model.
 """
 
 import sys

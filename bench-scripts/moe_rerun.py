@@ -1,9 +1,9 @@
-"""A fixed set of rows, three times over, held against a saved baseline.
+"""Runs a fixed set of benchmarks three times and compares them with a saved baseline.
 
-Every repeat is a `sharpi bench` process of its own, so that what differs from one start to the
-next (where pages lie, which core a thread gets) is in the deviation. Ends with code 1 when a row is
-slower than the baseline by more than `--limit` deviations and by more than 2 %. Where there is a
-GPU, rows of it follow: with all experts that fit, and with a quarter of a layer's in slots.
+Every repeat is a `sharpi bench` process of its own, so that differences from one start to the next
+(page placement, the core of a thread) are in the deviation. Ends with code 1 when a row is slower
+than the baseline by more than `--limit` deviations and by more than 2 %. If there is a GPU, its
+rows follow: with all experts that fit, and with a quarter of a layer's experts in slots.
 """
 
 import argparse
@@ -21,20 +21,20 @@ from sharpi.model.config import read_config
 
 Figures = dict[str, dict[str, float]]  # "mean" and "deviation" of tokens/s by row
 
-# Arguments of `sharpi bench`; the name comes before the test's own in the row's.
+# Arguments of `sharpi bench`; a row's name is this name followed by the test's.
 _RUNS = {
     "": ["-p", "512,128,32,4", "-n", "128"],
     "1 thread ": ["-p", "128", "-n", "64", "-t", "1"],
     "deep ": ["-p", "0", "-n", "64", "-d", "3968"],
 }
 _GPU_TEST = ["-p", "512,2048", "-n", "128"]
-_MODES = ("auto", "stream", "load", "cpu")  # of serving misses
+_MODES = ("auto", "stream", "load", "cpu")  # the miss modes
 _QUARTER = 4
-_SMALLEST_LOSS = 0.02  # three repeats may agree by luck, and a deviation be next to nothing
+_SMALLEST_LOSS = 0.02  # three repeats may agree by luck, with a deviation near zero
 
 
 def main() -> None:
-    """Parses the command line, runs, compares, saves."""
+    """Parses the command line, runs, compares and saves."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--baseline", type=Path, help="figures of an earlier --save")
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:
-    """Arguments of every run by the beginning of its rows' names."""
+    """Returns the arguments of every run by the beginning of its rows' names."""
     found = {name: [*arguments, "--device", "cpu"] for name, arguments in _RUNS.items()}
     if not has_gpu:
         print("no GPU: its rows are left out", file=sys.stderr)
@@ -71,7 +71,7 @@ def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:
 
 
 def measure(runs: dict[str, list[str]], model: Path, repeats: int) -> Figures:
-    """The repeats go round the whole set, so a slow minute meets all rows alike."""
+    """Runs the whole set `repeats` times, so that a slow minute affects all rows alike."""
     samples: dict[str, list[float]] = {}
     for _ in range(repeats):
         for prefix, arguments in runs.items():
@@ -81,7 +81,7 @@ def measure(runs: dict[str, list[str]], model: Path, repeats: int) -> Figures:
 
 
 def bench(model: Path, arguments: list[str]) -> list[dict[str, Any]]:
-    """The rows of one process."""
+    """Returns the rows of one process."""
     command = [sys.executable, "-m", "sharpi", "bench", str(model), "-r", "3", "--json"]
     output = subprocess.run([*command, *arguments], check=True, stdout=subprocess.PIPE).stdout
     return list(json.loads(output))
@@ -93,7 +93,7 @@ def summary(speeds: list[float]) -> dict[str, float]:
 
 
 def report(name: str, now: dict[str, float], before: dict[str, float] | None, limit: float) -> bool:
-    """Prints one row; says whether it is slower than before by more than chance."""
+    """Prints one row; returns True if it is slower than before by more than chance."""
     text = f"{name:<28}{now['mean']:>12.2f} ± {now['deviation']:<9.2f}"
     if before is None:
         print(text)
@@ -106,7 +106,7 @@ def report(name: str, now: dict[str, float], before: dict[str, float] | None, li
 
 
 def deviations_apart(now: dict[str, float], before: dict[str, float]) -> float:
-    """The difference of the means in units of the two runs' deviations together."""
+    """Returns the difference of the means in units of the two runs' combined deviation."""
     together = math.hypot(now["deviation"], before["deviation"])
     difference = now["mean"] - before["mean"]
     return difference / together if together else math.copysign(math.inf, difference)

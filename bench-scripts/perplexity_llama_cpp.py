@@ -1,8 +1,8 @@
-"""Perplexity of a GGUF over a text, windowed as llama.cpp's perplexity tool does it.
+"""Computes the perplexity of a GGUF over a text with llama.cpp, like its perplexity tool.
 
-Prints the running figure after every window, to hold against `sharpi perplexity`. Each window of
-`--context` tokens starts from an empty KV cache, with BOS in its first place where the vocabulary
-adds one; predictions of its second half count, beginning with the token after the middle one.
+Prints the running figure after every window, to compare with `sharpi perplexity`. Each window of
+`--context` tokens starts from an empty KV cache, with BOS in its first place if the vocabulary adds
+one; predictions of its second half count, beginning with the token after the middle one.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def open_model(path: Path, context: int, threads: int) -> llama_cpp.Llama:
-    """The model with room for one window, evaluated in one batch."""
+    """Opens the model with room for one window, evaluated in one batch."""
     return llama_cpp.Llama(
         str(path),
         n_ctx=context,
@@ -51,13 +51,13 @@ def open_model(path: Path, context: int, threads: int) -> llama_cpp.Llama:
 
 
 def split(ids: list[int], context: int, max_windows: int) -> Iterator[list[int]]:
-    """The first whole windows of the text."""
+    """Yields the first whole windows of the text."""
     for index in range(min(max_windows, len(ids) // context)):
         yield ids[index * context : (index + 1) * context]
 
 
 def window_losses(model: llama_cpp.Llama, window: list[int]) -> NDArray[np.float64]:
-    """Negative log-likelihoods in nats of the tokens after the window's middle one."""
+    """Returns negative log-likelihoods in nats of the tokens after the window's middle one."""
     model.reset()
     model.eval(window)
     first = len(window) // 2

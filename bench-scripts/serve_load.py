@@ -1,8 +1,8 @@
-"""Minutes of mixed requests against a running server: what was lost, leaked, and how long it took.
+"""Sends mixed requests to a running server for minutes, and reports losses, leaks and latencies.
 
-Clients stream, wait for whole answers, leave in the midst of them or at once, and ask for what does
-not fit. Greedy texts must be the same whatever other requests run. Ends with code 1 when a request
-was lost or answered wrongly, or KV pages are in use at the end. Start the server first:
+Clients stream, wait for whole answers, disconnect in the middle or at once, and send requests that
+do not fit. Greedy texts must be the same whatever other requests run. Ends with code 1 when a
+request was lost or answered wrongly, or KV pages are in use at the end. Start the server first:
 `sharpi serve --port 8080 --parallel 4`.
 """
 
@@ -26,7 +26,7 @@ _STORY = (
 ) * 4
 _KINDS = {"stream": 45, "whole": 20, "chat": 15, "leave": 12, "leave at once": 4, "too long": 4}
 _SAMPLE_SECONDS = 5.0
-_WARM_SHARE = 0.2  # of the time, after which memory should grow no more
+_WARM_SHARE = 0.2  # of the time, after which memory should not grow any more
 
 
 @dataclass
@@ -41,13 +41,13 @@ class Figures:
     faults: list[str] = field(default_factory=list)
 
     def lose(self, what: str) -> None:
-        """A request that got no right answer."""
+        """Counts a request that got no correct answer."""
         self.counts["lost"] += 1
         self.faults.append(what)
 
 
 class Client:
-    """One of several, with a connection pool and choices of its own."""
+    """One of several clients, with a connection pool and random choices of its own."""
 
     def __init__(self, url: str, key: str | None, seed: int, figures: Figures) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -55,7 +55,7 @@ class Client:
         self._random, self._figures = random.Random(seed), figures
 
     async def run(self, deadline: float) -> None:
-        """One request after the other."""
+        """Sends one request after the other."""
         kinds, weights = list(_KINDS), list(_KINDS.values())
         async with self._http:
             while time.monotonic() < deadline:
@@ -67,7 +67,7 @@ class Client:
 
     async def _ask(self, kind: str) -> None:
         length, tokens = self._random.randint(5, 900), self._random.choice((1, 8, 40, 120))
-        if self._random.random() < 0.5:  # the others are met again, beside other requests
+        if self._random.random() < 0.5:  # the others are repeated beside other requests
             length = length // 100 * 100 + 5
         body = {"prompt": prompt(length), "max_tokens": tokens, "temperature": 0}
         if kind == "whole":
@@ -146,7 +146,7 @@ class Client:
 
 
 def prompt(length: int) -> str:
-    """So many letters; a third of all prompts begin alike, as turns of one conversation do."""
+    """Returns `length` letters; a third of all prompts begin alike, as in a conversation."""
     begin = (length % 3) * 17
     return _STORY[begin : begin + length]
 
@@ -161,7 +161,7 @@ async def watch(url: str, key: str | None, deadline: float, figures: Figures) ->
 
 
 async def load(url: str, key: str | None, num_clients: int, seconds: float) -> dict[str, Any]:
-    """Runs all clients; the figures, as they are printed."""
+    """Runs all clients; returns the figures that are printed."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
         before = (await http.get("/props")).json()
@@ -176,7 +176,7 @@ async def load(url: str, key: str | None, num_clients: int, seconds: float) -> d
 
 
 def summary(figures: Figures, after: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Percentiles in milliseconds, memory in MiB: once warm, at the end, and the most."""
+    """Returns percentiles in milliseconds, memory in MiB: once warm, at the end, and the most."""
     warm = figures.memory[int(len(figures.memory) * _WARM_SHARE)]
     return {
         "seconds": seconds,
@@ -198,14 +198,14 @@ def summary(figures: Figures, after: dict[str, Any], seconds: float) -> dict[str
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
-    """Of at least two times."""
+    """Returns percentiles in milliseconds of at least two times."""
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")
     chosen = {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(seconds)}
     return {name: round(value * 1000, 2) for name, value in chosen.items()}
 
 
 def main() -> None:
-    """Parses the command line, runs, prints."""
+    """Parses the command line, runs and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url", nargs="?", default="http://127.0.0.1:8080")
     parser.add_argument("--api-key")

@@ -1,6 +1,6 @@
 """The worker that computes with sharpi; started by contestant.py.
 
-`options`: fields of RunConfig, those of its ExpertConfig under "experts".
+`options`: fields of RunConfig, with those of its ExpertConfig under "experts".
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ def _config(
     variant: str,
     options: dict[str, Any],
 ) -> RunConfig:
-    del variant  # there is one sharpi
+    del variant  # sharpi has no variants
     experts = ExpertConfig(**options.pop("experts", {}))
     sizes = {"num_threads": num_threads, "context_size": context_size, "batch_size": batch_size}
     return RunConfig(model=Path(model), experts=experts, **(sizes | options))

@@ -1,9 +1,9 @@
 """Writes a qwen3moe GGUF of any size with random quant blocks: for speed, not for sense.
 
-The shape is that of Qwen3-30B-A3B unless told otherwise; the quant types are those of a Q4_K_M
-file, or one type for all matrices. Vocabulary and chat template are the demo model's, filled up
-with unused tokens, so that every command of sharpi runs the file. A pool of blocks is made of each
-type; tensors are stretches of it that begin at different places, so no two experts are alike.
+The default shape is that of Qwen3-30B-A3B; the quant types are those of a Q4_K_M file, or one type
+for all matrices. Vocabulary and chat template are the demo model's, with unused tokens added, so
+that every command of sharpi runs the file. Each type has a pool of blocks; tensors are parts of it
+that begin at different places, so no two experts are alike.
 """
 
 import argparse
@@ -29,8 +29,8 @@ _ALIGNMENT = 32
 _UNUSED_TOKEN = 5  # a token's type, of tokenizer.ggml.token_type
 _VOCABULARY_LISTS = ("tokens", "token_type", "scores")
 
-# Where a block's half-precision scales are, in bytes, and how large each is beside the first: an
-# offset is as large as makes a type's values zero in the mean.
+# The byte offsets of a block's half-precision scales, and their sizes relative to the first: an
+# offset is such that a type's values have a mean of zero.
 _SCALES: dict[QuantType, tuple[tuple[int, float], ...]] = {
     QuantType.Q4_0: ((0, 1),),
     QuantType.Q4_1: ((0, 1), (2, -7.5)),
@@ -55,11 +55,11 @@ _SCALES: dict[QuantType, tuple[tuple[int, float], ...]] = {
     QuantType.Q1_0: ((0, 1),),
     QuantType.Q2_0: ((0, 1),),
 }
-# Deviations of random blocks of scale 1, of the types that the gguf package does not decode: q of
-# one bit is -1 or 1, of two bits -1 to 2.
+# Deviations of random blocks of scale 1, for types that the gguf package does not decode: q of one
+# bit is -1 or 1, of two bits -1 to 2.
 _DEVIATIONS = {QuantType.Q1_0: 1.0, QuantType.Q2_0: 1.25**0.5}
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
-# Those that a file can be written in: the gguf package has no name for Q2_0.
+# The types that can be written: the gguf package has no name for Q2_0.
 TYPES = (
     *(*_FLOAT_TYPES, *(t for t in _SCALES if t is not QuantType.Q2_0)),
     *(QuantType.MXFP4, QuantType.NVFP4, QuantType.IQ1_M),
@@ -98,7 +98,7 @@ class Tensor:
 
     @property
     def num_bytes(self) -> int:
-        """As in the file."""
+        """Bytes in the file."""
         rows = int(np.prod(self.sizes[:-1], dtype=np.int64))
         return rows * row_bytes(self.quant_type, self.sizes[-1])
 
@@ -106,7 +106,7 @@ class Tensor:
 def write_model(
     path: Path, shape: Shape, quant_type: QuantType | None = None, pool_bytes: int = POOL_BYTES
 ) -> int:
-    """Writes the file and tells its size; `quant_type` None is the mix of Q4_K_M."""
+    """Writes the file and returns its size; `quant_type` None is the mix of Q4_K_M."""
     tensors = list(_tensors(shape, quant_type))
     writer = GGUFWriter(path, ARCHITECTURE)
     _add_sizes(writer, shape)
@@ -173,7 +173,7 @@ def _add_sizes(writer: GGUFWriter, s: Shape) -> None:
 
 
 def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
-    """The demo model's tokenizer keys; its lists filled up to `size`."""
+    """Adds the demo model's tokenizer keys, with lists filled up to `size`."""
     for name, field in GGUFReader(demo_model()).fields.items():
         if not name.startswith("tokenizer."):
             continue
@@ -209,7 +209,7 @@ def _write_tensors(file: BinaryIO, tensors: list[Tensor], pool_bytes: int) -> No
 def _write_stretch(
     file: BinaryIO, pool: memoryview, tensor: Tensor, random: np.random.Generator
 ) -> None:
-    """The tensor's bytes from the pool, from a random block on and round and round."""
+    """Writes the tensor's bytes from the pool, from a random block on, wrapping around."""
     block = tensor.quant_type.block_bytes
     at, left = int(random.integers(0, len(pool) // block)) * block, tensor.num_bytes
     while left:
@@ -221,15 +221,16 @@ def _floats(tensor: Tensor, random: np.random.Generator) -> npt.NDArray[np.float
     if tensor.fill == "ones":
         return np.ones(tensor.sizes, np.float32)
     values = random.standard_normal(tensor.sizes, np.float32)
-    if tensor.skew:  # larger rows reach further, and are chosen more often
+    if tensor.skew:  # larger rows have larger logits and are chosen more often
         values *= np.exp(tensor.skew * random.standard_normal((tensor.sizes[0], 1), np.float32))
     return values * np.float32(tensor.sizes[-1] ** -0.5)
 
 
 def block_pool(quant_type: QuantType, columns: int, num_bytes: int) -> Bytes:
-    """Random blocks of values whose deviation is that of weights for `columns` inputs.
+    """Returns random blocks whose values deviate like weights for `columns` inputs.
 
-    As many as `num_bytes` has room for, less a few, so that no expert's size divides the pool's.
+    There are nearly as many as `num_bytes` has room for; the number is prime, so that no expert's
+    size divides the pool's.
     """
     count = _odd_count(max(1, num_bytes // quant_type.block_bytes))
     deviation = columns**-0.5
@@ -254,14 +255,14 @@ def _deviation(quant_type: QuantType, blocks: Bytes) -> float:
 
 
 def _odd_count(most: int) -> int:
-    """The largest prime up to `most`, 1 where there is none."""
+    """Returns the largest prime up to `most`, or 1."""
     return next((n for n in range(most, 1, -1) if all(n % d for d in range(2, int(n**0.5) + 1))), 1)
 
 
 def _scale(quant_type: QuantType, blocks: Bytes, scale: float) -> None:
     if quant_type is QuantType.MXFP4:  # a power of two whose bias is 127
         blocks[:, 0] = 127 if scale == 1 else 127 + round(np.log2(scale))
-    if quant_type is QuantType.NVFP4:  # the nearest power of two, of which 7 is the bias
+    if quant_type is QuantType.NVFP4:  # the nearest power of two; 7 is the bias
         blocks[:, :4] = max(4, (7 + round(np.log2(scale))) << 3)
     if quant_type is QuantType.IQ1_M:  # the top four bits of four words
         bits = int(np.float16(scale).view(np.uint16))

@@ -1,9 +1,9 @@
-"""A recorded trace through the running expert store, beside what the simulator says of it.
+"""Replays a recorded trace through the running expert store and compares it with the simulator.
 
 Experts are random bytes in a file of their own, read past the page cache into slots as the engine
-does; pauses stand for the computing. An expert that is still on its way when its layer needs it
-counts as missed. Unless a size is given, experts are such that the disk needs --disk-share of a
-token's computing time for the loads of the budget; what is missed it reads on top.
+does; pauses stand for computing. An expert that is in flight when its layer needs it counts as
+missed. Unless a size is given, experts are so large that the disk needs --disk-share of a token's
+computing time for the budget's loads; missed experts are read on top.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--tokens", type=int, default=2000, help="the first ones")
@@ -66,7 +66,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace, path: Path) -> Iterator[ReplayRow]:
-    """A row for each policy and number of slots, printed as it comes."""
+    """Yields a row for each policy and number of slots, and prints it."""
     trace = read_trace(options.trace).first(options.tokens)
     pace = chosen_pace(options)
     layout = make_layout(options, trace, pace, path)
@@ -79,13 +79,13 @@ def measure(options: argparse.Namespace, path: Path) -> Iterator[ReplayRow]:
 
 
 def chosen_pace(options: argparse.Namespace) -> Pace:
-    """The pauses; GPT-OSS-20B's output matrix has at least as many bytes as 4 layers read."""
+    """Returns the pauses; GPT-OSS-20B's output matrix has at least the bytes that 4 layers read."""
     layer = options.layer_ms / 1e3
     return Pace(layer, 4 * layer if options.output_ms is None else options.output_ms / 1e3)
 
 
 def make_layout(options: argparse.Namespace, trace: Trace, pace: Pace, path: Path) -> StoreLayout:
-    """Measures the disk, writes the experts, and says how the two compare."""
+    """Measures the disk, writes the experts, and prints how the two compare."""
     write_random(path, _PROBE_BYTES)
     disk = direct_bytes_per_second(path, _PROBE_SECONDS)
     seconds = pace.token_seconds(trace.num_layers)
@@ -104,7 +104,7 @@ def make_layout(options: argparse.Namespace, trace: Trace, pace: Pace, path: Pat
 def measure_policy(
     trace: Trace, name: str, slots: int, budget: float, layout: StoreLayout, pace: Pace
 ) -> ReplayRow:
-    """One replay; raises UsageError for a policy that there is not."""
+    """Runs one replay; raises UsageError for an unknown policy."""
     policy = name.removesuffix(_ADMISSION)
     simulation = Simulation(admission=name != policy, load_budget=budget)
     simulated = simulate(trace, policy, slots, simulation)

@@ -1,8 +1,8 @@
-"""sharpi and llama.cpp in turn, A B A B, on the same file, threads and token ids.
+"""Compares sharpi and llama.cpp in turn, A B A B, on the same file, threads and token ids.
 
 Prints one table of ratios (median of the rounds, smallest and largest) and writes the figures as
 JSON and as a bar chart. llama.cpp runs twice, from the mapped file and repacked at load; the ratio
-is against whichever is faster in that test.
+is against the faster one in that test.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from contest.sharpi_options import sharpi_options
 from sharpi.hardware.info import probe_hardware
 
 _BATCH_SIZE = 512
-_SETTLE_SECONDS = 0.2  # for the threads of the one before to fall asleep
-Samples = dict[str, list[float]]  # tokens a second by contestant, a value each round
+_SETTLE_SECONDS = 0.2  # until the threads of the previous contestant sleep
+Samples = dict[str, list[float]]  # tokens per second by contestant, one value per round
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Test:
         return f"{self.kind}{self.count}" + (f" @ d{self.depth}" if self.depth else "")
 
     def turn(self, vocab_size: int) -> Turn:
-        """The same ids for everyone and every round."""
+        """Returns the turn, with the same ids for every contestant and round."""
         ids = random.Random(1).choices(range(vocab_size), k=self.depth + self.count)
         pass_size = 1 if self.kind == "tg" else _BATCH_SIZE
         return Turn(ids[: self.depth], ids[self.depth :], pass_size)
 
 
 def main() -> None:
-    """Parses the command line, plays the rounds, prints and writes the results."""
+    """Parses the command line, runs the rounds, prints and writes the results."""
     options = parse_options()
     tests = list(chosen_tests(options))
     contestants = start(options, max(test.depth + test.count for test in tests))
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("-t", "--threads", type=int, default=probe_hardware().physical_cores)
@@ -85,19 +85,19 @@ def parse_options() -> argparse.Namespace:
 
 
 def counts(text: str) -> list[int]:
-    """The numbers of a list with commas."""
+    """Parses a list of numbers separated by commas."""
     return [int(item) for item in text.split(",")]
 
 
 def chosen_tests(options: argparse.Namespace) -> Iterator[Test]:
-    """Prefill first, for each depth."""
+    """Yields prefill first, for each depth."""
     for depth in options.n_depth:
         yield from (Test("pp", count, depth) for count in options.n_prompt if count)
         yield from (Test("tg", count, depth) for count in options.n_gen if count)
 
 
 def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
-    """sharpi first, then llama.cpp in one or two variants."""
+    """Starts sharpi first, then llama.cpp in one or two variants."""
     context_size = (num_positions + 255) // 256 * 256  # llama.cpp rounds up to this by itself
     size = (str(options.model), options.threads, context_size, _BATCH_SIZE)
     ours = Settings(*size, options=sharpi_options(options.sharpi))
@@ -110,7 +110,7 @@ def start(options: argparse.Namespace, num_positions: int) -> list[Contestant]:
 
 
 def play(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
-    """A warm-up for everyone, then `rounds` turns each, one after the other."""
+    """Runs a warm-up of every contestant, then `rounds` turns each, one after the other."""
     turn = test.turn(contestants[0].description["vocab_size"])
     samples: Samples = {contestant.name: [] for contestant in contestants}
     for number in range(rounds + 1):
@@ -123,7 +123,7 @@ def play(test: Test, contestants: list[Contestant], rounds: int) -> Samples:
 
 
 def result(name: str, samples: Samples) -> dict[str, Any]:
-    """Medians, and the ratio to the faster llama.cpp: round by round, then its median."""
+    """Returns medians, and the median of the rounds' ratios to the faster llama.cpp."""
     medians = {each: statistics.median(speeds) for each, speeds in samples.items()}
     rival = max((each for each in samples if each != "sharpi"), key=medians.__getitem__)
     ratios = [a / b for a, b in zip(samples["sharpi"], samples[rival], strict=True)]
@@ -139,7 +139,7 @@ def result(name: str, samples: Samples) -> dict[str, Any]:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """One line a test."""
+    """Prints one line per test."""
     names = list(rows[0]["tokens_per_second"])
     print(f"{'test':<16}" + "".join(f"{name:>20}" for name in names) + f"{'ratio':>9}  spread")
     for row in rows:
@@ -150,7 +150,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def write(options: argparse.Namespace, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
-    """The JSON file and the chart, where a folder was given."""
+    """Writes the JSON file and the chart, if a folder was given."""
     if options.output is None:
         return
     options.output.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]], about: dict[s
 
 
 def draw(record: dict[str, Any], path: Path) -> None:
-    """The chart, or a note where matplotlib is missing."""
+    """Draws the chart, or prints a note if matplotlib is missing."""
     try:
         from contest.bar_chart import draw_ratios
     except ModuleNotFoundError:
@@ -181,7 +181,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
 
 
 def processor() -> str:
-    """The processor's name, as far as the system tells."""
+    """Returns the CPU's name, if the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The bar chart of vs_llama_cpp.py: sharpi's speed as a multiple of llama.cpp's."""
+"""Draws the bar chart of vs_llama_cpp.py: sharpi's speed as a multiple of llama.cpp's."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 
 def draw_ratios(record: dict[str, Any], path: Path) -> None:
-    """One bar a test with its median, the spread as a whisker, and llama.cpp as a line at 1."""
+    """Draws one bar per test with its median and spread, and llama.cpp as a line at 1."""
     rows = record["rows"]
     ratios = [row["ratio"] for row in rows]
     below = [row["ratio"] - row["ratio_min"] for row in rows]
@@ -22,7 +22,7 @@ def draw_ratios(record: dict[str, Any], path: Path) -> None:
     axes.axhline(1, color="black", linewidth=1)
     axes.set_ylabel("times llama.cpp's tokens per second")
     axes.set_title(f"{record['model']}, {record['threads']} threads")
-    # One disturbed round may be far off; its whisker may leave the chart.
+    # One disturbed round may be an outlier; its whisker may leave the chart.
     highest = max(row["ratio_max"] for row in rows)
     axes.set_ylim(0, 1.1 * max(1, min(highest, 1.5 * max(ratios))))
     figure.tight_layout()

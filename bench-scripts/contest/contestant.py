@@ -1,7 +1,7 @@
 """Contestant: a program that computes token ids, in a process of its own that waits its turn.
 
-The worker scripts answer one JSON line on stdout for each on stdin: first the settings, then turns.
-While it waits, a worker sleeps on its stdin and takes no time from the others.
+The worker scripts answer each JSON line on stdin with one on stdout: first the settings, then
+turns. While it waits, a worker sleeps on its stdin and takes no time from the others.
 """
 
 import json
@@ -46,9 +46,9 @@ class Timing:
 
 
 class Contestant:
-    """One worker process; `description` is what it says of itself.
+    """One worker process; `description` is its own description of the program.
 
-    `launcher` is a command that runs the one given to it as further arguments.
+    `launcher` is a command that runs the command in its further arguments.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Contestant:
         self.description = self._ask(asdict(settings))
 
     def play(self, turn: Turn) -> Timing:
-        """Computes the turn."""
+        """Computes the turn and returns its timing."""
         return Timing(**self._ask(asdict(turn)))
 
     def seconds(self, turn: Turn) -> float:
-        """How long the turn took."""
+        """Computes the turn and returns its seconds."""
         return self.play(turn).seconds
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +101,6 @@ class Contestant:
 
 
 def close_all(contestants: Sequence[Contestant]) -> None:
-    """Ends them all."""
+    """Ends all workers."""
     for contestant in contestants:
         contestant.close()

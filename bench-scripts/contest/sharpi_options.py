@@ -1,4 +1,4 @@
-"""`--sharpi key=value`: fields of RunConfig and ExpertConfig by name, as the worker takes them."""
+"""Parses `--sharpi key=value`: fields of RunConfig and ExpertConfig, as the worker takes them."""
 
 import json
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ _TAKEN = ("model", "experts", "num_threads", "context_size")
 
 
 def sharpi_options(texts: Iterable[str]) -> dict[str, Any]:
-    """`["ram=2GB", "policy=slru"]` as `{"ram": 2000000000, "experts": {"policy": "slru"}}`.
+    """Returns `["ram=2GB", "policy=slru"]` as `{"ram": 2000000000, "experts": {"policy": "slru"}}`.
 
-    Raises UsageError for a name that neither of the two has.
+    Raises UsageError for the name of a field that neither class has.
     """
     options: dict[str, Any] = {}
     for text in texts:
@@ -36,7 +36,7 @@ def _names(config: type[Struct]) -> set[str]:
 
 
 def _value(name: str, text: str) -> Any:
-    """A size, a JSON value (`8`, `false`), or the text as it is."""
+    """Returns a size, a JSON value (`8`, `false`), or the text as it is."""
     if name in _SIZES:
         return parse_size(text)
     try:

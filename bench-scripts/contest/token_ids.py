@@ -11,9 +11,9 @@ from sharpi.tokenizer.tokenizer import load_tokenizer
 
 
 def token_ids(model: GgufFile, count: int, source: Path | None, seed: int = 1) -> list[int]:
-    """`count` ids: random, out of a NumPy file, or a text's; raises UsageError where it has fewer.
+    """Returns `count` ids: random ones, or those of a NumPy file or a text.
 
-    Ids are refused that the model does not have.
+    Raises UsageError if the file has too few ids, or ids that the model does not have.
     """
     num_ids = model.tensors["token_embd.weight"].shape[0]
     if source is None:

@@ -1,4 +1,4 @@
-"""What every worker does: settings in, turns in, seconds and counts out, one JSON line each."""
+"""The loop of every worker: settings in, turns in, seconds and counts out, one JSON line each."""
 
 import json
 import os
@@ -15,17 +15,17 @@ class Player(Protocol):
     description: dict[str, Any]
 
     def compute(self, ids: list[int]) -> None:
-        """One pass over the next ids, finished when it returns."""
+        """Runs one pass over the next ids and waits until it is finished."""
 
     def truncate(self, length: int) -> None:
         """Forgets all positions from `length` on."""
 
     def counts(self) -> dict[str, float]:
-        """What the program counts by itself, from its start on; may be nothing."""
+        """Returns the program's own counts since its start; may be empty."""
 
 
 def play(load: Callable[[dict[str, Any]], Player]) -> None:
-    """Answers until stdin ends. Whatever libraries print goes to stderr."""
+    """Answers until stdin ends; whatever libraries print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     player = load(json.loads(sys.stdin.readline()))
@@ -45,7 +45,7 @@ def _timed(player: Player, before: list[int], ids: list[int], pass_size: int) ->
 
 
 def _passes(player: Player, ids: list[int], pass_size: int) -> Iterator[float]:
-    """Computes, and tells each pass's seconds."""
+    """Computes the ids, and yields each pass's seconds."""
     for begin in range(0, len(ids), pass_size):
         start = time.perf_counter()
         player.compute(ids[begin : begin + pass_size])
@@ -53,7 +53,7 @@ def _passes(player: Player, ids: list[int], pass_size: int) -> Iterator[float]:
 
 
 def _counts(player: Player) -> dict[str, float]:
-    """The player's own, and the bytes that the process had fetched from storage (proc(5))."""
+    """Returns the player's counts, and the bytes that the process read from storage (proc(5))."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:

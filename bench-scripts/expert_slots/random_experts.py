@@ -1,4 +1,4 @@
-"""A file of random bytes that is laid out as the experts of a model, for stores without a model.
+"""Writes a file of random bytes laid out as a model's experts, for stores without a model.
 
 The bytes are really written: the holes of a sparse file are read without asking the disk.
 """
@@ -17,12 +17,12 @@ LEAST_EXPERT_BYTES = _NUM_PIECES * ALIGNMENT
 
 
 def round_expert_bytes(num_bytes: float) -> int:
-    """The next smaller size whose three matrices are whole blocks of a disk, at least one each."""
+    """Rounds down to a size whose three matrices are whole blocks of a disk, at least one each."""
     return max(1, int(num_bytes) // LEAST_EXPERT_BYTES) * LEAST_EXPERT_BYTES
 
 
 def write_experts(path: Path, num_layers: int, num_experts: int, expert_bytes: int) -> StoreLayout:
-    """Writes the file and says where everything lies; raises OSError, such as for a full disk."""
+    """Writes the file and returns its layout; raises OSError, such as for a full disk."""
     write_random(path, num_layers * num_experts * expert_bytes)
     size = expert_bytes // _NUM_PIECES
     starts = range(0, num_layers * _NUM_PIECES * num_experts * size, num_experts * size)
@@ -35,7 +35,7 @@ def write_experts(path: Path, num_layers: int, num_experts: int, expert_bytes: i
 
 
 def write_random(path: Path, num_bytes: int) -> None:
-    """Writes so many bytes and waits until the disk has them."""
+    """Writes `num_bytes` random bytes and waits until the disk has them."""
     chunk = np.random.default_rng(0).bytes(min(num_bytes, _CHUNK_BYTES))
     with path.open("wb") as file:
         for begin in range(0, num_bytes, _CHUNK_BYTES):

@@ -1,7 +1,7 @@
-"""A recorded trace through the real expert store: reads from a real disk, pauses for the computing.
+"""Replays a recorded trace through the real expert store: real reads, pauses for computing.
 
-The order of calls is that of expert_feed.cpp without a predictor, so that nothing is predicted but
-what the policy itself decides.
+The order of calls is that of expert_feed.cpp without a predictor, so that only the policy itself
+loads experts early.
 """
 
 import time
@@ -17,7 +17,7 @@ from sharpi.experts.policy_settings import Counts, PolicySettings
 from sharpi.experts.trace.trace import Trace
 from sharpi.experts.trace.trace_steps import Steps
 
-_TOKENS = 2  # whose experts of a layer fit in the staging buffers, and in the queue of prefetches
+_TOKENS = 2  # staging buffers and prefetch queue have room for two tokens' experts of a layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Pace:
     output: float
 
     def token_seconds(self, num_layers: int) -> float:
-        """A token that waits for nothing."""
+        """Returns the seconds of a token that waits for nothing."""
         return num_layers * self.layer + self.output
 
 
@@ -58,7 +58,7 @@ def replay(trace: Trace, settings: PolicySettings, layout: StoreLayout, pace: Pa
 
 
 def _store_settings(settings: PolicySettings, layout: StoreLayout) -> StoreSettings:
-    """Room as the engine makes it."""
+    """Returns the same room as the engine makes."""
     staging = _TOKENS * settings.experts_per_token
     return StoreSettings(settings.slots, staging, staging * layout.largest_slot)
 
@@ -76,7 +76,7 @@ def _run(steps: Steps, store: ExpertStore, pace: Pace) -> float:
 
 
 def _run_step(store: ExpertStore, routes: NDArray[np.int32], pace: Pace) -> None:
-    """A batch may miss more experts than there are buffers, so each leaves when it is done."""
+    """Runs one step; a batch releases each expert at once, as more may miss than buffers hold."""
     for layer in range(routes.shape[1]):
         in_layer = routes[:, layer]  # (tokens, k)
         store.acquire(layer, in_layer)

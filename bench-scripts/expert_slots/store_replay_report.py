@@ -1,4 +1,4 @@
-"""What replays through the store come to: hit rates beside the simulator's, and what was late."""
+"""Reports replays through the store: hit rates beside the simulator's, and late experts."""
 
 from dataclasses import asdict, dataclass
 
@@ -40,14 +40,14 @@ class ReplayRow:
 
     @property
     def points(self) -> float:
-        """How far the store is above the simulator, late arrivals counted as misses."""
+        """Percentage points of hit rate above the simulator's, counting late experts as misses."""
         return 100 * (self.hit_rate - self.simulated_hit_rate)
 
 
 def replay_row(
     name: str, simulated: SimulationRow, replayed: Replayed, expert_bytes: int
 ) -> ReplayRow:
-    """The figures of one replay and of the simulation of the same tokens."""
+    """Returns the figures of one replay and of the simulation of the same tokens."""
     late = [layer.late for layer in replayed.store]
     store = StoreCounts(*np.array(replayed.store, np.int64).sum(axis=0).tolist())
     policy = Counts(*np.array(replayed.policy, np.int64).sum(axis=0).tolist())
@@ -69,7 +69,7 @@ def replay_row(
 
 
 def replay_line(row: ReplayRow) -> str:
-    """A row under `HEADING`, rates in percent."""
+    """Formats a row under `HEADING`, rates in percent."""
     return (
         f"{row.policy:20}{row.slots:>6}{100 * row.simulated_hit_rate:>11.2f}"
         f"{100 * row.hit_rate:>8.2f}{row.points:>+8.2f}{100 * row.late_rate:>7.2f}"
@@ -79,5 +79,5 @@ def replay_line(row: ReplayRow) -> str:
 
 
 def replay_record(row: ReplayRow) -> dict[str, float | int | str]:
-    """A row for a JSON file."""
+    """Returns a row for a JSON file."""
     return asdict(row) | {"points": row.points}

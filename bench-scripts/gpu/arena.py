@@ -1,4 +1,4 @@
-"""Random weights, activations and KV pages on a GPU, more of them than its cache holds."""
+"""Random weights, activations and KV pages on a GPU, larger than its cache."""
 
 from dataclasses import dataclass
 
@@ -19,14 +19,14 @@ PAGE_POSITIONS = 64
 
 
 def upload(device: Device, array: npt.NDArray[np.generic]) -> Span:
-    """A memory of its own for an array."""
+    """Uploads an array to memory of its own."""
     span = room(device, array.nbytes)
     device.upload(span, array)
     return span
 
 
 def room(device: Device, num_bytes: int) -> Span:
-    """Memory that nobody set."""
+    """Allocates memory without setting it."""
     return Span(device.allocate(num_bytes), 0, num_bytes)
 
 
@@ -42,20 +42,20 @@ class Arena:
 
     @property
     def count(self) -> int:
-        """How many matrices there are."""
+        """The number of matrices."""
         return self.memory.num_bytes // self.stride
 
     @property
     def matrix_bytes(self) -> int:
-        """Bytes of one."""
+        """Bytes of one matrix."""
         return self.rows * row_bytes(self.quant_type, self.columns)
 
     def matrix(self, index: int) -> Span:
-        """One of them, round and round."""
+        """Returns one of the matrices; indices wrap around."""
         return self.memory.part(index % self.count * self.stride, self.matrix_bytes)
 
     def stacked(self, device: Device, first: int, step: int) -> GpuStackedMatrix:
-        """Every so many-th matrix as an expert, as the kernels look experts up."""
+        """Returns every `step`-th matrix as an expert, the way kernels look experts up."""
         start = self.memory.address + np.arange(first, self.count, step) * self.stride
         return GpuStackedMatrix(upload(device, start.astype(np.uint64)), None, (self.memory,))
 
@@ -63,7 +63,7 @@ class Arena:
 def make_arena(
     device: Device, quant_type: QuantType, rows: int, columns: int, num_bytes: int, least: int
 ) -> Arena:
-    """As many matrices as `num_bytes` has room for, `least` at least; not zeros, but weights."""
+    """Returns as many random matrices as `num_bytes` has room for, at least `least`."""
     size = rows * row_bytes(quant_type, columns)
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
     memory = room(device, max(least, num_bytes // stride) * stride)
@@ -75,7 +75,7 @@ def make_arena(
 
 
 def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
-    """Rows of ordinary values: floats, or rounded by the kernel that does that."""
+    """Returns rows of ordinary values: floats, or rounded by the quantise kernel."""
     values = np.random.default_rng(1).standard_normal((tokens, columns), np.float32)
     floats = upload(device, values)
     if not planes:
@@ -87,7 +87,7 @@ def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
 
 
 def kv_pages(device: Device, kv_type: str, pages: int, heads: int, dim: int) -> Span:
-    """Keys or values of one layer (kernels/cuda/attention/kv_cache.cuh), alike but for places."""
+    """Returns keys or values of one layer (kernels/cuda/attention/kv_cache.cuh), equal pages."""
     random = np.random.default_rng(2)
     if kv_type == "f16":
         values = random.standard_normal((heads, PAGE_POSITIONS, dim), np.float32)

@@ -1,4 +1,7 @@
-"""What is timed on a GPU: each kernel of a decode step at its sizes, over more than the cache."""
+"""The cases that are timed on a GPU: each kernel of a decode step at its sizes.
+
+A case reads more than the GPU's cache holds.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +24,7 @@ from sharpi.ops.cuda.matvec_layout import takes_floats
 from sharpi.ops.interface import Activation, Scoring
 
 _FLOAT, _INT = 4, 4
-_PLANES = 1  # int8 activations, which is what large models run with
+_PLANES = 1  # int8 activations, as large models use
 _KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0")
 
 
@@ -60,7 +63,7 @@ class Case:
 
 
 def expert_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
-    """Gate and up with activation of the chosen experts, then down with their sum."""
+    """Yields gate and up with activation of the chosen experts, then down with their sum."""
     most = s.used * max(s.batches)
     wide = make_arena(device, quant_type, s.expert_hidden, s.hidden, s.arena_bytes, 2 * most)
     for tokens in s.batches:
@@ -113,7 +116,7 @@ def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
 
 
 def _rotating_ids(device: Device, num_experts: int, items: int) -> list[Span]:
-    """Ids for one launch after the other, until all experts were chosen once."""
+    """Returns ids for one launch after the other, until all experts were chosen once."""
     turns = max(1, num_experts // items)
     order = np.random.default_rng(3).permutation(num_experts)[: turns * items].astype(np.int32)
     ids = upload(device, order)
@@ -121,7 +124,7 @@ def _rotating_ids(device: Device, num_experts: int, items: int) -> list[Span]:
 
 
 def dense_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:
-    """Matrices that every token meets: those of attention, and the output."""
+    """Yields matrices that every token uses: those of attention, and the output."""
     wide = s.heads * s.head_dim
     for rows, columns in ((wide, s.hidden), (s.hidden, wide), (s.output_rows, s.hidden)):
         arena = make_arena(device, quant_type, rows, columns, s.arena_bytes, 1)
@@ -145,7 +148,7 @@ def _matvec(device: Device, arena: Arena, tokens: int) -> Case:
 
 
 def attention_cases(device: Device, s: Sizes) -> Iterator[Case]:
-    """One token over a KV cache of several lengths, both halves of it."""
+    """Yields attention of one token over KV caches of several lengths, keys and values."""
     for kv_type in _KV_TYPES:
         for context in s.contexts:
             yield _attention(device, kv_type, context, s)
@@ -184,7 +187,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
 
 
 def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
-    """Kernels that are too small for a rate; the first shows what starting one takes."""
+    """Yields kernels that are too small for a rate; the first shows the cost of a launch."""
     one = upload(device, np.zeros(1, np.float32))
     yield Case("smallest", "1 value", 1, 0, [sigmoid(one, count=1)])
     router = make_arena(device, QuantType.F32, s.experts, s.hidden, s.arena_bytes, 1)

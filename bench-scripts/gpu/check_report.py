@@ -1,4 +1,4 @@
-"""The report of a check: one JSON file with everything, one Markdown file to read."""
+"""Writes the report of a check: one JSON file with everything, one Markdown file to read."""
 
 import json
 import re
@@ -17,7 +17,7 @@ Figures = dict[str, Any]
 
 
 def write_report(outcomes: Sequence[Outcome], folder: Path, seconds: float, is_dry: bool) -> Path:
-    """Writes both files and tells the Markdown's path."""
+    """Writes both files and returns the Markdown's path."""
     figures = {outcome.name: outcome.findings.figures for outcome in outcomes}
     name = figures.get("packages", {}).get("gpu")
     slug = "dry-run" if is_dry else re.sub(r"[^a-z0-9]+", "-", (name or "no-GPU").lower())
@@ -37,7 +37,7 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, seconds: float, is_d
 
 
 def aims(figures: dict[str, Figures]) -> Iterator[tuple[str, str, bool]]:
-    """What was aimed at, what was reached, and whether that is enough; as far as measured."""
+    """Yields each measured aim, the value reached, and True if that is enough."""
     for row in figures.get("kernels", {}).get("rows", []):
         is_meant = row["kernel"].startswith("experts") and row["quant_type"] == _AIM_TYPE
         if is_meant and row["tokens"] == 1:
@@ -155,7 +155,7 @@ def _kernels(report: Figures) -> Iterator[str]:
 
 
 def _errors(figures: dict[str, Figures]) -> Iterator[str]:
-    """The largest error of each kind, and whose it is."""
+    """Yields a table of the largest error of each kind, and its case."""
     worst: dict[str, tuple[float, str]] = {}
     for name in ("references", "types"):
         for case, errors in figures.get(name, {}).items():

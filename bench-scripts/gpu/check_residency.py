@@ -1,4 +1,4 @@
-"""The report's part about a GPU that has not all experts: tables, and what was aimed at."""
+"""The report's part about a GPU with only some of the experts: tables and aims."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ Aim = tuple[str, str, bool]
 
 
 def residency_aims(figures: Figures, llama_cpp: Figures) -> Iterator[Aim]:
-    """As far as measured."""
+    """Yields the aims that were measured."""
     loads = {each["percent"]: each for each in figures.get("loads", [])}
     if AIM_PERCENT not in loads:
         return
@@ -24,7 +24,7 @@ def residency_aims(figures: Figures, llama_cpp: Figures) -> Iterator[Aim]:
 
 
 def _decode_aim(decode: dict[str, Figures], on_cpu: Figures | None) -> Iterator[Aim]:
-    """Against the better of the two that anybody could have without a live cache in a graph."""
+    """Compares with the better of the two baselines without a live expert cache in a graph."""
     baselines = {"load without a graph": decode["load without a graph"]["seconds"]}
     if on_cpu is not None:
         baselines["all experts on the CPU"] = on_cpu["decode"][0]["seconds"]
@@ -51,7 +51,7 @@ def _bus_aim(load: Figures, bus: float) -> Iterator[Aim]:
 
 
 def _prefill_aims(load: Figures, on_cpu: Figures | None, llama_cpp: Figures) -> Iterator[Aim]:
-    """Never slower than the CPU, nor than llama.cpp."""
+    """Yields aims of being no slower than the CPU, nor than llama.cpp."""
     others: dict[str, dict[str, float]] = {"all experts on the CPU": {}, "llama.cpp": {}}
     for row in on_cpu["prefill"] if on_cpu else ():
         others["all experts on the CPU"][f"pp{row['tokens']}"] = row["tokens"] / row["seconds"]
@@ -68,7 +68,7 @@ def _prefill_aims(load: Figures, on_cpu: Figures | None, llama_cpp: Figures) -> 
 
 
 def residency_lines(figures: Figures, llama_cpp: Figures) -> Iterator[str]:
-    """Decode, then prefill, one row for each load and way; llama.cpp's last."""
+    """Yields decode, then prefill, one row for each load and miss mode, and llama.cpp's last."""
     loads = sorted(figures.get("loads", []), key=lambda each: each["percent"] or 0)
     if not loads:
         return
@@ -82,7 +82,7 @@ def residency_lines(figures: Figures, llama_cpp: Figures) -> Iterator[str]:
 
 
 def _decode_table(loads: list[Figures], resident: float | None) -> Iterator[str]:
-    """A token is stalled for what it takes longer than with all experts in VRAM."""
+    """Yields the table of decode; stalled time is the excess over all experts in VRAM."""
     yield ""
     yield "| in VRAM | slots | misses | tokens/s | ms | stalled ms | hits | MB over the bus |"
     yield "|---|---|---|---|---|---|---|---|"

@@ -1,6 +1,6 @@
-"""A step of the check: a program with a time limit, and what it found, as JSON.
+"""A step of the check: a program with a time limit, and its findings as JSON.
 
-Needs nothing but Python, so that a missing package is a finding rather than a traceback.
+It needs nothing but Python, so that a missing package is a finding rather than a traceback.
 """
 
 import json
@@ -32,7 +32,7 @@ class Findings:
     is_skipped: bool = False
 
     def finish(self, path: Path | None) -> int:
-        """Prints failures and notes, writes the file, and tells the exit status."""
+        """Prints failures and notes, writes the file, and returns the exit status."""
         for line in self.notes + self.failures:
             print(line, file=sys.stderr)
         if path is not None:
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def run_step(step: Step, folder: Path, environment: dict[str, str], left: float) -> Outcome:
-    """Runs the program for as long as it may and there is time left; never raises."""
+    """Runs the program until its time limit or the end of all time left; never raises."""
     limit, start = min(step.seconds, left), time.monotonic()
     if limit < _LEAST_SECONDS:
         failures = ["not begun: the time of all steps together is up"]
@@ -85,7 +85,7 @@ def run_step(step: Step, folder: Path, environment: dict[str, str], left: float)
 
 
 def _run(command: list[str], log: Path, environment: dict[str, str], limit: float) -> int | None:
-    """The exit status, None where it had to be stopped; with all that it started."""
+    """Returns the exit status; None if the program and all that it started had to be killed."""
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -108,7 +108,7 @@ def _read(path: Path) -> Findings:
         return Findings()
     try:
         return Findings(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:  # a program that was stopped while it wrote
+    except (ValueError, TypeError) as error:  # a program that was killed while it wrote
         return Findings(failures=[f"its findings cannot be read: {error}"])
 
 
@@ -123,6 +123,6 @@ def _clean(findings: Findings) -> None:
 
 
 def without_places(text: str) -> str:
-    """The text without folders of this machine and without its name, on one line."""
+    """Returns the text on one line, without this machine's folders and name."""
     text = _FOLDERS.sub("", " ".join(text.split()))
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "this machine", text)

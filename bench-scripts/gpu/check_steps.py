@@ -1,4 +1,4 @@
-"""The steps of the check, in order: what others need first, and what matters most early."""
+"""The steps of the check, in order: first those that others need, and the most important ones."""
 
 import os
 import sys
@@ -29,17 +29,17 @@ class Choice:
 
     @property
     def model(self) -> Path:
-        """The synthetic model."""
+        """The path of the synthetic model."""
         return self.folder / "synthetic.gguf"
 
     @property
     def skewed_model(self) -> Path:
-        """A smaller one of which some experts are used much more than others, as of real ones."""
+        """The path of a smaller model in which some experts are used much more, as in real ones."""
         return self.folder / "skewed.gguf"
 
 
 def steps(choice: Choice) -> Iterator[Step]:
-    """All of them."""
+    """Yields all steps."""
     yield _script("packages", "packages, GPU and driver", 60, choice, "gpu_facts.py")
     yield _build(choice)
     if not choice.is_dry:
@@ -82,7 +82,7 @@ def _synthetic(choice: Choice) -> Iterator[Step]:
 
 
 def _residency(choice: Choice) -> Iterator[Step]:
-    """Shares of the experts in VRAM, and every way of serving those that are missed."""
+    """Yields the steps with shares of the experts in VRAM, in every miss mode."""
     layers = () if choice.is_dry else ("--layers", str(_SKEWED_LAYERS))
     shape = (*choice.shape, *layers, "--skew", _SKEW)
     model = str(choice.skewed_model)

@@ -1,4 +1,4 @@
-"""Which device a script about GPUs works on: the GPU, or the tests' execution on the CPU."""
+"""Chooses the device of a script about GPUs: the GPU, or the tests' emulation on the CPU."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 def device_opener(is_dry: bool) -> Callable[[], Device]:
-    """Opens the GPU, or with `is_dry` what runs the kernels on the CPU, where little is timed."""
+    """Returns a function that opens the GPU, or with `is_dry` the emulation, for few timings."""
     return _open_cpu if is_dry else open_gpu
 
 

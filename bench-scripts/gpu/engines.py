@@ -1,4 +1,4 @@
-"""Engines on a GPU and on the CPU for the same file, and how far their logits are apart."""
+"""Engines on a GPU and on the CPU for the same file, and the distance of their logits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,28 +27,28 @@ class Engines:
 
     @contextmanager
     def on_gpu(self, path: Path, **options: Any) -> Iterator[Engine]:
-        """The GPU insists: a file that it has no kernels for raises."""
+        """Loads a file on the GPU; raises for a file without GPU kernels."""
         config = replace(RunConfig(model=path, device="cuda"), **options)
         with load_engine(config, open_device=self.open_device) as engine:
             yield engine
 
     @contextmanager
     def on_cpu(self, path: Path, **options: Any) -> Iterator[Engine]:
-        """The same on the CPU."""
+        """Loads a file on the CPU."""
         with load_engine(replace(RunConfig(model=path, device="cpu"), **options)) as engine:
             yield engine
 
 
 def error(logits: Logits, reference: Logits) -> float:
-    """Norm of the difference over the norm; infinite where anything is no number."""
+    """Returns the norm of the difference over the norm; infinity if anything is not finite."""
     return _finite(np.linalg.norm(logits - reference) / np.linalg.norm(reference))
 
 
 def typical_error(logits: Logits, reference: Logits) -> float:
-    """The same of the median token.
+    """Returns the same for the median token.
 
     Rounding differs where one side multiplies f16 matrices or rounds in another order, and random
-    models choose between nearly equal experts: a token for which another one wins is far off.
+    models choose between nearly equal experts: a token that gets another expert differs a lot.
     """
     if not np.isfinite(logits).all():
         return float("inf")
@@ -61,7 +61,7 @@ def _finite(value: np.floating) -> float:
 
 
 def step_by_step(engine: Engine, ids: Ids) -> Logits:
-    """Logits after each token, decoded one after the other."""
+    """Returns the logits after each token, decoded one after the other."""
     sequence = Sequence(engine.runner)
     try:
         return np.stack([sequence.extend([int(i)]).copy() for i in ids])

@@ -1,4 +1,4 @@
-"""Passes through an engine on a GPU, timed beside what its slots did meanwhile."""
+"""Runs passes through an engine on a GPU, timed, with the counts of its slots."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Sizes:
 
     @property
     def context_size(self) -> int:
-        """Room for the longest."""
+        """The context size that the longest pass needs."""
         return max(*self.prompts, 64 + self.warm_up + self.decoded, 64 + self.auto) + 64
 
 
@@ -55,7 +55,7 @@ class Prefilled:
 
 
 class Passes:
-    """One engine's; `MODES` are the miss modes."""
+    """The passes of one engine; `MODES` are the miss modes."""
 
     MODES: ClassVar[tuple[MissMode, ...]] = ("load", "stream", "cpu")
 
@@ -66,7 +66,7 @@ class Passes:
         (self._part,) = (p for p in engine.runner.parts if isinstance(p, GpuPart))
 
     def prefills(self) -> Iterator[Prefilled]:
-        """Each length from an empty KV cache, after a warm-up."""
+        """Yields each length from an empty KV cache, after a warm-up."""
         for count in self._sizes.prompts:
             ids, seconds, crossed = self._ids(count), list[float](), 0
             for _ in range(self._sizes.repetitions + 1):
@@ -79,7 +79,10 @@ class Passes:
             yield Prefilled(count, median(seconds[1:]), crossed)
 
     def _must_cross(self, residents: dict[int, tuple[int, ...]]) -> int:
-        """By the routes of the last step; of a prompt in several, those are its last batch's."""
+        """Returns the missing experts' bytes, by the last step's routes.
+
+        A prompt in several steps has the routes of its last batch.
+        """
         plan = self._engine.plan
         assert plan is not None
         if self._engine.config.cpu_moe:
@@ -93,13 +96,13 @@ class Passes:
         return total
 
     def decode(self, mode: str, *, by_launches: bool = False) -> Decoded:
-        """Random tokens, one after the other, misses served in one way."""
+        """Decodes random tokens, one after the other, in one miss mode."""
         if self._tier is not None and mode in self.MODES:
             self._tier.insist([next(m for m in self.MODES if m == mode)])
         return self._decode(mode, self._sizes.warm_up, self._sizes.decoded, by_launches)
 
     def decode_auto(self) -> Decoded:
-        """The quickest way is found while it runs; the last third is what it then gives."""
+        """Decodes while the fastest miss mode is found, and times the last third."""
         assert self._tier is not None
         self._tier.insist(self.MODES)
         timed = self._sizes.auto // 3
@@ -130,14 +133,14 @@ class Passes:
         )  # fmt: skip
 
     def _counts(self) -> tuple[int, int, int]:
-        """Accesses, hits, and bytes over the bus, so far."""
+        """Returns accesses, hits, and bytes over the bus, so far."""
         if self._tier is None:
             return 0, 0, 0
         stats = self._tier.stats("", 0)
         return stats.hit_count.accesses, stats.hit_count.hits, stats.bytes_read
 
     def greedy(self) -> list[int]:
-        """Tokens by the largest logit after a short prompt."""
+        """Returns the most likely tokens after a short prompt."""
         tokens = [int(np.argmax(self._sequence.extend(self._ids(8))))]
         while len(tokens) < self._sizes.greedy:
             tokens.append(self._sequence.extend_largest(tokens[-1]))

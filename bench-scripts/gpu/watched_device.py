@@ -1,4 +1,4 @@
-"""A device that counts what is captured and replayed, and leaves everything else to another."""
+"""A device that counts captured and replayed graphs, and otherwise behaves like another device."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from sharpi.device.device import Device, Work
 
 
 class WatchedDevice:
-    """Stands before a device; every other attribute is that device's."""
+    """Wraps a device; every other attribute is that device's."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self.captured, self.replayed = 0, 0
 
     def record(self, work: Sequence[Work]) -> Work:
-        """As the device's, counted."""
+        """Records the work on the device, and counts it."""
         graph = self._device.record(work)
         self.captured += 1
 

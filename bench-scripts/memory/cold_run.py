@@ -1,4 +1,4 @@
-"""A run from a cold page cache, in a new process under a memory limit."""
+"""Runs a program from a cold page cache, in a new process under a memory limit."""
 
 import statistics
 import sys
@@ -12,7 +12,7 @@ from contest.contestant import Contestant, Settings, Timing, Turn
 from memory.memory_group import MemoryGroup
 from memory.page_cache import drop_cached
 
-_MOST_CACHED = 0.01  # of a file, for a run to count as cold
+_MOST_CACHED = 0.01  # the most of a file that may be cached for a run to count as cold
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Run:
 
     @property
     def disk_bytes_per_second(self) -> float:
-        """What the disk gave about that time: shared ones change from one second to the next."""
+        """The disk's rate at that time; shared disks change from one second to the next."""
         return statistics.fmean(self.disk_rates)
 
 
 def run_cold(entry: Entry, test: Test, group: MemoryGroup, parts: Sequence[Path]) -> Run:
-    """Drops the model's files from the page cache, starts the program and plays the test."""
+    """Drops the model's files from the page cache, starts the program and runs the test."""
     cached = max(drop_cached(part, _MOST_CACHED) for part in parts)
     if cached > _MOST_CACHED:
         print(

@@ -1,4 +1,4 @@
-"""How fast a file can be read past the page cache; a rate through it would say nothing here."""
+"""Measures how fast a file is read past the page cache, which would hide the disk's rate."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from sharpi.hardware.disk import measure_disk
 
 
 def direct_bytes_per_second(path: Path, seconds: float) -> float:
-    """Direct reads, 8 in flight, into huge pages as slots are; raises UsageError without them."""
+    """Returns the rate of 8 direct reads into huge pages; raises UsageError if there are none."""
     rate = measure_disk(path, seconds)
     if not rate.is_direct:
         raise UsageError(f"{path}: its file system has no direct reads; use another disk")

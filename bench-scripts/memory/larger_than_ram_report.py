@@ -1,4 +1,4 @@
-"""What runs under a memory limit come to: ratios, windows of tokens, shares of the disk's rate."""
+"""Reports runs under a memory limit: ratios, windows of tokens, shares of the disk's rate."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ Row = dict[str, Any]
 
 
 def ratio_rows(runs: Sequence[Run]) -> list[Row]:
-    """A row for each test in the order of the runs, as vs_llama_cpp.py makes them.
+    """Returns a row for each test in the order of the runs, like vs_llama_cpp.py.
 
-    Here and below: none without llama.cpp, as there is nothing to compare.
+    Here and below there are no rows without llama.cpp, because there is nothing to compare.
     """
     tests: dict[str, Samples] = {}
     for run in runs:
@@ -23,7 +23,7 @@ def ratio_rows(runs: Sequence[Run]) -> list[Row]:
 
 
 def window_rows(runs: Sequence[Run], size: int = WINDOW) -> list[Row]:
-    """The same for each whole window of `size` tokens of one test."""
+    """Returns the same for each whole window of `size` tokens of one test."""
     windows: list[Samples] = []
     for run in runs:
         for index, speed in enumerate(window_speeds(run.timing.pass_seconds, size)):
@@ -38,22 +38,25 @@ def window_rows(runs: Sequence[Run], size: int = WINDOW) -> list[Row]:
 
 
 def window_speeds(seconds: Sequence[float], size: int = WINDOW) -> list[float]:
-    """Tokens a second over each whole window of `size` tokens, from the seconds of each token."""
+    """Returns tokens per second over each whole window of `size` tokens.
+
+    `seconds`: of each token.
+    """
     begins = range(0, len(seconds) - size + 1, size)
     return [size / sum(seconds[begin : begin + size]) for begin in begins]
 
 
 def median_speeds(runs: Sequence[Run]) -> list[float]:
-    """Tokens a second in each window, the median of the rounds of one contestant's test."""
+    """Returns tokens per second in each window, the median of one contestant's rounds."""
     rounds = (window_speeds(run.timing.pass_seconds) for run in runs)
     return [statistics.median(speeds) for speeds in zip(*rounds, strict=True)]
 
 
 def read_rows(runs: Sequence[Run]) -> list[Row]:
-    """What each contestant read in each test, medians of its rounds; None where nobody counted.
+    """Returns the reads of each contestant in each test, medians of rounds; None if not counted.
 
-    `storage_bytes` are those the kernel fetched for the process, whoever asked for them, the others
-    are what sharpi says of its experts.
+    `storage_bytes` are those that the kernel fetched for the process, for any reason; the others
+    are sharpi's own counts of its experts.
     """
     pairs = dict.fromkeys((run.test, run.contestant) for run in runs)
     return [
@@ -81,9 +84,9 @@ def _reads(test: str, contestant: str, runs: Sequence[Run]) -> Row:
 
 
 def disk_share(run: Run) -> float | None:
-    """How long the disk needs at least for the bytes that missed, as a part of the time taken.
+    """Returns the disk's least time for the missed bytes, as a part of the time taken.
 
-    Bytes that were read early and never used do not count. None where nothing was counted.
+    Bytes that were read early and never used do not count. None if nothing was counted.
     """
     counts = run.timing.counts
     if "read_bytes" not in counts:
@@ -93,7 +96,7 @@ def disk_share(run: Run) -> float | None:
 
 
 def bound_share(run: Run) -> float | None:
-    """The same of whichever takes longer, the disk for what missed or the computing without waits.
+    """Returns the same for the slower of disk and computing.
 
     Both at once cannot be faster than that; where few experts miss, computing is the limit.
     """
@@ -104,9 +107,9 @@ def bound_share(run: Run) -> float | None:
 
 
 def wait_share(run: Run) -> float | None:
-    """The same as a part of the time spent waiting: the rate at which misses came, over the disk's.
+    """Returns the rate at which misses arrived over the disk's rate, for the time spent waiting.
 
-    More than 1 where reads go on while hits are computed. None without misses.
+    It is above 1 where reads go on while hits are computed. None without misses.
     """
     share = disk_share(run)
     waited = run.timing.counts.get("stall_seconds")
@@ -114,7 +117,7 @@ def wait_share(run: Run) -> float | None:
 
 
 def read_sentence(row: Row) -> str:
-    """A row of `read_rows` in words, as far as it was counted."""
+    """Formats a row of `read_rows` as a sentence, as far as it was counted."""
     lines = [f"{row['tokens_per_second']:.2f} tokens/s, ready after {row['load_seconds']:.1f} s"]
     if row["storage_bytes_per_token"] is not None:
         lines[0] += f", {_megabytes(row, 'storage')} a token from storage"

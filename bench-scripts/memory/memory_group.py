@@ -1,4 +1,4 @@
-"""MemoryGroup: a cgroup with a memory limit that programs are started in, version 1 or 2."""
+"""MemoryGroup: a cgroup with a memory limit in which programs are started, version 1 or 2."""
 
 import contextlib
 import fcntl
@@ -32,7 +32,7 @@ class Hierarchy:
 
 
 def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
-    """The mounted memory controller (cgroups(7)); raises UsageError where there is none."""
+    """Returns the mounted memory controller (cgroups(7)); raises UsageError if there is none."""
     for line in mounts.read_text().splitlines():
         _, folder, kind, options, *_ = line.split()
         place = Path(folder)
@@ -45,10 +45,10 @@ def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:
 
 
 class MemoryGroup:
-    """A new group of `limit` bytes without swap; a context manager that removes it in every case.
+    """A new group of `limit` bytes without swap; leaving the context always removes it.
 
     There is one at a time: two measurements would share the disk and each other's page cache.
-    Raises UsageError where this user cannot make one, or another is there.
+    Raises UsageError if this user cannot make one, or another exists.
     """
 
     def __init__(self, limit: int, hierarchy: Hierarchy | None = None) -> None:
@@ -73,7 +73,7 @@ class MemoryGroup:
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """A command that runs the one given to it as further arguments, inside the group."""
+        """A command that runs the command in its further arguments inside the group."""
         return ("sh", "-c", _ENTER, str(self.folder / "cgroup.procs"))
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class MemoryGroup:
             for process_id in _words(self.folder / "cgroup.procs"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(process_id), signal.SIGKILL)
-            with contextlib.suppress(OSError):  # busy until the last one is really gone
+            with contextlib.suppress(OSError):  # busy until the last process is really gone
                 self.folder.rmdir()
                 return
             time.sleep(0.05)
@@ -102,14 +102,14 @@ class MemoryGroup:
 
 
 def _delegate_memory(folder: Path) -> None:
-    """Version 2 gives a group only the controllers that its parent hands down."""
+    """Hands the memory controller down, which version 2 requires of the parent group."""
     control = folder / "cgroup.subtree_control"
     if control.exists() and "memory" not in _words(control):
         control.write_text("+memory")
 
 
 def _lock(folder: Path) -> int:
-    """A lock that is held until it is closed, or its process has ended however."""
+    """Returns a lock that is held until it is closed, or until its process has ended in any way."""
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What of a file the page cache holds, how to be rid of it, and how far ahead the kernel reads."""
+"""The cached part of a file, dropping it from the page cache, and the kernel's read-ahead."""
 
 import ctypes
 import mmap
@@ -12,25 +12,25 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def cached_share(path: Path) -> float:
-    """The part of a file's pages that is cached, 0 to 1 (mincore(2): of the user's own files)."""
+    """Returns the cached part of a file's pages, 0 to 1 (mincore(2): of the user's own files)."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
         view = np.frombuffer(mapped, np.uint8)
         start, flags = ctypes.c_void_p(view.ctypes.data), ctypes.c_void_p(pages.ctypes.data)
         failed = _LIBC.mincore(start, ctypes.c_size_t(len(mapped)), flags)
-        del view  # the mapping cannot be closed while somebody looks at it
+        del view  # the mapping cannot be closed while a view exists
     if failed:
         raise OSError(ctypes.get_errno(), "mincore failed", str(path))
     return float((pages & 1).mean())
 
 
 def drop_cached(path: Path, tolerated: float = 0.01) -> float:
-    """Drops a file's pages; the part that stays all the same, 0 to 1.
+    """Drops a file's pages; returns the part that stays all the same, 0 to 1.
 
-    Everybody's page cache goes only where more than `tolerated` stays, and root asks.
+    The whole page cache is dropped only if more than `tolerated` stays and the user is root.
     """
     with path.open("rb") as file:
-        os.fsync(file.fileno())  # pages that are not written yet cannot go
+        os.fsync(file.fileno())  # unwritten pages cannot be dropped
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_share(path) > tolerated and os.access(_DROP_ALL, os.W_OK):
         _DROP_ALL.write_text("1")
@@ -38,10 +38,10 @@ def drop_cached(path: Path, tolerated: float = 0.01) -> float:
 
 
 def read_ahead_bytes(path: Path) -> int | None:
-    """What the kernel reads at a fault in a mapped file at most; None where it does not say."""
+    """Returns the most that the kernel reads at a fault in a mapped file; None if unknown."""
     device = os.stat(path).st_dev
     folder = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
-    for queue in (folder / "queue", folder.parent / "queue"):  # a partition has its disk's
+    for queue in (folder / "queue", folder.parent / "queue"):  # a partition uses its disk's
         if (queue / "read_ahead_kb").exists():
             return 1024 * int((queue / "read_ahead_kb").read_text())
     return None

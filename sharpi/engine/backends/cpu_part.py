@@ -79,7 +79,7 @@ class CpuPart(RecordedPart[Program]):
         return program.logits[: num_outputs if self._is_whole else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
-        """Writes one segment as sequence `row` of the next step, with its first token and output."""
+        """Writes one segment as sequence `row` of the next step from `first` on."""
         count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
         rows = slice(first, first + count)
         self._ids[rows] = segment.ids
