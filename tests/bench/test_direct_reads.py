@@ -1,4 +1,4 @@
-"""Direct reads: a rate, and a reason where there is none."""
+"""Direct reads: a rate, or a reason why there is none."""
 
 from pathlib import Path
 

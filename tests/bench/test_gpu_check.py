@@ -1,4 +1,4 @@
-"""The check of a GPU: steps with limits, what their output means, and the report's words."""
+"""The check of a GPU: steps with limits, their output, and the text of the report."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""The check's programs on the CPU's execution of the kernels: what only a GPU can add is speed."""
+"""The check's programs with the kernels emulated on the CPU; only speed needs a GPU."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Runs larger than RAM come to ratios by round, windows of tokens and shares of a limit."""
+"""Reports of runs larger than RAM: ratios by round, windows of tokens, shares of a limit."""
 
 import pytest
 from contest.contestant import Timing
@@ -14,7 +14,7 @@ from memory.larger_than_ram_report import (
     window_speeds,
 )
 
-# Of 4 seconds the disk needs 200 / 100 for what missed, and 3 are computing.
+# Of 4 seconds the disk needs 200 / 100 for the missed bytes, and 3 are computing.
 COUNTS = {
     "accesses": 80,
     "hits": 60,

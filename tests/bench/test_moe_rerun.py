@@ -1,4 +1,4 @@
-"""The rows of a rerun: those of a GPU only where there is one."""
+"""The rows of a rerun, which only include a GPU if there is one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The page cache: what was just written lies in it, and goes."""
+"""The page cache: fresh writes are in it, and can be dropped."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Settings of sharpi by name: the right config, the right type, and no name unknown."""
+"""Settings of sharpi by name: the right config, the right type, and no unknown name."""
 
 import pytest
 from contest.sharpi_options import sharpi_options

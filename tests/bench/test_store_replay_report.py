@@ -1,4 +1,4 @@
-"""Replays through the store: what was late is a miss, and what a file of experts holds."""
+"""Replays through the store: late experts are misses, and the content of a file of experts."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def store_counts(hits: int, late: int) -> StoreCounts:
 
 
 def test_late_is_missed() -> None:
-    """Of 120 look-ups 66 were there and 4 on their way; the policy believed in 72."""
+    """The policy counts 72 of 120 lookups as hits, but only 66 were there and 4 in flight."""
     store = (store_counts(20, 1), store_counts(26, 2), store_counts(20, 1))
     policy = tuple(Counts(accesses=40, hits=24, loads=5) for _ in store)
     row = replay_row("learned", SIMULATED, Replayed(store, policy, 10, 0.2), 1000)
@@ -91,7 +91,7 @@ def test_the_store_keeps_what_the_simulator_does(tmp_path: Path, policy: str) ->
 
 
 def skewed_routes(tokens: int, layers: int, experts: int, k: int) -> NDArray[np.int32]:
-    """(tokens, layers, k), distinct within a row."""
+    """Returns (tokens, layers, k), distinct within a row."""
     random = np.random.default_rng(0)
     scores = random.normal(0, 1.5, (layers, experts)) + random.gumbel(
         size=(tokens, layers, experts)

@@ -1,4 +1,4 @@
-"""Token ids: the same at every call, out of a file or a text, and only such as the model has."""
+"""Token ids: the same in every call, from a file or a text, and only those of the model."""
 
 from collections.abc import Iterator
 from pathlib import Path

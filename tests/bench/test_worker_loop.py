@@ -1,4 +1,4 @@
-"""Workers time each pass apart, leave the passes before out, and tell what grew meanwhile."""
+"""Workers time each pass, leave out earlier passes, and report what grew meanwhile."""
 
 from typing import Any
 

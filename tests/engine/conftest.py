@@ -34,7 +34,7 @@ def load() -> Iterator[Callable[..., Engine]]:
 
 @pytest.fixture(scope="session")
 def quick_folder() -> Iterator[Path]:
-    """A folder in RAM, where there is one: reads end at once, and a test of many is a short one."""
+    """Returns a folder in RAM, if there is one, so that reads end at once."""
     has_one = RAM_DISK.is_dir() and os.access(RAM_DISK, os.W_OK)
     with TemporaryDirectory(prefix="sharpi-", dir=RAM_DISK if has_one else None) as folder:
         yield Path(folder)
@@ -42,5 +42,5 @@ def quick_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def quick_demo(quick_folder: Path) -> Path:
-    """The demo model there."""
+    """Returns the demo model in that folder."""
     return Path(shutil.copy(DEMO, quick_folder))

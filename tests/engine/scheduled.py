@@ -1,4 +1,4 @@
-"""Answers of a scheduler, collected for comparison with what each would be alone."""
+"""Answers of a scheduler, collected to compare them with the answers of single requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ GREEDY = SamplingParams(temperature=0)
 
 
 def asked(max_tokens: int = 12, **fields: object) -> GenerationRequest:
-    """A greedy request past the end of the text."""
+    """Returns a greedy request that continues past the end of the text."""
     fields.setdefault("sampling", GREEDY)
     return GenerationRequest(max_tokens=max_tokens, ignore_end=True, **fields)  # type: ignore[arg-type]
 
 
 @dataclass(eq=False)
 class Heard:
-    """What was heard of one answer."""
+    """The deltas and the end of one answer."""
 
     request_id: RequestId | None = None
     deltas: list[TextDelta] = field(default_factory=list)

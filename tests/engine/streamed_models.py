@@ -1,4 +1,4 @@
-"""Models whose experts have few slots, and what they answer: for the tests of slots."""
+"""Models whose experts have few slots, and their answers, for the tests of slots."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ GREEDY = GenerationRequest(max_tokens=24, ignore_end=True, sampling=SamplingPara
 
 
 def asked(**fields: object) -> ExpertConfig:
-    """What a run asks of its slots."""
+    """Returns the options of a run about its slots."""
     return ExpertConfig(**fields)  # type: ignore[arg-type]
 
 
 def decode(
     engine: Engine | Session, prompt: list[int] | None = None, max_tokens: int = 24
 ) -> list[int]:
-    """The greedy continuation of a prompt, past the end of the text."""
+    """Returns the greedy continuation of a prompt, past the end of the text."""
     session = engine.session() if isinstance(engine, Engine) else engine
     request = replace(GREEDY, max_tokens=max_tokens)
     generation = session.generate(PROMPT if prompt is None else prompt, request)
@@ -38,12 +38,12 @@ def decode(
 
 
 def story_ids(engine: Engine, text: str = STORY) -> list[int]:
-    """A prompt of the kind that the demo model was trained on."""
+    """Returns a prompt of the kind that the demo model was trained on."""
     return engine.tokenizer.encode(text, add_bos=True, parse_special=False)
 
 
 def write_mixed_model(target: Path) -> Path:
-    """A tiny model whose first layer is dense, and whose experts have biases."""
+    """Writes a tiny model whose first layer is dense, and whose experts have biases."""
     reader = GGUFReader(REFERENCES / "qwen3moe.gguf")
     writer = GGUFWriter(target, "qwen3moe")
     copy_metadata(reader, writer)

@@ -1,4 +1,4 @@
-"""Layers that predict further tokens and projectors in a file: the model runs without them."""
+"""Layers that predict further tokens, and projectors in a file: the model runs without them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ EXTRA = ("blk.3.attn_norm.weight", "blk.3.nextn.eh_proj.weight", "v.patch_embd.w
 
 @pytest.fixture
 def with_extra(tmp_path: Path) -> Path:
-    """GLM-4.5 with a fourth layer, which its keys count as one that predicts, and other tensors."""
+    """Writes GLM-4.5 with a fourth layer that its keys declare as predicting, and more tensors."""
     reader, target = GGUFReader(REFERENCES / "glm4moe.gguf"), tmp_path / "extra.gguf"
     writer = GGUFWriter(target, "glm4moe")
     copy_metadata(reader, writer)

@@ -1,4 +1,4 @@
-"""Every architecture against `transformers`, in files that llama.cpp's converter wrote."""
+"""Every architecture against `transformers`, in files from llama.cpp's converter."""
 
 from collections.abc import Callable
 from pathlib import Path

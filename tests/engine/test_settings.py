@@ -30,7 +30,7 @@ def test_defaults_are_modest() -> None:
     assert decided.batch_size == 512
     assert decided.rounding == "int16"  # a small model
     assert decided.num_batch_threads == 8
-    assert decided.num_threads == 1  # too little to read for more
+    assert decided.num_threads == 1  # too little to read for more threads
     assert decided.notes == ()
 
 

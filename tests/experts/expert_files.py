@@ -17,7 +17,7 @@ GENERATOR = np.random.default_rng(5)
 
 
 class ExpertFiles:
-    """Two files of random bytes, and layers of unlike sizes whose experts lie anywhere in them."""
+    """Two files of random bytes, and layers of different sizes with experts anywhere in them."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = (folder / "a.gguf", folder / "b.gguf")
@@ -71,7 +71,7 @@ def open_store(
 
 
 def read(store: ExpertStore, layer: int, piece: int, expert: int) -> bytes:
-    """The bytes that the kernels would compute with."""
+    """Returns the bytes that the kernels would compute with."""
     address = (ctypes.c_void_p * EXPERTS).from_address(store.table(layer, piece))[expert]
     assert address is not None
     return ctypes.string_at(address, store.layout.layers[layer].pieces[piece].num_bytes)

@@ -1,10 +1,10 @@
-"""Expert stats of runs that never were."""
+"""Expert stats of invented runs."""
 
 from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
 
 
 def a_layer(layer: int, uses: tuple[int, ...], pinned: tuple[int, ...] = ()) -> LayerStats:
-    """Nine of ten accesses hit, one came late."""
+    """Returns a layer in which nine of ten accesses hit, and one was late."""
     accesses = sum(uses)
     hits = accesses * 9 // 10
     return LayerStats(
@@ -22,7 +22,7 @@ def a_layer(layer: int, uses: tuple[int, ...], pinned: tuple[int, ...] = ()) -> 
 
 
 def a_run() -> ExpertStats:
-    """Four tokens, three layers, the last one without accesses."""
+    """Returns stats of four tokens and three layers, the last one without accesses."""
     return ExpertStats(
         model="tiny-moe.gguf",
         policy="slru",

@@ -1,4 +1,4 @@
-"""Random routes as models take them: skewed, and a token much like the one before."""
+"""Random routes like those of models: skewed, and similar from token to token."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 def skewed_routes(
     tokens: int, layers: int, experts: int, k: int, *, seed: int = 0
 ) -> NDArray[np.int32]:
-    """(tokens, layers, k), distinct within a row; popularity drifts, a third is kept each token."""
+    """Returns (tokens, layers, k), distinct within a row, with drifting popularity.
+
+    A third of each route is kept for the next token.
+    """
     random = np.random.default_rng(seed)
     liking = random.normal(0, 1.5, (layers, experts))
     routes = np.empty((tokens, layers, k), np.int32)

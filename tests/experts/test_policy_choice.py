@@ -1,4 +1,4 @@
-"""What a run asks, against the policy and the predictor that come of it."""
+"""The policy and the predictor that follow from the options of a run."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""When predicting is judged, and what the verdict is."""
+"""The times at which predicting is judged, and the verdicts."""
 
 import pytest
 
@@ -15,7 +15,7 @@ TRIAL = PERIOD * PERIODS
 
 
 def run(trial: PredictionTrial, tokens: int, predicting: float, plain: float = 1.0) -> list[int]:
-    """Tokens that take so long; returns those at which the verdict changed."""
+    """Runs tokens that take these seconds; returns those at which the verdict changed."""
     return [
         token
         for token in range(tokens)

@@ -1,4 +1,4 @@
-"""Predictors: native as reference, what they learn, what a new text makes them forget."""
+"""Predictors: native equal to reference, what they learn, and what a new text resets."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Measuring a disk: it reads, says which way, leaves nothing behind, and names what it cannot."""
+"""Measuring a disk: it reads, reports direct reads, leaves nothing behind, and explains errors."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""GPUs through a stand-in for the management library, whose calls write into what they get."""
+"""GPUs through a fake management library, whose calls write into their arguments."""
 
 import ctypes
 from pathlib import Path
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 class FakeNvml:
-    """NVML with two GPUs, as far as it is called."""
+    """A fake NVML with two GPUs, with the calls that sharpi makes."""
 
     def __init__(self, fault: int = 0) -> None:
         self.fault, self.is_open = fault, False

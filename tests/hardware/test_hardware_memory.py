@@ -1,4 +1,4 @@
-"""Free memory under limits: trees as both versions of cgroups lay them out."""
+"""Free memory under limits: directory trees of both versions of cgroups."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from sharpi.hardware.memory import MemoryInfo, probe_memory
 
 MIB = 1 << 20
-UNLIMITED = 9223372036854771712  # what version 1 writes without a limit
+UNLIMITED = 9223372036854771712  # cgroup version 1 writes this without a limit
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""Rates of memory: positive, and measured over no more than can be spared."""
+"""Rates of memory: positive, and measured with no more memory than can be spared."""
 
 import pytest
 from msgspec.structs import replace

@@ -27,7 +27,7 @@ _FIXED_NOREPLACE = 0x100000  # MAP_FIXED_NOREPLACE of <sys/mman.h>
 
 
 class SharedMemory:
-    """Memory at a fixed address that another process can map there too; handed out in order."""
+    """Memory at a fixed address that another process can map there, too; handed out in order."""
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("sharpi-emulated")
@@ -43,15 +43,15 @@ class SharedMemory:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What the other process needs to know."""
+        """The arguments that the other process needs."""
         return str(self.descriptor), str(_ADDRESS), str(_BYTES)
 
     def clear(self) -> None:
-        """Everything handed out so far may be given to others."""
+        """Allows everything handed out so far to be handed out again."""
         self._used = 0
 
     def take(self, num_bytes: int) -> Bytes:
-        """Zeroed bytes that begin on a cache line."""
+        """Returns zeroed bytes that begin on a cache line."""
         start = self._used
         self._used += -(-num_bytes // 64) * 64
         assert self._used <= _BYTES, "too much for the shared memory"
@@ -59,7 +59,10 @@ class SharedMemory:
         return self._bytes[start : start + num_bytes]
 
     def place(self, array: NDArray[Any], *, at_the_end: bool = False) -> NDArray[Any]:
-        """A copy within, `at_the_end` right before what nobody may read; or the array, if it is."""
+        """Copies an array into the memory, or returns it if it is there already.
+
+        `at_the_end`: the copy ends right before memory that must not be read.
+        """
         if _ADDRESS <= array.ctypes.data < _ADDRESS + _BYTES:
             return array
         size = array.nbytes
@@ -84,7 +87,7 @@ class EmulatedLibrary:
         return partial(self.call, name)
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Arguments as ctypes takes them; arrays, bytes and structs are placed in the memory."""
+        """Calls a function with ctypes arguments; arrays, bytes and structs are placed there."""
         line = " ".join([name, *(str(self._word(each)) for each in arguments)])
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -94,7 +97,7 @@ class EmulatedLibrary:
         return int(answer)
 
     def sharpi_instruction_set(self, name: bytes | None) -> bytes | None:
-        """The name of the kernels, which would be in memory of the other process alone."""
+        """Returns the name of the kernels, which would be in the other process's memory."""
         return name or b"neon" if self.call("sharpi_instruction_set", name) else None
 
     def _word(self, argument: Any) -> int:
@@ -131,7 +134,7 @@ class EmulatedLibrary:
         assert self._process.wait(60) == 0
 
     def matmul(self, kind: QuantType, weights: Bytes, x: Floats, precision: int = INT8) -> Floats:
-        """`kernel_library.matmul` for NEON; nothing may be read past the weights."""
+        """Works like `kernel_library.matmul` for NEON; nothing may be read past the weights."""
         self.memory.clear()
         out = self.memory.take(4 * len(x) * len(weights)).view(np.float32)
         out[:] = np.nan
@@ -143,14 +146,14 @@ class EmulatedLibrary:
         return out.reshape(len(x), len(weights)).copy()
 
     def dequantise(self, kind: QuantType, row: Bytes, columns: int) -> Floats:
-        """`kernel_library.dequantise` for NEON."""
+        """Works like `kernel_library.dequantise` for NEON."""
         self.memory.clear()
         out = self.memory.take(4 * columns).view(np.float32)
         assert self.sharpi_dequantise(b"neon", int(kind), row, columns, out) == 0
         return out.copy()
 
     def quantise(self, x: Floats) -> NDArray[np.void]:
-        """`kernel_library.quantise` for NEON; nothing may be read past the values."""
+        """Works like `kernel_library.quantise` for NEON; nothing may be read past the values."""
         self.memory.clear()
         out = self.memory.take(-(-len(x) // 256) * ACTIVATION.itemsize).view(ACTIVATION)
         placed = self.memory.place(x, at_the_end=True)
@@ -158,5 +161,5 @@ class EmulatedLibrary:
         return out.copy()
 
     def rounded(self, x: Floats) -> NDArray[np.float64]:
-        """x (tokens, columns) as the kernels see it after rounding."""
+        """Returns x (tokens, columns) as the kernels see it after rounding."""
         return np.stack([dequantised(self.quantise(row))[: x.shape[1]] for row in x])

@@ -1,4 +1,4 @@
-"""Memory that ends where the process may not read on: one byte too far and the test run dies."""
+"""Memory that ends where the process must not read: one byte too far ends the test run."""
 
 import ctypes
 import mmap
@@ -21,7 +21,7 @@ class GuardedMemory:
         assert status == 0, f"mprotect failed with errno {ctypes.get_errno()}"
 
     def holding(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A copy of the array whose last byte is the last that may be read."""
+        """Returns a copy of the array whose last byte is the last that may be read."""
         flat = np.frombuffer(self._mapping, np.uint8, array.nbytes, self._usable - array.nbytes)
         flat[:] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         return flat.view(array.dtype).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""The compiled kernels as NumPy functions: what the C surface for tests takes and gives."""
+"""The compiled kernels as NumPy functions, through the C surface for tests."""
 
 import ctypes
 import platform
@@ -33,7 +33,7 @@ ACTIVATION = np.dtype(
 
 @cache
 def library() -> ctypes.CDLL:
-    """Fails where the library was not built: every install builds it."""
+    """Returns the library; fails if it was not built, as every install builds it."""
     loaded = ctypes.CDLL(str(native_library()))
     loaded.sharpi_instruction_set.restype = ctypes.c_char_p
     return loaded
@@ -44,7 +44,7 @@ def has_isa(isa: str) -> bool:
 
 
 def matmul(isa: str, kind: QuantType, weights: Bytes, x: Floats, precision: int = INT8) -> Floats:
-    """weights (rows, bytes of a row) x (tokens, columns) -> (tokens, rows)"""
+    """Multiplies weights (rows, bytes of a row) with x (tokens, columns) to (tokens, rows)."""
     out = np.full((len(x), len(weights)), np.nan, np.float32)
     status = library().sharpi_matmul(
         isa.encode(),
@@ -75,7 +75,7 @@ def dequantise(isa: str, kind: QuantType, row: Bytes, columns: int) -> Floats:
 
 
 def quantise(isa: str, x: Floats) -> NDArray[np.void]:
-    """x (n) -> (ceil(n / 256)) of ACTIVATION"""
+    """Rounds x (n) to (ceil(n / 256)) of ACTIVATION."""
     blocks = -(-len(x) // 256)
     memory = np.full(blocks * ACTIVATION.itemsize + 64, 0xFF, np.uint8)  # room to align to 64 bytes
     memory = memory[-memory.ctypes.data % 64 :][: blocks * ACTIVATION.itemsize]
@@ -87,11 +87,11 @@ def quantise(isa: str, x: Floats) -> NDArray[np.void]:
 
 
 def rounded(isa: str, x: Floats) -> NDArray[np.float64]:
-    """x (tokens, columns) as the kernels see it after rounding."""
+    """Returns x (tokens, columns) as the kernels see it after rounding."""
     return np.stack([dequantised(quantise(isa, row))[: x.shape[1]] for row in x])
 
 
 def dequantised(blocks: NDArray[np.void]) -> NDArray[np.float64]:
-    """The values that blocks of ACTIVATION stand for: (256 * blocks)"""
+    """Returns the values that blocks of ACTIVATION stand for, (256 * blocks)."""
     q = blocks["q"].reshape(-1, 32).astype(np.float64)
     return (q * blocks["scale"].reshape(-1, 1)).reshape(-1)

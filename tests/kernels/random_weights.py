@@ -1,4 +1,4 @@
-"""Random blocks of every quant type: all codes occur, the scales are ordinary numbers."""
+"""Random blocks of every quant type: all codes occur, and the scales are ordinary numbers."""
 
 import numpy as np
 from gguf import GGMLQuantizationType, quants
@@ -9,7 +9,7 @@ from sharpi.gguf.quant_types import QuantType as Kind
 
 FLOAT_KINDS = (Kind.F32, Kind.F16, Kind.BF16)
 
-# Where the half floats of a block are, in bytes.
+# The byte offsets of the half floats of a block.
 HALVES: dict[Kind, tuple[int, ...]] = {
     Kind.Q4_0: (0,),
     Kind.Q4_1: (0, 2),
@@ -78,19 +78,19 @@ def _scatter(halves: NDArray[np.uint16], scales: Bytes) -> None:
 
 
 def as_floats(kind: Kind, weights: Bytes) -> NDArray[np.float64]:
-    """What the blocks mean."""
+    """Returns the values of the blocks."""
     return decoded(kind, weights).astype(np.float64)
 
 
 def decoded(kind: Kind, weights: Bytes) -> Floats:
-    """(rows, columns) as the gguf package decodes them; or as written here, where it does not."""
+    """Returns (rows, columns) as the gguf package decodes them, or where it cannot, this file."""
     if kind in (Kind.Q1_0, Kind.Q2_0):
         return _few_bits(weights.reshape(len(weights), -1, kind.block_bytes), kind.block_values)
     return quants.dequantize(weights, GGMLQuantizationType(kind))
 
 
 def _few_bits(blocks: Bytes, block_values: int) -> Floats:
-    """A half float d, then codes of 1 or 2 bits in order: d * (2 * code - 1), d * (code - 1)."""
+    """Decodes a half float d, then codes of 1 or 2 bits: d * (2 * code - 1), d * (code - 1)."""
     d = blocks[:, :, :2].copy().view(np.float16).astype(np.float32)
     bits = 128 // block_values
     shifts = np.arange(0, 8, bits, dtype=np.uint8)

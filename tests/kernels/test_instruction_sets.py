@@ -1,4 +1,4 @@
-"""No instruction of a set that a processor may lack can be reached before the set was asked for."""
+"""Code of an instruction set that a CPU may lack is only reachable after asking for the set."""
 
 import platform
 import shutil
@@ -11,7 +11,7 @@ from library_code import Function, initialisers, read_functions
 from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
 from sharpi.resources import native_library
 
-# What a file of a set may hold beside plain code, and the instructions that only one file may hold.
+# The code that files of a set may hold besides plain code, and instructions for one file only.
 VEX, EVEX = "VEX", "EVEX"
 SETS = {
     "avx2": {VEX},
@@ -52,7 +52,7 @@ def set_of(function: Function) -> str:
 
 
 def faults(functions: list[Function]) -> list[str]:
-    """What stands in a function that does not belong there."""
+    """Returns the code in functions where it does not belong."""
     found = []
     for each in functions:
         name = set_of(each)
@@ -70,7 +70,7 @@ def faults(functions: list[Function]) -> list[str]:
 
 
 def initialisers_of_sets(library: Path) -> list[str]:
-    """The functions run at load that were compiled from a file of an instruction set."""
+    """Returns the functions that run at load and come from a file of an instruction set."""
     functions = {each.name: each for each in read_functions(library)}
     return [name for name in initialisers(library) if set_of(functions[name])]
 

@@ -35,7 +35,7 @@ def relative_error(out: Floats, expected: np.ndarray) -> float:
 def assert_rounded_product(out: Floats, dense: Floats, x: Floats, seen: Floats) -> None:
     """`out` is x (tokens, columns) . dense (rows, columns), with activations rounded to `seen`."""
     assert relative_error(out, seen @ dense.T) < ARITHMETIC, f"{x.shape[1]} columns"
-    # No activation is further from its rounding than half a step, so no result than this:
+    # No activation is further from its rounded value than half a step, so no result is than this:
     bound = np.abs(seen - x) @ np.abs(dense).T
     assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
 

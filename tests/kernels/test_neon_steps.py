@@ -27,11 +27,11 @@ CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 
 @pytest.fixture(autouse=True)
 def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs go to the emulated library, and what they point to into the memory it sees."""
+    """Sends programs to the emulated library, and their data to the memory that it sees."""
     arm.memory.clear()
     addresses_of = stacked_matrix_params._addresses
 
-    placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share what they write
+    placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share their outputs
 
     def data(_: recorder_tape.Tape, array: npt.NDArray[np.generic] | None) -> int | None:
         if array is None:

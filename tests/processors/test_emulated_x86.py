@@ -51,7 +51,7 @@ def environment() -> dict[str, str]:
 
 
 def sharpi(processor: str, *arguments: str) -> str:
-    """What a command prints to stdout, when it ends well."""
+    """Returns the stdout of a command that ends well."""
     result = subprocess.run(
         command(processor, *arguments),
         cwd=ROOT,
@@ -108,7 +108,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 
 @pytest.fixture
 def server(processor: str) -> Iterator[str]:
-    """The address of `sharpi serve` with the model that ships."""
+    """Yields the address of `sharpi serve` with the model that ships."""
     process = subprocess.Popen(
         command(processor, "serve", "--port", "0"),
         cwd=ROOT,

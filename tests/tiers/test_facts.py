@@ -27,7 +27,7 @@ def opened(path: Path) -> tuple[GgufFile, ModelConfig, ModelFacts]:
 
 
 def tensor(name: str, *shape: int, offset: int = 0) -> Tensor:
-    """A tensor of bytes."""
+    """Returns a tensor of bytes."""
     return Tensor(name, QuantType.I8, shape, np.zeros(prod(shape), np.uint8), 0, offset)
 
 

@@ -1,4 +1,4 @@
-"""A GPU's KV cache that begins small: what the plan takes at any size of it."""
+"""A GPU's KV cache that begins small: the plan's memory at every size of it."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def plan(of: ModelFacts, vram: int) -> TierPlan:
 
 
 def whole(of: ModelFacts) -> int:
-    """VRAM for everything but the experts."""
+    """Returns the VRAM for everything but the experts."""
     return (
         RESERVE_BYTES
         + MIB

@@ -27,7 +27,7 @@ def scratch() -> int:
 
 
 def room(num_slots: int) -> int:
-    """RAM for everything but the experts, and so many slots."""
+    """Returns the RAM for everything but the experts, and for `num_slots` slots."""
     return DENSE_WEIGHTS + EMBEDDING + KV + scratch() + STAGING + num_slots * SLOT
 
 
@@ -191,7 +191,7 @@ class TestGpu:
         assert planned(vram=2 * GIB, num_cpu_moe=3).vram_slots == (0, 0, 0, 8)
 
     def test_three_tiers(self) -> None:
-        """The GPU has no staging: it could not be filled from RAM."""
+        """The GPU gets no staging buffers, because they could not be filled from RAM."""
         vram = RESERVE_BYTES + scratch() + DENSE_WEIGHTS + KV + 4 * SLOT
         ram = EMBEDDING + scratch() + STAGING + 12 * SLOT
         plan = planned(vram=vram, ram=ram)

@@ -1,4 +1,4 @@
-"""What holds for every plan: budgets are kept, and more memory is never worse."""
+"""Properties of every plan: budgets are kept, and more memory is never worse."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ examples = settings(max_examples=200, deadline=None)
 
 
 def never_worse(less: TierPlan, more: TierPlan) -> None:
-    """No layer loses a slot, a tier or, of a plan that fits, a resident expert."""
+    """Asserts that no layer loses a slot, a tier or, if the plan fits, a resident expert."""
     assert more.fits >= less.fits
     for before, after in zip(less.layers, more.layers, strict=True):
         assert after.vram_slots >= before.vram_slots
@@ -26,7 +26,7 @@ def never_worse(less: TierPlan, more: TierPlan) -> None:
 
 
 def tier(layer: LayerPlan) -> int:
-    """The rank of the tier of its experts, the faster the higher."""
+    """Returns the rank of the tier of its experts; faster tiers are higher."""
     return -1 if layer.experts is None else SPEED_ORDER.index(layer.experts)
 
 

@@ -1,4 +1,4 @@
-"""What the user asked and the engine decided, as one request."""
+"""The request that combines the user's options with the engine's decisions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Room for prompts that pass layer by layer: within its share, and worth it or none at all."""
+"""Room for prompts that pass layer by layer: within its share, and none if it does not pay."""
 
 import pytest
 from hypothesis import given, settings

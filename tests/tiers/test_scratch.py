@@ -1,4 +1,4 @@
-"""The bound on the engine's buffers against what its recorded programs really take."""
+"""The bound on the engine's buffers against the memory of its recorded programs."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_bound_holds_and_is_near(
             batch_size=settings.batch_size,
             num_positions=settings.context_size,
             rounding=settings.rounding,
-            num_threads=0,  # whose tiles the program's figure leaves out
+            num_threads=0,  # the program's figure leaves out the threads' tiles
             num_outputs=num_outputs,
         )
     assert program.num_bytes <= bound <= 2 * program.num_bytes + 8 * MIB

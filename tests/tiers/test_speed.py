@@ -1,4 +1,4 @@
-"""Expected speeds by hand: bytes of a token over the rates of where they lie."""
+"""Expected speeds, computed by hand: bytes of a token over the rates of their tiers."""
 
 import pytest
 from msgspec.structs import replace
@@ -75,7 +75,7 @@ def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:
 
 
 def test_what_is_on_disk_is_in_neither_memory() -> None:
-    """One expert of eight on the GPU, three in RAM: four of eight come from disk."""
+    """One of eight experts is on the GPU and three in RAM, so four come from disk."""
     request = replace(REQUEST, vram=2 * GIB, moe_slots=1, ram=56 * MIB)
     plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
     assert (plan.vram_slots, plan.ram_slots) == ((1,) * 4, (3,) * 4)

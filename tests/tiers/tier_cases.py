@@ -34,13 +34,13 @@ def moe_layer(expert_bytes: int = 3 * MIB, num_experts: int = 8) -> LayerFacts:
 
 
 def model(*layers: LayerFacts, used: int = 2) -> ModelFacts:
-    """A model of 4 MiB of embedding and as much output; by default four layers of 8 experts."""
+    """Returns a model of 4 MiB of embedding and of output; by default four layers of 8 experts."""
     layers = layers or (moe_layer(),) * 4
     return ModelFacts(layers, 4 * MIB, 4 * MIB, used, WIDTHS)
 
 
 def sizes(most: int) -> st.SearchStrategy[int]:
-    """Any size, and sizes of every magnitude."""
+    """Draws any size, and sizes of every magnitude."""
     return st.integers(0, most) | st.integers(0, 4 * MIB)
 
 

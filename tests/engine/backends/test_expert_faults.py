@@ -1,4 +1,4 @@
-"""A model file that fails while experts are read: an error that names it, and no wrong token."""
+"""A model file that fails while experts are read gives an error that names it, no wrong token."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ OTHER_PROMPT = PROMPT[::-1]
 
 @contextmanager
 def cut(path: Path, num_bytes: int) -> Iterator[None]:
-    """The file is that short, and later whole again."""
+    """Cuts the file, and makes it whole again afterwards."""
     data, times = path.read_bytes(), path.stat()
     os.truncate(path, num_bytes)
     yield
@@ -41,7 +41,7 @@ def empty(path: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def touched(path: Path) -> Iterator[None]:
-    """Somebody writes the same bytes again: what was read before may not fit what comes."""
+    """Writes the same bytes again: what was read before may not fit what follows."""
     times = path.stat()
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**9))
     yield
@@ -50,7 +50,7 @@ def touched(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """Every read fails, as those of a broken disk do: the open files are a folder's."""
+    """Makes every read fail, as on a broken disk: the open files become a folder."""
     opened = [int(link.name) for link in Path("/proc/self/fd").iterdir() if leads_to(link, path)]
     assert opened
     kept = [os.dup(each) for each in opened]
@@ -75,14 +75,14 @@ if Path("/proc/self/fd").is_dir():
 
 @pytest.fixture(scope="module")
 def wanted() -> tuple[list[int], list[int]]:
-    """The right continuations of both prompts."""
+    """Returns the right continuations of both prompts."""
     with load_engine(RunConfig(DEMO, context_size=256)) as engine:
         return decode(engine), decode(engine, OTHER_PROMPT)
 
 
 @pytest.fixture
 def model(quick_folder: Path) -> Iterator[Path]:
-    """A copy of the demo model to do harm to."""
+    """Yields a copy of the demo model that may be damaged."""
     path = quick_folder / "harmed.gguf"
     path.write_bytes(DEMO.read_bytes())
     yield path

@@ -1,6 +1,4 @@
-"""The engine allocates what the plan says: slots, staging, KV cache, the copied dense weights,
-buffers.
-"""
+"""The engine allocates what was planned: slots, staging, KV cache, copied weights, buffers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +32,7 @@ def planned(plan: TierPlan, *purposes: Purpose) -> int:
 
 
 def assert_as_planned(engine: Engine) -> TierPlan:
-    """Every allocation against its line of the plan; returns the plan."""
+    """Asserts every allocation against its line of the plan; returns the plan."""
     plan, tier, runner = engine.plan, engine._tier, engine.runner
     assert plan is not None
     assert tier is not None
@@ -73,7 +71,7 @@ def test_dense_layers_have_no_slots_and_biases_are_dense_weights(
 
 @pytest.fixture
 def least(load: Load, quick_demo: Path) -> int:
-    """Bytes of RAM with one slot a layer."""
+    """Returns the bytes of RAM with one slot per layer."""
     plan = load(quick_demo, moe_slots=1, **SMALL).plan
     assert plan is not None
     return planned(plan, *Purpose)

@@ -1,4 +1,4 @@
-"""Slots never change output: tokens and logits are those of the mapped file, whatever is asked."""
+"""Slots never change output: tokens and logits equal those of the mapped file, in every mode."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ MOE_CASES = sorted(
 
 @pytest.fixture(scope="module")
 def mapped_ids() -> Iterator[list[int]]:
-    """What the demo model says where all of it is mapped."""
+    """Yields the demo model's answer when all of it is mapped."""
     with load_engine(RunConfig(DEMO, context_size=256)) as engine:
         assert not engine.streams_experts
         yield decode(engine)
@@ -45,7 +45,7 @@ def mapped_ids() -> Iterator[list[int]]:
 
 @pytest.fixture
 def streamed(load: Load, quick_demo: Path) -> Load:
-    """The demo model with slots, in a file that is read at once."""
+    """Returns the demo model with slots, in a file that is read at once."""
 
     def load_one(slots: int, **options: Any) -> Engine:
         engine = load(quick_demo, moe_slots=slots, **({"context_size": 256} | options))

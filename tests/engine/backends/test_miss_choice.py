@@ -1,4 +1,4 @@
-"""MissChoice over scripted times: what a run takes beside the best mode, and changes of mind."""
+"""MissChoice over scripted times: the cost beside the best mode, and changes of the verdict."""
 
 import random
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from sharpi.ops.cuda.recorded import MissMode
 
 MODES: tuple[MissMode, ...] = ("stream", "load", "cpu")
 MARGIN = 1.05
-Machine = Callable[[int, MissMode], float]  # seconds of the token of a number
+Machine = Callable[[int, MissMode], float]  # seconds of the token with this number
 Times = tuple[float, float, float]
 
 
 def run(machine: Machine, tokens: int) -> tuple[MissChoice, list[MissMode], float]:
-    """The choice after a run, the mode of each token, and all seconds."""
+    """Returns the choice after a run, the mode of each token, and all seconds."""
     choice, modes, seconds = MissChoice(MODES), list[MissMode](), 0.0
     for token in range(tokens):
         modes.append(choice.mode)
@@ -44,7 +44,7 @@ def steady(times: Times) -> Machine:
 
 
 def noisy(times: Times, seed: int, deviation: float) -> Machine:
-    """Every mode meets the same texts: a token's luck does not depend on the mode."""
+    """Gives every mode the same texts: a token's luck does not depend on the mode."""
     by_mode, luck = dict(zip(MODES, times, strict=True)), random.Random(seed)
     factors = [max(0.3, luck.gauss(1, deviation)) for _ in range(20_000)]
     return lambda token, mode: by_mode[mode] * factors[token]
@@ -69,7 +69,7 @@ def test_a_run_is_as_quick_as_its_best_mode(times: Times) -> None:
 @example((20.0, 20.0, 1.0))
 @example((1.0, 20.0, 20.0))
 def test_a_short_run_pays_for_a_few_tokens_of_the_other_modes(times: Times) -> None:
-    """Each has to be met once; two that are slow and alike are not told apart."""
+    """Every mode is tried once; two slow and similar ones are not told apart."""
     best, met = min(times), FIRST_SETTLING + LOOK
     _, _, seconds = run(steady(times), 40)
     excess = seconds - 40 * best
@@ -84,7 +84,7 @@ def test_a_short_run_pays_for_a_few_tokens_of_the_other_modes(times: Times) -> N
 @pytest.mark.parametrize("times", list(permutations((1.0, 1.1, 3.0))))
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_that_differ_hide_nothing(times: Times, seed: int) -> None:
-    """One token may take twice as long as the next: another text, other experts."""
+    """A token may take twice as long as the next: another text, other experts."""
     tokens, machine = 6000, noisy(times, seed, 0.25)
     best = min(sum(machine(token, mode) for token in range(tokens)) for mode in MODES)
     _, _, seconds = run(machine, tokens)
@@ -92,7 +92,7 @@ def test_tokens_that_differ_hide_nothing(times: Times, seed: int) -> None:
 
 
 def test_the_machine_gets_other_work() -> None:
-    """The CPU slows down: noticed within the tokens that are looked at, and a turn of each."""
+    """The slower CPU is noticed within the recent tokens and a turn of each mode."""
 
     def machine(token: int, mode: MissMode) -> float:
         return {"stream": 2.0, "load": 3.0, "cpu": 1.0 if token < 1500 else 4.0}[mode]
@@ -126,7 +126,7 @@ def test_a_change_is_told_once_there_was_a_verdict() -> None:
 
 
 def test_tokens_that_load_kernels_do_not_count() -> None:
-    """Two of each mode take a hundred times as long, the quickest mode's too."""
+    """Two tokens of each mode take a hundred times as long, even those of the fastest mode."""
     seen = dict.fromkeys(MODES, 0)
 
     def machine(token: int, mode: MissMode) -> float:
@@ -141,7 +141,7 @@ def test_tokens_that_load_kernels_do_not_count() -> None:
 
 @pytest.mark.parametrize("period", [7, 11, 50])
 def test_a_disturbed_token_now_and_then_changes_nothing(period: int) -> None:
-    """A graph is captured anew, or somebody takes the core for a moment."""
+    """A graph is captured again, or another process takes the core for a moment."""
 
     def machine(token: int, mode: MissMode) -> float:
         usual = {"stream": 1.3, "load": 1.6, "cpu": 1.0}[mode]

@@ -1,4 +1,4 @@
-"""Files of many quant types: another one in each layer and role, in one file or in parts."""
+"""Files of many quant types: different ones in each layer and role, in one file or in parts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def relative_error(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def exact_logits(engine: Engine) -> np.ndarray:
-    """All in float32, keys and values too, which the engine stores as fp16."""
+    """Returns exact logits: all in float32, even keys and values, which the engine rounds."""
     ops = ReferenceOps()
     ops.begin(IDS.tolist(), 0, range(len(IDS)))
     weights = load_weights(engine.file, engine.model_config)
@@ -40,8 +40,9 @@ def test_each_role_and_layer_has_its_type(first: int, load: Load, tmp_path: Path
     plain, exact = np.array(engine.logits(IDS)), exact_logits(engine)
     assert relative_error(load(made.mixed, precision="f32").logits(IDS), plain) < 1e-5
     assert_same_as_mapped(load, made.mixed, IDS, "int8")  # may choose other experts than plain
-    # Keys and values are rounded to fp16, which way depends on the last bits of what comes before:
-    # two runs differ by as much as either is off. So each is held against what is exact.
+    # Keys and values are rounded to fp16, in a direction that depends on the last bits of what
+    # comes before: two runs differ by as much as either is off. So each is compared with exact
+    # logits.
     int16 = relative_error(assert_same_as_mapped(load, made.mixed, IDS, "int16"), exact)
     assert int16 < relative_error(plain, exact) + 2e-4
 

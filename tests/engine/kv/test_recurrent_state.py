@@ -1,4 +1,4 @@
-"""A model with recurrent layers behaves as one with a KV cache: turns, edits, shifts, mishaps."""
+"""A model with recurrent layers behaves like one with a KV cache: turns, edits, shifts, errors."""
 
 from collections.abc import Callable
 

@@ -87,7 +87,7 @@ def test_the_last_layers_experts_meet_one_token(load: Load) -> None:
 
 
 def test_routes_of_a_batch_are_those_of_its_tokens(load: Load) -> None:
-    """The count rests on the engine's routes: whole for all layers but the last, there row 0."""
+    """The counts use the engine's routes: all rows but in the last layer, which has row 0."""
     engine = load("qwen3moe")
     ids = [5, 9, 13, 17]
     sequence = Sequence(engine.runner)

@@ -1,4 +1,4 @@
-"""What a benchmark is held against on a GPU: its rate, the bus's, or nothing."""
+"""The limits of a benchmark on a GPU: its rate, the bus's rate, or none."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ GIVEN = {name: getattr(ROW, name) for name in BenchmarkRow.__struct_fields__}
 
 
 class SteadyLimits:
-    """Ten bytes a second from the GPU's memory, one over the bus."""
+    """Ten bytes per second from the GPU's memory, one over the bus."""
 
     def __init__(self, device: object) -> None:
         self.bytes_per_second, self.bus_bytes_per_second = 10.0, 1.0
@@ -118,7 +118,7 @@ def test_resident_experts_do_not_ask_for_the_bus(
 def test_the_slower_link_is_the_limit(
     load: Load, monkeypatch: pytest.MonkeyPatch, bus_bytes: int, limit: float
 ) -> None:
-    """Of 100 bytes, some over the bus, which is a tenth as fast."""
+    """Some of 100 bytes cross the bus, which is a tenth as fast."""
     monkeypatch.setattr(gpu_limits, "GpuLimits", SteadyLimits)
     gpu = SimpleNamespace(
         device=SimpleNamespace(name="Some GPU"), launches_of_token=lambda position: position

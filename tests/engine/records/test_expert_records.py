@@ -1,4 +1,4 @@
-"""What a run leaves behind of its experts: statistics, a trace, a profile, however it ended."""
+"""The records of a run's experts: statistics, a trace, a profile, however it ended."""
 
 import json
 import os
@@ -38,7 +38,7 @@ NUM_DECODED = 23  # steps of the 24 tokens: the first one comes from the prompt
 
 @pytest.fixture(params=[None, 4], ids=["mapped", "streamed"])
 def recorded(request: pytest.FixtureRequest, load: Load, quick_demo: Path) -> Load:
-    """The demo model, without slots and with some, keeping what is asked for."""
+    """Runs the demo model, without slots and with some, and keeps the requested records."""
 
     def load_one(**fields: object) -> Engine:
         return load(quick_demo, moe_slots=request.param, context_size=256, experts=asked(**fields))
@@ -121,7 +121,7 @@ def test_a_model_without_experts_says_so(load: Load, tmp_path: Path) -> None:
 
 @cache
 def reference_routes(ids: tuple[int, ...]) -> np.ndarray:
-    """Routes of a text, (tokens, layers, used), as the NumPy reference has them in a tiny model."""
+    """Returns a text's routes (tokens, layers, used) from the reference of a tiny model."""
     ops = ReferenceOps()
     ops.begin(ids, 0, range(len(ids)))
     with open_gguf(REFERENCES / "qwen3moe.gguf") as file:
@@ -168,7 +168,7 @@ def test_a_prompt_of_many_batches_is_all_there(recorded: Load, load: Load, tmp_p
             decode(engine, max_tokens=4)
         trace = read_trace(path)
         assert trace.prompts is not None
-        # A last batch of one token is run as a decoded one is.
+        # A last batch of one token is run like a decoded token.
         assert trace.prompts.batches.tolist() == [size for size in batches if size > 1]
         assert trace.num_tokens == 3 + batches.count(1)
         assert len(trace.steps.routes) == 43
@@ -205,4 +205,4 @@ def test_a_profile_counts_every_use(recorded: Load, tmp_path: Path) -> None:
     per_layer = profile.uses.sum(axis=1)
     tokens = len(PROMPT) + NUM_DECODED
     assert per_layer[:-1].tolist() == [tokens * NUM_USED] * (NUM_LAYERS - 1)
-    assert per_layer[-1] == (NUM_DECODED + 1) * NUM_USED  # of a prompt only the last token's
+    assert per_layer[-1] == (NUM_DECODED + 1) * NUM_USED  # a prompt only counts its last token

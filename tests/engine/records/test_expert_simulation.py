@@ -1,4 +1,4 @@
-"""What `simulate` says of a recorded run is what happened in it; a profile warms the next one."""
+"""Recorded runs: `simulate` finds what happened in them, and a profile warms the next one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ STORIES = (
 
 @pytest.fixture
 def run(load: Load, quick_demo: Path, tmp_path: Path) -> Callable[..., tuple[ExpertStats, Trace]]:
-    """Two texts of 150 tokens, in a session each, the first one with a second turn."""
+    """Runs two texts of 150 tokens, in a session each, the first one with a second turn."""
 
     def run_one(**fields: object) -> tuple[ExpertStats, Trace]:
         experts = asked(trace=tmp_path / "t.npz", **fields)
@@ -46,7 +46,7 @@ Run = Callable[..., tuple[ExpertStats, Trace]]
 def test_without_prefetch_every_hit_and_load_agrees(policy: str, run: Run) -> None:
     stats, trace = run(policy=policy, prefetch=False)
     row = simulate(trace, policy, SLOTS, Simulation())
-    # A static set is still being read when the first tokens want it: they wait, as for a miss.
+    # A static set is still being read when the first tokens need it: they wait, as for a miss.
     assert stats.hit_count.hits + stats.late == pytest.approx(
         row.hit_rate * stats.hit_count.accesses
     )
@@ -57,7 +57,7 @@ def test_without_prefetch_every_hit_and_load_agrees(policy: str, run: Run) -> No
 
 @pytest.mark.parametrize("policy", ["learned", "learned-token-end", "learned-retain"])
 def test_policies_that_load_early(policy: str, run: Run) -> None:
-    """Their reads happen behind others: some come late, some are dropped until they are wanted."""
+    """Early reads come behind others: some are late, some are dropped until they are needed."""
     stats, trace = run(policy=policy, predictor="learned")
     row = simulate(trace, policy, SLOTS, Simulation())
     accesses, hits = stats.hit_count

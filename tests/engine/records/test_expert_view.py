@@ -1,4 +1,4 @@
-"""A look at the experts of a running model: who is resident, and what was used since the last."""
+"""Views of the experts of a running model: residents, and uses since the last view."""
 
 from collections.abc import Callable
 from pathlib import Path

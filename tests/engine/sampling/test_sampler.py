@@ -1,4 +1,4 @@
-"""The sampler: filters, penalties, greedy and seeds, against plain statements of what they mean."""
+"""The sampler: filters, penalties, greedy and seeds, against their plain definitions."""
 
 import numpy as np
 import pytest

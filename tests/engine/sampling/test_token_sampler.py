@@ -18,7 +18,7 @@ PROMPT = [5, 17, 99, 3, 42]
 
 
 class Only:
-    """Allows the listed tokens at each place, and remembers what was chosen."""
+    """Allows the listed tokens at each position, and remembers the chosen ones."""
 
     def __init__(self, *places: list[int], num_words: int = 1) -> None:
         self._places, self._num_words = list(places), num_words

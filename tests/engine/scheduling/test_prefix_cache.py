@@ -1,4 +1,4 @@
-"""What is computed stays: turns and shared beginnings, copies of half pages, room for others."""
+"""Computed pages stay: turns and shared beginnings, copies of half pages, evictions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The feed as the engine switches it; what it does within a step is tested with the engine."""
+"""The switches of the feed; its work within a step is tested with the engine."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

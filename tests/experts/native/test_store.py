@@ -1,6 +1,4 @@
-"""The expert store gives every expert's own bytes, whatever is resident, late, predicted or
-gone.
-"""
+"""The expert store gives every expert's own bytes, resident, late, predicted or evicted."""
 
 import random
 import threading
@@ -88,7 +86,7 @@ def test_every_policy(
     policy = store.policy.all_counts()
     for layer in MOE_LAYERS:
         counts = store.counts()[layer]
-        # What arrives late is a hit to the policy, but not to who waits.
+        # An expert in flight is a hit for the policy, but not for the thread that waits.
         assert counts.hits + counts.late >= policy[layer].hits
         assert counts.hits > 0
 
@@ -143,7 +141,7 @@ def test_a_prefetch_is_used_late_or_wasted(files: ExpertFiles, make_store: MakeS
 def test_a_guess_makes_room_for_what_is_needed(files: ExpertFiles, make_store: MakeStore) -> None:
     store = make_store(files, slots=0, staging=K)
     store.prefetch(0, [1, 2, 3])
-    assert store.counts()[0].prefetched == 0  # all buffers may be needed by a token
+    assert store.counts()[0].prefetched == 0  # a token may need all buffers
     store = make_store(files, slots=0, staging=K + 1)
     store.prefetch(3, [1, 1, 2, 3])
     store.prefetch(3, [1])
@@ -249,7 +247,7 @@ def perform(store: ExpertStore, files: ExpertFiles, name: str, routes: list[list
             store.prefetch(layer, route)
     elif name == "reset":
         store.reset_sequence()
-    elif name == "abandon":  # a step that is given up in its first layer
+    elif name == "abandon":  # a step that is abandoned in its first layer
         store.acquire(0, np.array(routes[:1]))
         store.release(0)
     else:

@@ -1,4 +1,4 @@
-"""A file that fails under way is an error that names it; no expert is ever wrong for it."""
+"""A file that fails during a run gives an error that names it, and never a wrong expert."""
 
 import os
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def assert_fails(store: ExpertStore, expert: int, words: str) -> None:
 
 
 def descriptor_of(path: Path) -> int:
-    """The store's own, found among those of the process."""
+    """Returns the store's own file descriptor, found among those of the process."""
     for name in os.listdir("/proc/self/fd"):
         if Path(f"/proc/self/fd/{name}").exists() and os.readlink(f"/proc/self/fd/{name}") == str(
             path
@@ -85,7 +85,7 @@ def test_a_file_that_another_takes_the_place_of(files: ExpertFiles, store: Exper
 
 
 def test_a_read_error_and_its_end(files: ExpertFiles, store: ExpertStore) -> None:
-    """The same error to everyone who waits, and the right bytes once the disk is well again."""
+    """Every waiting thread gets the same error, and the right bytes once the disk works again."""
     ours = descriptor_of(files.paths[0])
     kept, unreadable = os.dup(ours), os.open(files.paths[0], os.O_WRONLY)
     os.dup2(unreadable, ours)

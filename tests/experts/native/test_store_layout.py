@@ -1,4 +1,4 @@
-"""Where experts lie: in one file or several, and the same sizes that the planner counts with."""
+"""The layout of experts in one file or several, with the sizes that the planner uses."""
 
 from pathlib import Path
 

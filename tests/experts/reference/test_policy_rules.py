@@ -24,7 +24,7 @@ def one_layer(kind: PolicyKind, slots: int, **changes: object) -> PolicySettings
 
 
 class NaiveSlru:
-    """Sets, explicit decay, and a clock for recency."""
+    """A naive model: sets, explicit decay, and a clock for recency."""
 
     def __init__(self, slots: int) -> None:
         self.slots, self.clock = slots, 0

@@ -1,4 +1,4 @@
-"""Belady's optimum against every choice that there is, on traces small enough to try them all."""
+"""Belady's optimum against all possible choices, on traces small enough to try them."""
 
 from functools import cache
 from itertools import combinations

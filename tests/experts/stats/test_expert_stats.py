@@ -1,4 +1,4 @@
-"""Expert stats: sums, text and JSON that read back, and files that never cost the run."""
+"""Expert stats: sums, text and JSON that can be read back, and files that never end the run."""
 
 import json
 import os

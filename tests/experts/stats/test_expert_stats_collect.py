@@ -1,4 +1,4 @@
-"""Stats of a store that really ran."""
+"""The stats of a real store."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Real routes: native and reference agree on them, and the policies find what they should."""
+"""Real routes: native and reference agree on them, and hit rates are as expected."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Traces: what is recorded is what is read, and files that are none are refused in one line."""
+"""Traces: recorded routes are read back, and other files are refused with a one-line message."""
 
 from collections.abc import Callable
 from pathlib import Path

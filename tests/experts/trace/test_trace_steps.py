@@ -1,4 +1,4 @@
-"""Replaying steps, batches of prompts among them, is what a running model does with a policy."""
+"""Replaying steps, including prompts' batches, does to a policy what a running model does."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ LAYERS, EXPERTS, K, SLOTS = 4, 12, 2, 4
 
 
 def a_run() -> Steps:
-    """Two texts after prompts of one and of two batches, the second one going on."""
+    """Returns two texts after prompts of one and of two batches, the second one continuing."""
     routes = skewed_routes(150, LAYERS, EXPERTS, K)
     counts = (np.array(each, np.int64) for each in ([20, 30], [20, 25, 5], [0, 60]))
     prompts = Prompts(routes[:50], *counts)
