@@ -16,7 +16,7 @@ from sharpi.hardware.report import DiskReport, HardwareReport
 from sharpi.resources import native_library
 
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build
-GPU = GpuDriver("580.1", "13.0", (Gpu("Card", 24 << 30, 20 << 30, "9.0"),))
+GPU = GpuDriver("580.1", "13.0", (Gpu("GPU", 24 << 30, 20 << 30, "9.0"),))
 HEALTHY = HardwareReport(
     physical_cores=8,
     logical_cores=16,
