@@ -1,4 +1,4 @@
-"""The errors a user can cause or meet. Everything else that is raised is a bug.
+"""The errors that a user can cause or run into; any other exception is a bug.
 
 The command line prints `str(error)` on one line and exits with `exit_code`; a message therefore
 says what is wrong, where, and what to do.
@@ -26,15 +26,15 @@ class ModelFileError(SharpiError):
 
 
 class UnsupportedModelError(SharpiError):
-    """The file is sound, but asks for something sharpi does not have."""
+    """The file is valid, but needs a feature that sharpi does not have."""
 
 
 class TraceFileError(SharpiError):
-    """The file is not a trace of routes, or what it holds contradicts itself."""
+    """The file is not a trace of routes, or its content contradicts itself."""
 
 
 class StatsFileError(SharpiError):
-    """The file holds no expert stats or profile, or one of another model."""
+    """The file holds no expert stats or profile, or those of another model."""
 
 
 class TemplateError(SharpiError):
@@ -42,12 +42,15 @@ class TemplateError(SharpiError):
 
 
 class ContextFullError(SharpiError):
-    """The tokens do not fit the context; says how many fit and how to raise the limit."""
+    """The tokens do not fit into the context.
+
+    The message says how many fit and how to raise the limit.
+    """
 
 
 class DeviceError(SharpiError):
-    """The GPU cannot be used, or has not the memory that was asked of it."""
+    """The GPU cannot be used, or does not have the memory that was requested."""
 
 
 class HubError(SharpiError):
-    """The model hub or its cache has not what was named, refuses it, or cannot be reached."""
+    """The model hub refuses a request, cannot be reached, or does not have what was named."""

@@ -1,6 +1,6 @@
-"""Files that travel with the package: specs, the demo model, CUDA sources, the page, the library.
+"""Paths of the files that ship with the package: specs, demo model, CUDA sources, page, library.
 
-An editable install copies nothing, so the checkout is looked at first; a wheel carries the same
+An editable install copies nothing, so the checkout is searched first; a wheel carries the same
 folders inside the package.
 """
 
@@ -16,32 +16,33 @@ _LIBRARY = Path("lib") / "libsharpi_cpu.so"
 
 @cache
 def models_folder() -> Path:
-    """The folder with `<architecture>.toml` specs and `demo/`."""
+    """Returns the folder with the `<architecture>.toml` specs and `demo/`."""
     checkout = _CHECKOUT / "models"
     return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "models"
 
 
 @cache
 def kernels_folder() -> Path:
-    """The folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
+    """Returns the folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
     checkout = _CHECKOUT / "kernels"
     return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "kernels"
 
 
 def page_folder() -> Path:
-    """The folder with `index.html` of the page that the server shows, and what it loads."""
+    """Returns the folder with the server's web page: `index.html` and what it loads."""
     return _PACKAGE / "serve" / "page"
 
 
 def demo_model() -> Path:
-    """The small mixture-of-experts model that ships with sharpi."""
+    """Returns the path of the small mixture-of-experts model that ships with sharpi."""
     return models_folder() / "demo" / "stories-moe.gguf"
 
 
 def native_library() -> Path:
-    """The compiled CPU library, whether built or not; SHARPI_NATIVE_LIBRARY names another build.
+    """Returns the path of the compiled CPU library, whether it exists or not.
 
-    A wheel has it inside the package; an editable install leaves it beside the other packages.
+    SHARPI_NATIVE_LIBRARY names another build. A wheel has the library inside the package; an
+    editable install leaves it beside the other packages.
     """
     if override := os.environ.get("SHARPI_NATIVE_LIBRARY"):
         return Path(override)

@@ -9,7 +9,10 @@ _BINARY = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `"12GiB"`, `"2.5 GB"`, `"800M"` or a plain count; raises UsageError."""
+    """Returns the bytes of `"12GiB"`, `"2.5 GB"`, `"800M"` or a plain count.
+
+    Raises UsageError.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if match is None or (match[3] and not match[2]):
         raise UsageError(f"not a size: {text!r}; write it like 12GiB, 2.5GB or 800MB")
@@ -18,7 +21,7 @@ def parse_size(text: str) -> int:
 
 
 def format_bytes(count: int) -> str:
-    """A size in binary units with one decimal: `4.6 GiB`."""
+    """Returns a size in binary units with one decimal: `4.6 GiB`."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writes files so that they are complete or absent, never half-written."""
 
 import os
 import stat
@@ -7,9 +7,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces `path` by `data` in one step; an old file survives every failure.
+    """Replaces `path` by `data` in one step; the old file survives every failure.
 
-    A link keeps pointing where it does; a pipe or device is written to. Raises OSError.
+    A symbolic link stays a link and its target is replaced; a pipe or device is written to. Raises
+    OSError.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
@@ -19,7 +20,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
-    """The same without an error: returns a warning, which begins with `what` ("the stats were")."""
+    """Writes `path` atomically and returns a warning in place of an error, None if it succeeds.
+
+    The warning begins with `what`, such as "the stats were".
+    """
     try:
         write_atomically(path, data)
     except (OSError, ValueError) as error:
@@ -41,12 +45,15 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The old file's, or what a new one gets."""
+    """Returns the mode of the existing file, or the mode of a new one."""
     return stat.S_IMODE(path.stat().st_mode) if path.exists() else new_file_mode()
 
 
 def new_file_mode() -> int:
-    """What the process's mask, which temporary files ignore, leaves; read by setting it."""
+    """Returns the mode that the process's umask leaves to a new file.
+
+    Temporary files ignore the umask. It can only be read by setting it.
+    """
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

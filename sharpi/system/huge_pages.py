@@ -1,4 +1,4 @@
-"""Memory in huge pages, where the system has them: for weights, and for what a disk reads into."""
+"""Memory in huge pages, where the system has them, for weights and for buffers of disk reads."""
 
 import contextlib
 import ctypes
@@ -10,9 +10,9 @@ HUGE_PAGE = 2 << 20
 
 
 def huge_memory(num_bytes: int) -> memoryview:
-    """Writable private memory that starts on a huge page; freed with the last view into it.
+    """Allocates writable private memory that starts on a huge page; freed with the last view of it.
 
-    Raises MemoryError where there is not so much.
+    Raises MemoryError if the system does not have that much.
     """
     try:
         mapping = mmap.mmap(-1, num_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -27,7 +27,7 @@ def huge_memory(num_bytes: int) -> memoryview:
 
 @contextmanager
 def huge_pages(num_bytes: int) -> Iterator[memoryview]:
-    """The same for a while, every page of it touched."""
+    """Yields such memory with every page touched."""
     memory = huge_memory(num_bytes)
     for at in range(0, num_bytes, mmap.PAGESIZE):
         memory[at] = 0
