@@ -1,4 +1,4 @@
-"""The content of one repository's files in the cache: what is there, begun, locked and kept."""
+"""The contents of one repository's files in the cache: stored, partly received, locked or kept."""
 
 import os
 import shutil
@@ -18,11 +18,11 @@ from sharpi.hub.watcher import Watcher
 from sharpi.units import format_bytes
 
 _LONG_TO_CHECK = 2 << 30  # bytes: about two seconds
-_LOCK_PATIENCE_SECONDS = 0.1  # before the person is told who is waited for
+_LOCK_PATIENCE_SECONDS = 0.1  # before the user is told that another program holds the lock
 
 
 class Blobs:
-    """The folders `blobs` and `partial` of a repository."""
+    """Manages the folders `blobs` and `partial` of one repository in the cache."""
 
     def __init__(self, cache: Cache, repository: str, watcher: Watcher) -> None:
         self.repository = repository
@@ -31,7 +31,7 @@ class Blobs:
         self._folder = cache.repository_folder(repository)
 
     def has(self, file: RemoteFile) -> bool:
-        """Whether the content is there; of another size it is not, and is removed."""
+        """Returns whether the file's content is stored; content of the wrong size is removed."""
         blob = self._blob(file)
         try:
             size = blob.stat().st_size
@@ -43,24 +43,27 @@ class Blobs:
         return size == file.size
 
     def partial(self, file: RemoteFile) -> PartialFile:
-        """What an earlier try has received of it, open to go on."""
+        """Opens what an earlier attempt received of the file, to append to it."""
         received = self._received_bytes(file)
         if received > _LONG_TO_CHECK:
-            self._watcher.note(f"reading again what there is of {file.path}, for its checksum")
+            self._watcher.note(f"reading the received part of {file.path} again, for its checksum")
         return PartialFile(self._partial_path(file), file.size, file.checksum)
 
     def keep(self, file: RemoteFile, received: PartialFile) -> None:
-        """Make what was received the content; raises HubError, and removes it, if it is not."""
+        """Moves what was received to the blobs.
+
+        Raises HubError, and removes it, if its checksum is wrong.
+        """
         if not received.is_sound:
             self._forget(file)
-            raise HubError(f"{file.path} came with a wrong checksum and was removed; pull again")
+            raise HubError(f"{file.path} arrived with a wrong checksum and was removed; pull again")
         blob = self._blob(file)
         blob.parent.mkdir(parents=True, exist_ok=True)
         os.replace(received.path, blob)
         self._forget(file)
 
     def require_space(self, name: ModelName, files: Sequence[RemoteFile]) -> None:
-        """Raises HubError where the disk has no room for what of `files` is missing."""
+        """Raises HubError if the disk does not have the space for the missing bytes of `files`."""
         missing = [file for file in files if not self.has(file)]
         needed = sum(file.size - self._received_bytes(file) for file in missing)
         free = shutil.disk_usage(_existing(self._cache_folder)).free
@@ -72,7 +75,10 @@ class Blobs:
 
     @contextmanager
     def locked(self, file: RemoteFile) -> Iterator[None]:
-        """One program at a time fetches a file; the lock is the one that the library takes."""
+        """Holds the file's lock, so that one program at a time fetches it.
+
+        huggingface_hub takes the same lock.
+        """
         path = self._cache_folder / ".locks" / self._folder.name / f"{file.checksum}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -88,9 +94,9 @@ class Blobs:
         return path.stat().st_size if path.exists() else 0
 
     def _forget(self, file: RemoteFile) -> None:
-        """Remove what a download that is over has left, and its folder."""
+        """Removes what a finished download left in `partial`, and the folder if it is empty."""
         shutil.rmtree(self._folder / "partial" / file.checksum, ignore_errors=True)
-        with suppress(OSError):  # another download's is there, too
+        with suppress(OSError):  # another download uses the folder
             (self._folder / "partial").rmdir()
 
     def _blob(self, file: RemoteFile) -> Path:

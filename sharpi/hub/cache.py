@@ -1,8 +1,8 @@
-"""Hugging Face's own cache folder: which GGUF models lie there, complete or begun.
+"""Finds GGUF models in Hugging Face's own cache folder, complete or partly downloaded.
 
-Layout as huggingface_hub documents it: `models--ORG--REPO/` with `blobs/` (content, named by its
-checksum), `snapshots/COMMIT/` (links to it under the files' names) and `refs/` (branch to commit).
-What a broken download has so far lies beside them in `partial/CHECKSUM/`, under the file's name.
+The layout is documented by huggingface_hub: `models--ORG--REPO/` with `blobs/` (content, named by
+its checksum), `snapshots/COMMIT/` (links to blobs, with the files' names) and `refs/` (branch to
+commit). sharpi keeps what an interrupted download received beside them, in `partial/CHECKSUM/`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,29 +18,30 @@ _PREFIX = "models--"
 
 
 class Cache:
-    """The models below one cache folder; what is not there yet counts as empty."""
+    """Finds the models in one cache folder; a folder that does not exist counts as empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def repositories(self) -> list[str]:
-        """Every repository of models, with GGUF files or without."""
+        """Returns the names of all model repositories, with GGUF files or without."""
         names = (entry.name for entry in entries(self.folder) if entry.is_dir())
         found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
         return sorted(name.replace("--", "/") for name in found)
 
     def repository_folder(self, repository: str) -> Path:
-        """Where all of a repository's files are."""
+        """Returns the folder that holds all files of a repository."""
         return self.folder / (_PREFIX + repository.replace("/", "--"))
 
     def all_models(self) -> list[CachedModel]:
-        """The GGUF models of all repositories, by name."""
+        """Returns the GGUF models of all repositories, sorted by repository."""
         return [model for each in self.repositories() for model in self.models(each)]
 
     def models(self, repository: str) -> list[CachedModel]:
-        """The models of one repository: those of the main revision first, then the newest.
+        """Returns the models of one repository: first those of the main revision, then the newest.
 
-        Models of other revisions have theirs in the name, if the main one has them too.
+        The name of a model from another revision includes the revision if the main one has the same
+        quant.
         """
         revisions = self._revisions(repository)
         main = self.commit(repository, MAIN) or next(iter(revisions), "")
@@ -53,7 +54,10 @@ class Cache:
         return models
 
     def revision_models(self, repository: str, revision: str) -> list[CachedModel]:
-        """The models of one branch, tag or commit, the commit's first digits being enough."""
+        """Returns the models of one branch, tag or commit.
+
+        The first 7 digits of a commit are enough.
+        """
         commit = self.commit(repository, revision) or revision
         revisions = self._revisions(repository)
         found = [each for each in revisions if each == commit or _abbreviates(revision, each)]
@@ -64,14 +68,17 @@ class Cache:
         ]
 
     def commit(self, repository: str, ref: str) -> str | None:
-        """What a branch or tag pointed to when it was last asked for."""
+        """Returns the commit of a branch or tag when it was last fetched, None if unknown."""
         try:
             return (self.repository_folder(repository) / "refs" / ref).read_text("utf-8").strip()
         except OSError:
             return None
 
     def remember(self, repository: str, ref: str, commit: str) -> None:
-        """Write down what a branch or tag points to; a commit itself needs no word."""
+        """Stores which commit a branch or tag points to.
+
+        Does nothing if `ref` is the commit itself.
+        """
         if ref == commit:
             return
         path = self.repository_folder(repository) / "refs" / ref
@@ -88,13 +95,13 @@ class Cache:
             yield CachedModel(ModelName(repository, variant.label, revision), variant, members)
 
     def _revision_name(self, repository: str, commit: str) -> str:
-        """The branch or tag that points to `commit`, or else its first digits."""
+        """Returns the branch or tag that points to `commit`, or else its first 8 digits."""
         folder = self.repository_folder(repository) / "refs"
         refs = [path.relative_to(folder).as_posix() for path in files_below(folder)]
         return next((ref for ref in refs if self.commit(repository, ref) == commit), commit[:8])
 
     def _revisions(self, repository: str) -> dict[str, list[CachedFile]]:
-        """By commit the files that are there, the newest commit first."""
+        """Returns the files of each commit in the cache, the newest commit first."""
         folder = self.repository_folder(repository) / "snapshots"
         found = {entry.name: cached_files(Path(entry.path)) for entry in entries(folder)}
         newest = sorted(
@@ -124,7 +131,7 @@ def _abbreviates(text: str, commit: str) -> bool:
 
 
 def default_cache_folder() -> Path:
-    """Where huggingface_hub keeps its files (HF_HUB_CACHE, HF_HOME); raises UsageError."""
+    """Returns the folder of huggingface_hub's cache (HF_HUB_CACHE, HF_HOME); raises UsageError."""
     try:
         from huggingface_hub import constants
     except ImportError as error:

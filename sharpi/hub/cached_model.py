@@ -1,4 +1,4 @@
-"""A model in the cache: its files, how large they are, and whether all are there."""
+"""A model in the cache: its files, their sizes, and whether all of them are there."""
 
 import os
 from pathlib import Path
@@ -28,17 +28,17 @@ class CachedModel(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it can be run: every part is there, and none only begun."""
+        """True if the model can be run: no part is missing or only partly received."""
         return not self.variant.missing_parts and not any(file.is_partial for file in self.files)
 
     @property
     def size(self) -> int:
-        """Bytes that are there."""
+        """The bytes of all files in the cache."""
         return sum(file.size for file in self.files)
 
     @property
     def modified(self) -> float:
-        """When the last of its files was written, in seconds since 1970."""
+        """The time when the newest file was written, in seconds since 1970."""
         return max(file.modified for file in self.files)
 
     @property
@@ -48,7 +48,7 @@ class CachedModel(Struct, frozen=True):
 
 
 def cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
-    """What lies below `folder`; links into nothing are passed over."""
+    """Returns the files below `folder`, without broken links."""
     found = []
     for path in files_below(folder):
         try:
@@ -61,10 +61,12 @@ def cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
 
 
 def files_below(folder: Path) -> list[Path]:
+    """Returns the paths of all files below `folder`, sorted."""
     return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
 
 
 def entries(folder: Path) -> list["os.DirEntry[str]"]:
+    """Returns the entries of `folder` sorted by name; empty if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)

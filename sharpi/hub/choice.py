@@ -1,4 +1,4 @@
-"""Which of a repository's models a name means, and what is close to a name that means none."""
+"""Finds the model of a repository that a name means, and close names if it means none."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,16 +8,16 @@ from sharpi.errors import HubError
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant
 
-# Q4_K_M and Q8_0 are llama.cpp's own; between them is what repositories without Q4_K_M have of
-# that size. After these llama.cpp takes the first file.
+# llama.cpp tries Q4_K_M, then Q8_0, then takes the first file. The others are quants of about the
+# size of Q4_K_M, for repositories without it.
 _USUAL = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "MXFP4", "MXFP4_MOE", "Q4_0", "Q8_0")
 _MAX_LISTED = 12
 
 
 def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Variant, str | None]:
-    """The model of `name` among those at `place`, and a note where that was not the only choice.
+    """Returns the model that `name` means among those at `place`, and a note if there were others.
 
-    Raises HubError that lists what is there, if `name` fits none or several.
+    Raises HubError that lists what is there if `name` fits none or several.
     """
     if not variants:
         raise HubError(f"{name.repository} has no GGUF file {place}")
@@ -34,19 +34,22 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
 
 
 def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
-    """Those that are called `quant`, or else whose path has it as a part, whatever the case."""
+    """Returns the variants called `quant`, or else those with it as a part of their path.
+
+    Upper and lower case count as equal.
+    """
     bounded = re.compile(rf"(?<![a-z0-9_]){re.escape(_bare(quant))}(?![a-z0-9_])")
     parts = [each for each in variants if bounded.search(each.stem.lower())]
     return called(quant, variants) or parts
 
 
 def called(quant: str, variants: Iterable[Variant]) -> list[Variant]:
-    """Those whose label, file name or path is `quant`, whatever the case."""
+    """Returns the variants with `quant` as label, file name or path, in any case."""
     return [each for each in variants if _bare(quant) in _names(each)]
 
 
 def close_to(text: str, names: Iterable[str], limit: int = 3) -> list[str]:
-    """The names that `text` may have been meant to be, the closest first."""
+    """Returns the names that `text` may have been meant to be, the closest first."""
     known = {name.lower(): name for name in names}
     close = get_close_matches(text.lower(), known, n=limit, cutoff=0.6)
     begun = [name for name in known if name.startswith(text.lower()) and name not in close]

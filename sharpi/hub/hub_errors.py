@@ -1,4 +1,4 @@
-"""What goes wrong between here and the hub, in one line each."""
+"""Turns failures of huggingface_hub into one-line errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from huggingface_hub.errors import (
 
 from sharpi.errors import HubError
 
-# The library is built on httpx or on httpx2, whichever its version likes: its base is theirs.
+# huggingface_hub uses httpx or httpx2, depending on its version; both have this base class.
 _TRANSPORT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 class UnreachableError(HubError):
-    """No answer of the hub's: no network, switched off, or the hub itself is down."""
+    """The hub does not answer: there is no network, offline mode is on, or the hub is down."""
 
 
 class NoRepositoryError(HubError):
@@ -29,28 +29,32 @@ class NoRepositoryError(HubError):
 
 
 class BusyHubError(UnreachableError):
-    """The hub asks for patience; `wait_seconds` is how much, if it said so."""
+    """The hub asks to wait, `wait_seconds` if it names a time."""
 
     wait_seconds: float | None = None
 
 
 @contextmanager
 def hub_errors(repository: str) -> Iterator[None]:
-    """Whatever the library raises in the block becomes a HubError about `repository`."""
+    """Turns every error of huggingface_hub in the block into a HubError about `repository`."""
     try:
         yield
     except OfflineModeIsEnabled as error:
         raise UnreachableError("HF_HUB_OFFLINE is set") from error
     except HfHubHTTPError as error:
         raise http_error(error, repository) from error
-    except LocalEntryNotFoundError as error:  # what the library makes of a HEAD without answer
-        raise UnreachableError(f"the hub fell silent about {repository}; try again") from error
+    except (
+        LocalEntryNotFoundError
+    ) as error:  # raised by the library for a HEAD request without answer
+        raise UnreachableError(
+            f"the hub stopped answering about {repository}; try again"
+        ) from error
     except (_TRANSPORT_ERROR, ConnectionError) as error:
         raise unreachable(error) from error
 
 
 def unreachable(error: BaseException) -> UnreachableError:
-    """The network's words about a host that does not answer."""
+    """Returns the error for a host that does not answer, with the network's own words."""
     reason = " ".join(str(error).split()) or type(error).__name__
     request = getattr(error, "_request", None)
     host = constants.ENDPOINT if request is None else request.url.host
@@ -58,7 +62,7 @@ def unreachable(error: BaseException) -> UnreachableError:
 
 
 def http_error(error: HfHubHTTPError, repository: str) -> HubError:
-    """What the hub's answer means for who asked."""
+    """Returns the error that tells the user what an HTTP status of the hub means."""
     if isinstance(error, GatedRepoError):
         return HubError(
             f"{repository} is gated: accept its terms on its page, then set HF_TOKEN to your token"

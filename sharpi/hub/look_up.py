@@ -1,4 +1,4 @@
-"""From a name to a model in the cache; nothing is downloaded."""
+"""Finds the model that a name means in the cache; downloads nothing."""
 
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
@@ -8,9 +8,9 @@ from sharpi.hub.model_name import ModelName
 
 
 def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
-    """The complete model that `name` means, and a note where that was not the only choice.
+    """Returns the complete model that `name` means, and a note if there were others.
 
-    Raises HubError, which says how to get it, or what is close.
+    Raises HubError that says how to get the model, or lists close names.
     """
     models = [model for model in models_of(cache, name) if model.is_complete]
     if not models:
@@ -23,7 +23,10 @@ def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
 
 
 def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
-    """The repository's models, complete or not, of the revision named or of the best one known."""
+    """Returns the repository's models, complete or not, of the named revision.
+
+    Without one, returns the models that need no revision in their name.
+    """
     if name.revision is not None:
         return cache.revision_models(name.repository, name.revision)
     return [each for each in cache.models(name.repository) if each.name.revision is None]

@@ -1,4 +1,4 @@
-"""Names of models: `ORG/REPO`, `ORG/REPO:QUANT`, each with `@REVISION` if not the main one."""
+"""Names of models: `ORG/REPO` or `ORG/REPO:QUANT`, each with `@REVISION` if not the main one."""
 
 import re
 
@@ -29,7 +29,7 @@ class ModelName(Struct, frozen=True):
 
 
 def read_name(text: str) -> ModelName | None:
-    """The name that `text` is, or None if it cannot be one."""
+    """Parses a model name; returns None if the text cannot be one."""
     match = _NAME.fullmatch(text)
     if match is None or not _is_allowed(match["repository"]) or ".." in (match["revision"] or ""):
         return None
@@ -37,14 +37,14 @@ def read_name(text: str) -> ModelName | None:
 
 
 def require_name(text: str) -> ModelName:
-    """The name that `text` is; raises UsageError."""
+    """Parses a model name; raises UsageError if the text cannot be one."""
     name = read_name(text)
     if name is None:
-        raise UsageError(f"'{text}' is no model name; write ORG/REPO or ORG/REPO:QUANT")
+        raise UsageError(f"'{text}' is not a model name; write ORG/REPO or ORG/REPO:QUANT")
     return name
 
 
 def _is_allowed(repository: str) -> bool:
-    """The hub's own rules, which keep a name apart from a way out of the cache's folder."""
+    """Applies the hub's own rules, which also keep a name from leaving the cache folder."""
     is_odd = "--" in repository or ".." in repository or repository.endswith((".git", ".gguf"))
     return not is_odd and len(repository) <= _LONGEST_REPOSITORY

@@ -1,4 +1,4 @@
-"""What a download has received so far: bytes on disk that outlive it, and their checksum."""
+"""The bytes of a download received so far, kept on disk across attempts, with their checksum."""
 
 import hashlib
 from pathlib import Path
@@ -9,7 +9,7 @@ _SHA256_DIGITS = 64
 
 
 class PartialFile:
-    """A file that grows to `size` bytes; opened again, it goes on where it was left."""
+    """A file that grows to `size` bytes; opening it again resumes where it was left."""
 
     def __init__(self, path: Path, size: int, checksum: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,22 +21,22 @@ class PartialFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left to ask for."""
+        """True if all bytes were received."""
         return self.received >= self.size
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is whole and has the checksum that was announced."""
+        """True if all bytes were received and have the announced checksum."""
         return self.received == self.size and self._hash.hexdigest() == self._checksum
 
     def append(self, data: bytes) -> None:
-        """The next bytes of the file; raises OSError where the disk is full."""
+        """Appends the next bytes; raises OSError if the disk is full."""
         self._file.write(data)
         self._hash.update(data)
         self.received += len(data)
 
     def restart(self) -> None:
-        """Forget everything that was received."""
+        """Discards everything that was received."""
         self._file.truncate(0)
         self._hash, self.received = self._new_hash(), 0
 
@@ -51,7 +51,7 @@ class PartialFile:
     def _new_hash(self) -> "hashlib._Hash":
         if len(self._checksum) == _SHA256_DIGITS:
             return hashlib.sha256()
-        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # as git does
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # git's blob id
 
     def __enter__(self) -> "PartialFile":
         return self

@@ -1,4 +1,4 @@
-"""`sharpi pull` without the terminal: from a name to files in the cache, checked and linked."""
+"""Implements `sharpi pull` without the terminal: from a name to checked and linked files."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Pulled(Struct, frozen=True):
 
 
 class Puller:
-    """Fetches models into one cache; `endpoint` None is HF_ENDPOINT, or the hub itself."""
+    """Fetches models into one cache; `endpoint` None means HF_ENDPOINT, or the hub itself."""
 
     def __init__(
         self,
@@ -45,7 +45,11 @@ class Puller:
         self._received = 0
 
     def pull(self, name: ModelName) -> Pulled:
-        """Fetch what of the model is missing; raises HubError, OSError where the disk is full."""
+        """Fetches the missing files of a model.
+
+        Without a connection the model is taken from the cache. Raises HubError, and OSError if the
+        disk is full.
+        """
         self._received = 0
         try:
             remote = ask(self._api, name)
@@ -68,13 +72,13 @@ class Puller:
             model, note = look_up(self._cache, name)
         except HubError:
             raise UnreachableError(f"{error}, and {name} is not in the cache") from error
-        self._watcher.note(f"{error}; {model.name} of the cache is used")
+        self._watcher.note(f"{error}; using {model.name} from the cache")
         if note is not None:
             self._watcher.note(note)
         return Pulled(model.name, model.start, 0)
 
     def _fetch(self, blobs: Blobs, commit: str, file: RemoteFile) -> Path:
-        """Each is linked as soon as it is there, so that `rm` finds what a broken pull leaves."""
+        """Fetches one file and links it, so that `rm` finds it even if the pull is interrupted."""
         with blobs.locked(file):
             if not blobs.has(file):
                 self._download(blobs, commit, file)
@@ -94,7 +98,7 @@ class Puller:
         self._watcher.advance(count)
 
     def _link(self, repository: str, commit: str, file: RemoteFile) -> Path:
-        """Name the blob in the cache's snapshot, which is the library's own business."""
+        """Adds the blob to the cache's snapshot through huggingface_hub, which owns that layout."""
         with hub_errors(repository):
             return Path(
                 hf_hub_download(

@@ -1,6 +1,6 @@
-"""Taking models out of the cache: their links, and the content that nothing else links to.
+"""Removes models from the cache: their links, and the content that nothing else links to.
 
-A program that has a file open or mapped keeps it until it ends, as Linux has it.
+On Linux a program that has a file open or mapped keeps its content until it exits.
 """
 
 import os
@@ -14,7 +14,7 @@ from sharpi.hub.cached_model import CachedFile, CachedModel, files_below
 
 
 class Removal:
-    """What removing some models would do; nothing is touched before `carry_out`."""
+    """Plans the removal of some models; nothing is deleted before `carry_out`."""
 
     def __init__(self, cache: Cache, models: Iterable[CachedModel]) -> None:
         self._cache = cache
@@ -29,7 +29,7 @@ class Removal:
         self.kept_bytes = sum(blobs.values()) - self.freed_bytes
 
     def carry_out(self) -> None:
-        """Remove the files; raises OSError."""
+        """Deletes the files; raises OSError."""
         for file in self._files:
             file.location.unlink(missing_ok=True)
             _remove_empty_folders(file.location.parent)
@@ -40,7 +40,7 @@ class Removal:
                 shutil.rmtree(folder)
 
     def _blobs_of_others(self) -> set[Path]:
-        """The content of every file of the repositories that is not to be removed."""
+        """Returns the blobs of the repositories' files that are kept."""
         removed = {file.location for file in self._files}
         links = (link for folder in self._folders for link in files_below(folder / "snapshots"))
         return {_target(link) for link in links if link not in removed}
@@ -51,14 +51,14 @@ def _blob(file: CachedFile) -> Path:
 
 
 def _target(link: Path) -> Path:
-    """Where a link leads in one step, since a blob may itself be a link to one of all caches."""
+    """Follows one link; the blob may itself be a link into a cache shared by several others."""
     if not link.is_symlink():
         return link
     return Path(os.path.normpath(link.parent / os.readlink(link)))
 
 
 def _remove_empty_folders(folder: Path) -> None:
-    with suppress(OSError):  # one that is not empty ends it
+    with suppress(OSError):  # raised by the first folder that is not empty
         while folder.name not in ("snapshots", "partial"):
             folder.rmdir()
             folder = folder.parent

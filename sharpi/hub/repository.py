@@ -1,4 +1,4 @@
-"""A repository as the hub describes it: its commit and its files with sizes and checksums."""
+"""A repository as the hub describes it: the commit, and the files with sizes and checksums."""
 
 import re
 from pathlib import PurePosixPath
@@ -32,7 +32,10 @@ class RemoteRepository(Struct, frozen=True):
 
 
 def ask(api: HfApi, name: ModelName) -> RemoteRepository:
-    """The files of the revision that `name` means; raises HubError, with what is close if any."""
+    """Returns the files of the revision that `name` means.
+
+    Raises HubError, which lists close names if there are any.
+    """
     try:
         with hub_errors(name.repository):
             info = api.model_info(
@@ -52,7 +55,7 @@ def ask(api: HfApi, name: ModelName) -> RemoteRepository:
 
 
 def _file(sibling: object) -> RemoteFile | None:
-    """None for a file that cannot be checked, or whose name leads out of the repository."""
+    """Returns None for a file without size or checksum, or with a path out of the repository."""
     path, size = getattr(sibling, "rfilename", ""), getattr(sibling, "size", None)
     lfs = getattr(sibling, "lfs", None)
     checksum = getattr(lfs, "sha256", None) or getattr(sibling, "blob_id", None)
@@ -67,12 +70,15 @@ def _is_checksum(text: object) -> TypeGuard[str]:
 
 
 def _close_at_hub(api: HfApi, repository: str) -> str:
-    """Repositories with GGUF files that a search for the name finds; nothing if it fails."""
+    """Returns the end of a message with similar repositories; empty if the search fails.
+
+    Only repositories with GGUF files are named.
+    """
     wanted = {"search": repository.split("/")[-1], "filter": "gguf", "limit": str(_MAX_CLOSE)}
     url = f"{api.endpoint}/api/models"
     try:
         found = get_session().get(url, params=wanted, timeout=_SEARCH_SECONDS).json()
         names = [str(model["id"]) for model in found[:_MAX_CLOSE]]
-    except Exception:  # how a search fails is no matter of the user's
+    except Exception:  # the search is optional, so its failure is not reported
         return ""
     return f"; close to it: {', '.join(names)}" if names else ""

@@ -1,7 +1,7 @@
-"""The bytes of one file over HTTP, in ranges, taken up again where a connection broke.
+"""Downloads one file over HTTP in ranges, and resumes where a connection broke.
 
-Plain HTTP and not the library's own download: that one begins a file anew when the program was
-stopped, does not check what came, and refuses files above 50 GB, which ranges get past.
+The download of huggingface_hub is not used: it restarts a file after the program was stopped, does
+not check the content, and refuses files above 50 GB, for which ranges are needed.
 """
 
 import time
@@ -25,7 +25,7 @@ class Patience(Struct, frozen=True):
     longest_wait_seconds: float = 30.0
 
     def seconds(self, attempt: int, error: UnreachableError | None) -> float:
-        """How long to wait before the next try: twice as long each time, or as the hub asked."""
+        """Returns the wait before the next attempt: doubled each time, or as the hub asks."""
         asked = error.wait_seconds if isinstance(error, BusyHubError) else None
         wait = self.first_wait_seconds * 2**attempt if asked is None else asked
         return min(wait, self.longest_wait_seconds)
@@ -42,7 +42,7 @@ class DownloadSource(Struct, frozen=True):
 def receive(
     source: DownloadSource, target: PartialFile, patience: Patience, on_bytes: Callable[[int], None]
 ) -> None:
-    """Fill `target` up to its size; raises HubError when the hub refuses or stays silent."""
+    """Downloads until `target` is complete; raises HubError if the hub refuses or stays silent."""
     fruitless = 0
     while not target.is_whole:
         before, error = target.received, None
@@ -52,7 +52,7 @@ def receive(
             error = fault
         fruitless = 0 if target.received > before else fruitless + 1
         if fruitless >= patience.max_attempts:
-            raise error or UnreachableError(f"{source.url} ends before its end")
+            raise error or UnreachableError(f"the download of {source.url} ended early")
         if error is not None:
             time.sleep(patience.seconds(fruitless, error))
 
@@ -73,10 +73,12 @@ def _receive_range(
         session.stream("GET", source.url, headers=headers, timeout=timeout) as response,
     ):
         hf_raise_for_status(response)
-        if response.status_code != 206:  # all of it, whatever was asked for
+        if response.status_code != 206:  # the whole file, not the range
             on_bytes(-target.received)
             target.restart()
-        for data in response.iter_bytes():  # as they come: a chunk awaited whole is lost
+        for data in (
+            response.iter_bytes()
+        ):  # as they arrive: a broken connection would lose a partly filled chunk
             target.append(data)
             on_bytes(len(data))
             if target.received > target.size:

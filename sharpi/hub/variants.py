@@ -1,6 +1,6 @@
-"""The models among a repository's files: one for each quant, a split set being one of them.
+"""Finds the models among a repository's files: one for each quant; a split set counts as one.
 
-Files that go with a model but are none (image projectors, importance matrices) are left out.
+Files that accompany a model (image projectors, importance matrices) are left out.
 """
 
 import re
@@ -30,18 +30,18 @@ class Variant(Struct, frozen=True):
 
     @property
     def missing_parts(self) -> list[int]:
-        """Which parts of a split set the repository does not have, counted from 1."""
+        """The parts of a split set that the repository lacks, counted from 1."""
         there = {_part_number(path) for path in self.paths}
         return [number for number in range(1, self.num_parts + 1) if number not in there]
 
     @property
     def stem(self) -> str:
-        """The path of its file, without the number of a part and `.gguf`."""
+        """The path of the first file without the part number and `.gguf`."""
         return _stem(self.paths[0])
 
 
 def find_variants(paths: Iterable[str]) -> list[Variant]:
-    """The models among `paths`, by name; labels are quants where those tell models apart."""
+    """Returns the models among `paths`, by name; labels are quants if those are unique."""
     sets: dict[tuple[str, int], list[str]] = {}
     for path in sorted(filter(_is_model, paths)):
         sets.setdefault((_stem(path), _part_count(path)), []).append(path)
@@ -54,7 +54,7 @@ def find_variants(paths: Iterable[str]) -> list[Variant]:
 
 
 def _distinct(stems: list[str]) -> list[str]:
-    """For every stem the shortest of quant, file name and path that no other one has."""
+    """Returns for each stem the shortest of quant, file name and path that no other stem has."""
     rows = [(_quant_of(stem), stem.rsplit("/", 1)[-1], stem) for stem in stems]
     counts = [Counter(name.lower() for name in column) for column in zip(*rows, strict=True)]
     return [
@@ -90,7 +90,7 @@ def _part_count(path: str) -> int:
 
 
 def _quant_of(stem: str) -> str:
-    """The last quant in the file's name, else in its folder's, else the file's name itself."""
+    """Returns the last quant in the file's name, else in a folder's name, else the file's name."""
     for name in reversed(stem.split("/")):
         found = _QUANT.findall(name)
         if found:

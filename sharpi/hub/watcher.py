@@ -1,19 +1,19 @@
-"""Who is told how a download goes; the command line shows it as bars or as lines."""
+"""The protocol by which a download reports progress; the command line shows bars or lines."""
 
 from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Calls come in the order begin, advance..., end for each file; notes come at any time."""
+    """Receives begin, advance..., end for each file in this order; notes come at any time."""
 
     def note(self, text: str) -> None:
-        """Something was decided, or could not be done as asked."""
+        """Reports a decision, or something that could not be done as requested."""
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """A file of `size` bytes, of which an earlier try received so many."""
+        """Reports a new file of `size` bytes, `received` of them from an earlier attempt."""
 
     def advance(self, count: int) -> None:
-        """So many more bytes of it; negative where the server made it begin again."""
+        """Reports `count` more bytes; negative if the server made the download restart."""
 
     def end(self) -> None:
-        """All of it is there and was checked."""
+        """Reports that the file is complete and its checksum correct."""
