@@ -1,4 +1,4 @@
-"""Byte-level BPE (GPT-2): bytes as letters, merges by rank, on the `tokenizers` library."""
+"""Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as letters, merges by rank."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -9,7 +9,7 @@ from sharpi.tokenizer.pre_tokenizers import PreTokenizer
 
 
 class ByteLevelEncoder:
-    """Plain text to ids; characters that the vocabulary cannot spell are dropped."""
+    """Encodes plain text; characters that the vocabulary cannot spell are dropped."""
 
     def __init__(self, ids: dict[str, int], merges: Sequence[str], rules: PreTokenizer) -> None:
         cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rules.patterns]
@@ -18,12 +18,12 @@ class ByteLevelEncoder:
         self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, letters])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text without special tokens."""
+        """Returns the token ids of a text without special tokens."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def spelled_bytes(token: str) -> bytes:
-    """The bytes a token's letters stand for; other characters are themselves."""
+    """Returns the bytes that a token's letters stand for; other characters stand for themselves."""
     letters = byte_of_letter()
     try:
         return bytes([letters[letter] for letter in token])
@@ -36,7 +36,7 @@ def spelled_bytes(token: str) -> bytes:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes are themselves, the others follow from U+0100 on."""
+    """Returns GPT-2's alphabet: printable bytes as they are, the others from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): byte for byte in printable}
@@ -44,7 +44,7 @@ def byte_of_letter() -> dict[str, int]:
 
 
 def _model(ids: dict[str, int], merges: Sequence[str], takes_whole_words: bool) -> models.BPE:
-    """The library's model, of what it can take."""
+    """Builds the library's model, without the tokens and merges that it refuses."""
     pairs = _pairs(merges)
     try:
         return models.BPE(ids, pairs, ignore_merges=takes_whole_words)
@@ -54,12 +54,12 @@ def _model(ids: dict[str, int], merges: Sequence[str], takes_whole_words: bool) 
 
 
 def usable_merges(merges: Sequence[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Those whose parts and whole are tokens, in order."""
+    """Returns the merges with both parts and their union in the vocabulary, in order."""
     return _usable(_pairs(merges), ids)
 
 
 def _pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
-    """Left and right of each; of two equal merges the first counts."""
+    """Returns the left and right part of each merge; of two equal merges the first counts."""
     return [
         (left, right)
         for merge in dict.fromkeys(merges)
@@ -68,7 +68,7 @@ def _pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _usable(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs whose parts and whole are tokens."""
+    """Returns the pairs with both parts and their union in the vocabulary."""
     return [
         (left, right)
         for left, right in pairs
@@ -77,5 +77,5 @@ def _usable(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tu
 
 
 def _is_valid(text: str) -> bool:
-    """Whether the text is Unicode: bytes that were not UTF-8 came as surrogates."""
+    """Returns False for lone surrogates, which stand for bytes that were not UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

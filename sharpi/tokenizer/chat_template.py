@@ -1,7 +1,7 @@
-"""ChatFormat: messages to the text a model was trained on.
+"""ChatFormat turns messages into the prompt format that a model was trained on.
 
-The file's own template, ChatML where there is none and the vocabulary has its marks, else the
-plain contents.
+It uses the file's own template; without one, ChatML if the vocabulary has its marks, else the plain
+contents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ _SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown
 
 
 class ChatFormat:
-    """How a model wants its messages; `kind` says where the format comes from.
+    """The prompt format of a model; `kind` says where the format comes from.
 
-    `tokens`: texts that a template may name ("bos_token" ...). `tool_source`: the template to use
-    when there are tools, if it is another.
+    `tokens`: the special tokens that a template may name ("bos_token" ...). `tool_source`: the
+    template to use with tools, if the file has a separate one.
     """
 
     def __init__(
@@ -52,9 +52,10 @@ class ChatFormat:
         add_generation_prompt: bool = True,
         extra: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt; raises TemplateError, with the template's own words where it has some.
+        """Returns the prompt; raises TemplateError, with the template's own message if it has one.
 
-        `enable_thinking` None leaves the choice to the template. `extra`: further variables.
+        `enable_thinking` None leaves the choice to the template. `extra`: more variables for the
+        template.
         """
         if self.kind == "plain":
             return "\n".join(str(message.get("content", "")) for message in messages)
@@ -73,14 +74,14 @@ class ChatFormat:
 
     @cached_property
     def _renderer(self) -> "TemplateRenderer":
-        # Imported only here: jinja2 takes a while, and a plain format does without it.
+        # Imported only here: importing jinja2 is slow, and a plain format does not need it.
         from sharpi.tokenizer.template_renderer import TemplateRenderer
 
         return TemplateRenderer()
 
 
 def chat_format(tokenizer: Tokenizer) -> ChatFormat:
-    """The format of a model, by what its file holds."""
+    """Returns the chat format of a model, from its file's template and vocabulary."""
     vocabulary = tokenizer.vocabulary
     tokens = {name: _text_of(tokenizer, role) for name, role in _SPECIAL_TOKENS.items()}
     if vocabulary.chat_template:

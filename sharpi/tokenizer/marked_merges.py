@@ -1,4 +1,4 @@
-"""Gemma 4's BPE: merges by rank over text whose spaces are marks, unknown characters as bytes."""
+"""Gemma 4's BPE: merges by rank, with spaces as marks and unknown characters as bytes."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from sharpi.tokenizer.sentence_piece import SPACE_MARK
 
 
 class MarkedMergeEncoder:
-    """Plain text to ids; only line ends are told apart before merging."""
+    """Encodes plain text; before merging, the text is split at line ends only."""
 
     def __init__(self, ids: dict[str, int], merges: Sequence[str]) -> None:
         pairs = usable_merges(merges, ids)
@@ -18,5 +18,5 @@ class MarkedMergeEncoder:
         self._tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), "isolated")
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text without special tokens."""
+        """Returns the token ids of a text without special tokens."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -1,4 +1,4 @@
-"""Text for a model without a vocabulary: its token ids, written as numbers."""
+"""Text of a model without a vocabulary: its token ids, written as numbers."""
 
 from sharpi.errors import UsageError
 
@@ -6,10 +6,10 @@ _MAX_ID = (1 << 31) - 1
 
 
 class NumberEncoder:
-    """ "17 3 42" to ids; what is not a number is refused."""
+    """Encodes "17 3 42" as these ids."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text of numbers; raises UsageError, as there are no words."""
+        """Returns the ids that a text of numbers lists; raises UsageError for any other word."""
         words = text.split()
         if not all(word.isascii() and word.isdigit() and int(word) <= _MAX_ID for word in words):
             raise UsageError(
@@ -19,5 +19,5 @@ class NumberEncoder:
 
 
 def spelled_number(token_id: int) -> bytes:
-    """The id as `NumberEncoder` reads it, parted from the one before."""
+    """Returns the id as `NumberEncoder` reads it, with a space before it."""
     return f" {token_id}".encode()

@@ -1,9 +1,9 @@
-"""How text is cut into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
+"""Rules that split text into words before byte-pair merges, by the name in `tokenizer.ggml.pre`.
 
-Each rule is a list of regular expressions, applied one after the other: what matches becomes a
-word, and so does what lies between. They cut where llama.cpp cuts under the same name
-(src/llama-vocab.cpp and unicode.cpp), stated for Oniguruma. Its tables know the scripts of a newer
-Unicode; characters assigned since Unicode 15 may be cut otherwise.
+Each rule is a list of regular expressions for Oniguruma, applied in order: each match becomes a
+word, and so does the text between matches. They split as llama.cpp does under the same name
+(src/llama-vocab.cpp and unicode.cpp). Oniguruma's tables follow a newer Unicode, so characters
+assigned since Unicode 15 may be split differently.
 """
 
 from msgspec import Struct
@@ -15,13 +15,19 @@ _MARKED_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 
 
 def _words(numbers: str, letters: str = r"\p{L}", others: str = r"[^\s\p{L}\p{N}]") -> str:
-    """Contractions, words with one leading mark, numbers, marks with their line ends, blanks."""
+    """Matches contractions, words, numbers, marks with their line ends, and blanks.
+
+    One mark may begin a word.
+    """
     word = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}]+"
     return rf"{_CONTRACTION}|{word}|{numbers}| ?{others}+[\r\n]*|{_BLANKS}"
 
 
 def _cased_words(numbers: str, ending: str = "") -> str:
-    """As `_words`, cut where lower case meets upper case; letters beyond ASCII count as both."""
+    """Matches the same, but splits where lower case meets upper case.
+
+    Non-ASCII letters count as both.
+    """
     lead, upper, lower = r"[^\r\n\p{L}\p{N}]?", r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
     return (
         rf"{lead}{upper}*{lower}+{ending}|{lead}{upper}+{lower}*{ending}"
@@ -30,7 +36,10 @@ def _cased_words(numbers: str, ending: str = "") -> str:
 
 
 def _kimi_words() -> str:
-    """Moonshot's own cuts, which mind the case of letters; llama.cpp's for the name do not."""
+    """Matches words as Moonshot's own rules do, with regard to case.
+
+    llama.cpp's rules of this name ignore case.
+    """
     lead, ending = r"[^\r\n\p{L}\p{N}]?", f"(?:{_CONTRACTION})?"
     upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
     lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
@@ -62,7 +71,7 @@ _DEEPSEEK_3_WORDS = (
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_BLANKS}"
 )
 # Trinity's digits, in threes from the right, and scripts without spaces between words. llama.cpp
-# leaves what stands before a number in one word with its first digits, the model's rules do not.
+# keeps the text before a number in one word with its first digits; the model's rules do not.
 _THREES = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 _SPACELESS = (
     r"[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f"
@@ -100,7 +109,7 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# Other names that llama.cpp gives the same cuts.
+# Other names for the same rules in llama.cpp.
 _ALIASES: dict[str, tuple[str, ...]] = {
     "gpt-2": (
         "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0", "mellum",
@@ -146,7 +155,7 @@ class PreTokenizer(Struct, frozen=True):
 
 
 def find_pre_tokenizer(name: str) -> PreTokenizer | None:
-    """The rules of a name, or None when it is not known."""
+    """Returns the rules of that name, or None if it is unknown."""
     patterns = _PATTERNS.get(_CANONICAL.get(name, name))
     if patterns is None:
         return None

@@ -1,4 +1,4 @@
-"""A model's reasoning told from its answer while the text streams: `<think>` ... `</think>`."""
+"""Separates reasoning, such as `<think>` ... `</think>`, from the answer while it streams."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -27,7 +27,7 @@ KNOWN_MARKERS = (
 
 
 def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
-    """The markers that a model's template writes or its vocabulary holds; None without any."""
+    """Returns the markers that the template writes or the vocabulary holds, None without any."""
     template = tokenizer.chat_template or ""
     for markers in KNOWN_MARKERS:
         if markers.closing in template or tokenizer.id_of(markers.closing) is not None:
@@ -36,19 +36,19 @@ def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
 
 
 def opens_reasoning(prompt: str, markers: ReasoningMarkers = THINK) -> bool:
-    """Whether a rendered prompt ends with an opened block, as some templates do."""
+    """Returns whether a rendered prompt ends with an opening marker; some templates write one."""
     return prompt.rstrip().endswith(markers.opening)
 
 
 class ReasoningSplitter:
-    """Feed text, get pieces with their kind; markers are dropped, also when cut in two."""
+    """Splits streamed text into reasoning and answer; markers are dropped, even if split in two."""
 
     def __init__(self, starts_inside: bool = False, markers: ReasoningMarkers = THINK) -> None:
         self._markers, self._inside = markers, starts_inside
         self._held = ""
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """The pieces that are certain; what may still be a marker waits."""
+        """Yields the text that is decided; text that may still become a marker is held back."""
         self._held += text
         while True:
             before, found, after = self._held.partition(self._awaited)
@@ -63,7 +63,7 @@ class ReasoningSplitter:
             yield self._kind, shown
 
     def flush(self) -> Iterator[ReasoningDelta]:
-        """What waited and is now known to be text."""
+        """Yields the text that was held back."""
         held, self._held = self._held, ""
         if held:
             yield self._kind, held
@@ -78,7 +78,7 @@ class ReasoningSplitter:
 
 
 def _unfinished(text: str, marker: str) -> int:
-    """Length of the text's end that begins the marker."""
+    """Returns the length of the longest end of the text that begins the marker."""
     for length in range(min(len(text), len(marker) - 1), 0, -1):
         if marker.startswith(text[-length:]):
             return length

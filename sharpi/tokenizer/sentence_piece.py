@@ -1,9 +1,9 @@
-"""SentencePiece BPE: neighbours whose union scores best are merged first, unknowns become bytes.
+"""SentencePiece BPE: adjacent pieces with the best-scored union merge first, unknowns become bytes.
 
-The `tokenizers` library merges by rank, one rank a pair. Here the score belongs to the union, and
-of equal scores the leftmost wins: no order of pairs says that (for "aaa" from a + aa or aa + a it
-depends on which comes first in the text). Turning scores into pairs would also cost over a second
-for a vocabulary of 262,144, so this module merges by itself and remembers words.
+The `tokenizers` library merges by the rank of a pair. SentencePiece scores the union, and of equal
+scores the leftmost wins: no order of pairs can express that (for "aaa", merging a + aa or aa + a
+depends on which comes first in the text). Converting scores to pairs would also take over a second
+for a vocabulary of 262,144. Hence this module merges by itself, and remembers words.
 """
 
 import re
@@ -19,21 +19,21 @@ _Pair = tuple[float, int, int, int]  # negative score, left and right index, len
 
 
 class SentencePieceEncoder:
-    """Plain text to ids; what is neither a token nor spelled by byte tokens is `unknown_id`."""
+    """Encodes plain text; what neither a token nor byte tokens can spell becomes `unknown_id`."""
 
     def __init__(
         self, ids: Mapping[str, int], scores: Sequence[float], unknown_id: int | None
     ) -> None:
         self._ids, self._scores = ids, scores
         self._unknown = [] if unknown_id is None else [unknown_id]
-        # Where no token reaches across words, no merge does, and each word stands for itself.
+        # If no token crosses a word boundary, no merge does: words are encoded one by one.
         self._cuts_words = not any(
             SPACE_MARK in text and _ACROSS_WORDS.search(text) for text in ids
         )
         self._remembered: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text without special tokens; a leading space is the caller's affair."""
+        """Returns the token ids of a text without special tokens; adds no leading space."""
         marked = text.replace(" ", SPACE_MARK)
         words: Iterable[str] = _WORD.findall(marked) if self._cuts_words else [marked]
         return [token_id for word in words for token_id in self._word_ids(word)]
@@ -49,7 +49,7 @@ class SentencePieceEncoder:
         return ids
 
     def _piece_ids(self, piece: str) -> list[int]:
-        """The token, or the bytes of a character that is none."""
+        """Returns the piece's token, or the byte tokens of a character without a token."""
         if (token_id := self._ids.get(piece)) is not None:
             return [token_id]
         ids: list[int] = []
@@ -59,7 +59,7 @@ class SentencePieceEncoder:
         return ids
 
     def _merge(self, word: str) -> list[str]:
-        """The pieces left when no two neighbours form a token."""
+        """Returns the pieces that are left when no two adjacent ones form a token."""
         pieces = list(word)
         left_of, right_of = list(range(-1, len(pieces) - 1)), list(range(1, len(pieces) + 1))
         pairs: list[_Pair] = []
@@ -82,7 +82,7 @@ class SentencePieceEncoder:
         return [piece for piece in pieces if piece]
 
     def _push(self, pairs: list[_Pair], pieces: list[str], left: int, right: int) -> None:
-        """Queues two neighbours if their union is a token."""
+        """Queues two adjacent pieces if their union is a token."""
         union = pieces[left] + pieces[right]
         if (token_id := self._ids.get(union)) is not None:
             heappush(pairs, (-self._scores[token_id], left, right, len(union)))

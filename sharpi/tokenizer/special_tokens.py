@@ -1,7 +1,7 @@
-"""Special tokens: which ones hide, which are found in text, which end a generation.
+"""Special tokens: which ones are hidden, are found in text, or end a generation.
 
-What a file states is completed by llama.cpp's rules (src/llama-vocab.cpp), which know tokens by
-their text: many files mark the end of a turn as an ordinary token, or do not say what ends one.
+llama.cpp's rules (src/llama-vocab.cpp) complete what a file states. They know tokens by their text:
+many files mark the end of a turn as an ordinary token, or do not name the token that ends one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ _END_TEXTS = (
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
     _DEEPSEEK_END, "[e~[",
 )  # fmt: skip
-# Fill-in-the-middle tokens by role, for files that give no id; the first text found has the role.
+# Fill-in-the-middle tokens by role, for files that give no id; the first text found counts.
 _FIM_TEXTS = {
     "fim_pre": (
         "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\uff5cfim\u2581begin\uff5c>", "<PRE>",
@@ -36,9 +36,9 @@ _FIM_TEXTS = {
     "fim_sep": ("<|file_sep|>",),
 }  # fmt: skip
 _ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-# The channel markers of gpt-oss are part of what it says.
+# The channel markers of gpt-oss are part of its visible output.
 _SHOWN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
-# Markers of reasoning are text for whoever reads along, whatever kind the file gives them.
+# Reasoning markers are shown as text, whatever kind the file gives them.
 _REASONING_TEXTS = (
     "<think>", "</think>", "[THINK]", "[/THINK]", "<|START_THINKING|>", "<|END_THINKING|>",
 )  # fmt: skip
@@ -73,10 +73,10 @@ class SpecialTokens(Struct, frozen=True):
     found: tuple[SpecialToken, ...]
 
     def split(self, text: str, *, parse_hidden: bool) -> list[str | int]:
-        """Stretches of plain text and ids of special tokens, in order.
+        """Splits a text into plain text and ids of special tokens, in order.
 
-        A longer token is searched through the whole text before a shorter one. User-defined tokens
-        always count, control and unknown ones only with `parse_hidden`.
+        The whole text is searched for a longer token before a shorter one. User-defined tokens are
+        always found, control and unknown ones only with `parse_hidden`.
         """
         parts: list[str | int] = [text] if text else []
         for token in self.found:
@@ -86,7 +86,7 @@ class SpecialTokens(Struct, frozen=True):
 
 
 def find_special_tokens(vocabulary: Vocabulary, ids: Mapping[str, int]) -> SpecialTokens:
-    """The special tokens of a vocabulary; `ids`: id by token text."""
+    """Returns the special tokens of a vocabulary; `ids` maps token texts to ids."""
     kinds = list(vocabulary.kinds)
     fim = _roles_by_text(vocabulary, ids)
     for token_id in [*fim.values(), *_present(_END_TEXTS, ids)]:
@@ -132,7 +132,7 @@ def _roles_by_text(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, 
 
 
 def _ordinary_ends(ids: Mapping[str, int]) -> list[tuple[str, TokenKind]]:
-    """End texts that mean something else beside certain other tokens."""
+    """Returns the end texts that have another meaning because certain other tokens exist."""
     ordinary = []
     harmony = "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
     solar = "<|flush|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
@@ -154,7 +154,7 @@ def _found(vocabulary: Vocabulary, kinds: Sequence[int]) -> tuple[SpecialToken, 
 
 
 def _special_token(vocabulary: Vocabulary, token_id: int, kind: int) -> SpecialToken:
-    """Blanks beside a token are eaten in the families whose original tokenizers do so."""
+    """Returns a special token; some families' tokenizers strip the blanks beside it."""
     text, name = vocabulary.tokens[token_id], vocabulary.model_name.lower()
     is_phi = "phi-3" in name or "phi3" in name
     pre_tokenizer = vocabulary.pre_tokenizer or ""

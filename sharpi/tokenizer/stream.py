@@ -1,4 +1,4 @@
-"""StreamDecoder: token ids to text as they come, never half a character."""
+"""StreamDecoder turns token ids into text as they arrive, never into half a character."""
 
 import codecs
 from collections.abc import Collection
@@ -7,11 +7,11 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class StreamDecoder:
-    """Feed ids, get the text that is complete; constant work a token.
+    """Decodes one id at a time, with constant work per token.
 
     Bytes of an unfinished character wait for the rest; bytes that are not UTF-8 become U+FFFD.
-    Control tokens are left out, except those of `shown_ids`. `starts_text`: take the space off
-    that SentencePiece puts before a text; leave it on where the stream continues one.
+    Control tokens are left out, except those in `shown_ids`. `starts_text`: remove the space that
+    SentencePiece puts before a text; leave it False if the stream continues a text.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_id: int) -> str:
-        """The text that this token completes, maybe none."""
+        """Returns the text that this token completes, which may be empty."""
         if self._tokenizer.is_hidden(token_id) and token_id not in self._shown_ids:
             return ""
         data = self._tokenizer.token_bytes(token_id)
@@ -31,5 +31,5 @@ class StreamDecoder:
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """What is left: U+FFFD for an unfinished character."""
+        """Returns what is left: U+FFFD for an unfinished character."""
         return self._decoder.decode(b"", final=True)

@@ -1,6 +1,6 @@
-"""TemplateBudget: what one rendering may compute and build, counted instead of timed.
+"""TemplateBudget limits what one rendering may compute and build, by counting instead of timing.
 
-Counting gives the same verdict on every machine and in every thread.
+Counting gives the same result on every machine and in every thread.
 """
 
 import re
@@ -12,33 +12,33 @@ from jinja2.utils import Namespace
 from sharpi.errors import TemplateError
 
 MAX_SIZE = 8 << 20  # characters of one value, and of the whole output
-_ENTRY_SIZE = 16  # what an entry of a list counts, in characters
-_MAX_PRODUCT = 64 << 20  # what one filter may build, estimated
+_ENTRY_SIZE = 16  # the size of a list entry, in characters
+_MAX_PRODUCT = 64 << 20  # characters that one filter may build, estimated
 _MAX_STEPS = 1 << 19  # about a second
 _SIZE_PER_STEP = 256
-_MAX_BITS = 1 << 16  # of a whole number
+_MAX_BITS = 1 << 16  # of an integer
 _HUGE_FIELD = re.compile(r"\d{5}|\{[^{}]*\{|%[^a-zA-Z%]*\*")
 
 
 class TemplateBudget:
-    """Spent by loops, calls and operations; raises TemplateError when a limit is passed."""
+    """Counts loops, calls and operations; raises TemplateError when a limit is passed."""
 
     def __init__(self) -> None:
         self._steps = 0
 
     def spend(self, size: int = 0) -> None:
-        """One step, and the work on a value of `size`."""
+        """Counts one step, and the work on a value of `size`."""
         self._steps += 1 + size // _SIZE_PER_STEP
         if self._steps > _MAX_STEPS:
-            raise TemplateError("the chat template computes without end")
+            raise TemplateError("the chat template takes too many steps")
 
     def admit(self, size: float, limit: int = MAX_SIZE) -> None:
-        """Refuses to build a value of this size."""
+        """Raises TemplateError if a value of this size may not be built."""
         if size > limit:
             raise TemplateError("the chat template builds an enormous value")
 
     def measure(self, *values: Any) -> int:
-        """Size of the values in characters; shared parts count wherever they appear."""
+        """Returns the size of the values in characters; shared parts count wherever they appear."""
         total, pending = 0, list(values)
         while pending:
             value = pending.pop()
@@ -58,13 +58,13 @@ class TemplateBudget:
         return total
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
-        """The values, each of them a step."""
+        """Yields the values and counts each as a step."""
         for value in values:
             self.spend()
             yield value
 
     def gathered(self, values: Iterable[Any]) -> list[Any]:
-        """The values in a list, measured while they come."""
+        """Returns the values as a list, measured one by one."""
         found, total = [], 0
         for value in values:
             total += self.measure(value)
@@ -73,7 +73,7 @@ class TemplateBudget:
         return found
 
     def admit_operation(self, operator: str, left: Any, right: Any) -> None:
-        """Bounds the result of a binary operation."""
+        """Limits the result of a binary operation."""
         if operator == "%" and isinstance(left, str):
             self.admit_format(left, right)
         elif isinstance(left, int) and isinstance(right, int):
@@ -86,13 +86,16 @@ class TemplateBudget:
                     self.admit(self.measure(value) * max(count, 0))
 
     def admit_format(self, form: str, values: Any) -> None:
-        """Bounds what a format string makes: no huge or computed widths, no endless repetition."""
+        """Limits the result of a format string: no huge, computed or repeated fields."""
         if _HUGE_FIELD.search(form):
             raise TemplateError("the chat template pads a string enormously")
         self.admit(len(form) + (form.count("%") + form.count("{")) * self.measure(values))
 
     def admit_filter(self, value: Any, arguments: Iterable[Any]) -> None:
-        """Bounds the result of a filter by its value times its arguments, numbers as they are."""
+        """Limits the result of a filter to the value's size times its arguments.
+
+        Numbers count as they are.
+        """
         factor = 1
         for argument in arguments:
             is_number = isinstance(argument, int | float)
@@ -100,7 +103,7 @@ class TemplateBudget:
         self.admit(self.measure(value) * factor, _MAX_PRODUCT)
 
     def admit_method(self, text: str, name: str, arguments: tuple[Any, ...]) -> None:
-        """Bounds the result of a string's method."""
+        """Limits the result of a string method."""
         numbers = [abs(value) for value in arguments if isinstance(value, int)]
         texts = [value for value in arguments if isinstance(value, str)]
         if name in ("format", "format_map"):

@@ -1,4 +1,4 @@
-"""TemplateRenderer: a template and its variables to the output, or one line of what is wrong."""
+"""TemplateRenderer renders a template with its variables; errors take one line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,26 +14,26 @@ _MAX_SOURCE = 1 << 20
 
 
 class TemplateRenderer:
-    """Compiles every template once."""
+    """Renders chat templates in the sandbox, and compiles each of them once."""
 
     def __init__(self) -> None:
         self._sandbox = TemplateSandbox()
         self._compiled: dict[str, jinja2.Template] = {}
 
     def render(self, source: str, values: Mapping[str, Any]) -> str:
-        """The output of a template; raises TemplateError, whatever the template raises."""
+        """Returns the output of a template; raises TemplateError for any failure."""
         try:
             self._sandbox.budget = TemplateBudget()
             return self._sandbox.concat(self._template(source).generate(values))
         except TemplateError as error:
             raise TemplateError(_one_line(str(error))) from None
         except RecursionError:
-            raise TemplateError("the chat template calls itself without end") from None
+            raise TemplateError("the chat template recurses without end") from None
         except Exception as error:
             line = (
                 f" in line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
             )
-            text = f"the chat template fails{line}: {_one_line(str(error))}; --raw does without it"
+            text = f"the chat template fails{line}: {_one_line(str(error))}; --raw skips it"
             raise TemplateError(text) from None
 
     def _template(self, source: str) -> jinja2.Template:

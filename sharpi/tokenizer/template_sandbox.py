@@ -1,8 +1,8 @@
-"""TemplateSandbox: where a chat template, a program from a stranger, runs.
+"""TemplateSandbox runs chat templates, which are programs from strangers.
 
-jinja2's immutable sandbox keeps it from Python's attributes and from changing what it is given;
-TemplateBudget keeps it from computing or building without end. Trimming, extensions, globals and
-filters are those that transformers gives chat templates.
+jinja2's immutable sandbox denies access to Python's attributes and changes to the arguments;
+TemplateBudget limits computing time and memory. Trimming, extensions, globals and filters are those
+that transformers gives chat templates.
 """
 
 import functools
@@ -21,13 +21,13 @@ from sharpi.errors import TemplateError
 from sharpi.tokenizer.template_budget import TemplateBudget
 
 _LOOP_FILTER = "_counted"
-# Slow or growing beyond what their arguments tell, and no business of a chat template.
+# Slow, or with results larger than their arguments tell; no chat template needs them.
 _DROPPED_FILTERS = ("urlize", "wordwrap", "pprint", "xmlattr", "random")
 _MAX_DATE_FORMAT = 100
 
 
 class _GenerationTag(Extension):
-    """Accepts transformers' `{% generation %}` around assistant text, which changes nothing."""
+    """Accepts transformers' `{% generation %}` around assistant text, without any effect."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -37,7 +37,7 @@ class _GenerationTag(Extension):
 
 
 class _BoundedCode(CodeGenerator):
-    """Python code whose literals and `~` report to the sandbox what they build."""
+    """Generates Python code in which literals and `~` report their sizes to the sandbox."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self._wrapped("joined", lambda: self._items(node.nodes, frame))
@@ -68,7 +68,7 @@ class _BoundedCode(CodeGenerator):
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """One environment; `budget` is renewed before each rendering."""
+    """A jinja2 environment with a `budget`, which is renewed before each rendering."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     code_generator_class = _BoundedCode
@@ -90,18 +90,18 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.globals.update(raise_exception=_refuse, strftime_now=_now)
 
     def measured(self, value: Any) -> Any:
-        """The value itself, if it is not too large."""
+        """Returns the value itself; raises TemplateError if it is too large."""
         if not isinstance(value, str | int | float | None):
             self.budget.measure(value)
         return value
 
     def joined(self, values: tuple[Any, ...]) -> str:
-        """`~`: the values as one text."""
+        """Returns the values as one text; implements `~`."""
         self.budget.measure(values)
         return "".join(map(str, values))
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """The output of a block or a macro."""
+        """Joins the output of a block or a macro."""
         return "".join(self.budget.gathered(pieces))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -122,7 +122,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return super().call(__context, __obj, *args, **kwargs)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """The syntax tree, with every loop counted."""
+        """Returns the syntax tree, with a counter in every loop."""
         tree = super()._parse(source, name, filename)
         for loop in tree.find_all(nodes.For):
             loop.iter = nodes.Filter(
@@ -131,8 +131,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter that reports to the budget; jinja2's marks on the function stay."""
-        num_leading = int(hasattr(function, "jinja_pass_arg"))  # the context, say
+        """Wraps a filter so that it reports to the budget; jinja2's marks on the function stay."""
+        num_leading = int(hasattr(function, "jinja_pass_arg"))  # the context, for example
 
         @functools.wraps(function)
         def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -160,7 +160,7 @@ def _refuse(message: Any) -> NoReturn:
 
 
 def _now(form: str) -> str:
-    """The date; widths, which C's strftime knows, are not for templates."""
+    """Returns the formatted date; refuses digits, with which C's strftime pads to any width."""
     if len(form) > _MAX_DATE_FORMAT or any(character.isdigit() for character in form):
         raise TemplateError("the chat template asks for a date in a form that is not allowed")
     return datetime.now().strftime(form)

@@ -1,4 +1,4 @@
-"""Tokenizer: text to token ids and back, by the rules in the model's file."""
+"""Tokenizer converts text to token ids and back, by the rules in the model's file."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -15,24 +15,24 @@ from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary, read_vocabulary
 
 
 class PlainEncoder(Protocol):
-    """What the kinds of tokenizers have in common."""
+    """The protocol of all kinds of encoders."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text without special tokens."""
+        """Returns the token ids of a text without special tokens."""
         ...
 
 
 def load_tokenizer(metadata: Metadata) -> "Tokenizer":
-    """The tokenizer of a file; raises UnsupportedModelError for a kind that is not known."""
+    """Returns the tokenizer of a file; raises UnsupportedModelError for an unknown kind."""
     return Tokenizer(read_vocabulary(metadata))
 
 
 class Tokenizer:
-    """One vocabulary and its rules.
+    """Encodes and decodes text with one vocabulary.
 
-    `bos_id`, `eos_id`: None where there is none. `add_bos`, `add_eos`: whether the model wants its
-    texts to begin and end so. `end_ids`: tokens that end a generation. `notes`: warnings for the
-    user, one line each.
+    `bos_id` and `eos_id` are None if the vocabulary has none. `add_bos` and `add_eos` say whether
+    the model expects texts to begin and end with them. `notes` are warnings for the user, one line
+    each.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -49,37 +49,37 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         return len(self.vocabulary.tokens)
 
     @property
     def chat_template(self) -> str | None:
-        """The file's own default chat template."""
+        """The default chat template of the file."""
         return self.vocabulary.chat_template
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Tokens after which nothing follows: end of text, of turn, of message."""
+        """The tokens that end a generation: end of text, of turn, of message."""
         return self._special.end_ids
 
     @property
     def hidden_ids(self) -> frozenset[int]:
-        """Tokens that steer the model rather than being text."""
+        """The tokens that control the model and are not text."""
         return self._special.hidden_ids
 
     def id_of(self, text: str) -> int | None:
-        """The token with exactly this text, as the file writes it."""
+        """Returns the id of the token with exactly this text, as the file writes it."""
         return self._ids.get(text)
 
     def encode(
         self, text: str, *, add_bos: bool, parse_special: bool, add_eos: bool = False
     ) -> list[int]:
-        """Ids of a text.
+        """Returns the token ids of a text.
 
-        `parse_special`: control tokens written in the text count as such; else they are plain text
-        (user-defined tokens always count). `add_bos`, `add_eos`: put the token there, unless the
-        text has brought it. Lone surrogates, which stand for bytes that were not UTF-8, become
-        U+FFFD. Without a vocabulary the text is ids; raises UsageError for other words.
+        `parse_special`: control tokens written in the text become their ids, not plain text
+        (user-defined tokens always do). `add_bos`, `add_eos`: add the token unless the text has it
+        already. Lone surrogates, which stand for bytes that were not UTF-8, become U+FFFD. Without
+        a vocabulary the text lists ids; raises UsageError for other words.
         """
         ids: list[int] = []
         follows_special = True
@@ -97,38 +97,41 @@ class Tokenizer:
         return ids
 
     def encode_inside(self, text: str) -> list[int]:
-        """Ids of plain text within a text: no special tokens, and no space put before it."""
+        """Returns the ids of text inside another: no special tokens, no leading space added."""
         return self._encoder.encode(_valid(text))
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
-        """The text of ids; bytes that are not UTF-8 become U+FFFD.
+        """Returns the text of token ids; bytes that are not UTF-8 become U+FFFD.
 
-        Control tokens are left out without `show_special`. The space that SentencePiece puts
-        before a text is taken off again.
+        Control tokens are left out without `show_special`. The space that SentencePiece puts before
+        a text is removed again.
         """
         shown = (token_id for token_id in ids if show_special or not self.is_hidden(token_id))
         data = b"".join(map(self.token_bytes, shown))
         return data.removeprefix(b" " if self.adds_space else b"").decode("utf-8", "replace")
 
     def token_text(self, token_id: int) -> str:
-        """The token as the file writes it."""
+        """Returns the token as the file writes it."""
         return self.vocabulary.tokens[token_id]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What a token adds to the text; a control token its name, an id without a text nothing."""
+        """Returns the bytes that a token adds to the text.
+
+        These are its name for a control token, and nothing for an id without a text.
+        """
         data = self._bytes.get(token_id)
         if data is None:
             data = self._bytes[token_id] = self._spell(token_id)
         return data
 
     def is_hidden(self, token_id: int) -> bool:
-        """Whether a token steers the model rather than being text."""
+        """Returns whether a token controls the model and is not text."""
         return token_id in self._special.hidden_ids
 
     def _spell(self, token_id: int) -> bytes:
         if self.vocabulary.model == "no_vocab":
             return spelled_number(token_id)
-        # Models may have more rows of logits than the vocabulary has tokens.
+        # A model may have more logits than its vocabulary has tokens.
         if not 0 <= token_id < self.vocab_size:
             return b""
         kind, text = self._special.kinds[token_id], self.vocabulary.tokens[token_id]
@@ -144,7 +147,7 @@ class Tokenizer:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        """Id by text; of tokens with the same text the first counts."""
+        """The id of each token text; of tokens with the same text the first counts."""
         tokens = self.vocabulary.tokens
         return dict(zip(reversed(tokens), reversed(range(len(tokens))), strict=True))
 
@@ -166,7 +169,7 @@ class Tokenizer:
 
 
 def _pre_tokenizer(vocabulary: Vocabulary) -> tuple[PreTokenizer, tuple[str, ...]]:
-    """The rules, and what to tell the user about them."""
+    """Returns the rules, and the warnings about them for the user."""
     fallback = find_pre_tokenizer(FALLBACK)
     assert fallback is not None
     name = vocabulary.pre_tokenizer
@@ -186,7 +189,7 @@ def _said(value: bool | None, otherwise: bool) -> bool:
 
 
 def _valid(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate."""
+    """Returns the text with U+FFFD in place of each lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

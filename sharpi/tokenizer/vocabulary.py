@@ -1,4 +1,4 @@
-"""Vocabulary: what a GGUF file says about its tokens, checked but not yet interpreted."""
+"""Vocabulary: the token data of a GGUF file, checked but not yet interpreted."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -29,12 +29,12 @@ _ID_KEYS = {
     "fim_rep": ("fim_rep_token_id",),
     "fim_sep": ("fim_sep_token_id",),
 }
-# A SentencePiece file that names no ids means these.
+# The ids of a SentencePiece file that names none.
 _LLAMA_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 
 
 class TokenKind(IntEnum):
-    """Values of `tokenizer.ggml.token_type`."""
+    """The values of `tokenizer.ggml.token_type`."""
 
     UNDEFINED = 0
     NORMAL = 1
@@ -69,12 +69,15 @@ class Vocabulary(Struct, frozen=True):
     model_name: str = ""
 
     def id_of(self, role: str) -> int | None:
-        """The id that has a role, if one has."""
+        """Returns the id of a role, None if no token has it."""
         return self.special_ids.get(role)
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
-    """The file's vocabulary; raises UnsupportedModelError for a model that sharpi does not have."""
+    """Reads the file's vocabulary.
+
+    Raises UnsupportedModelError for an unsupported tokenizer model.
+    """
     model = metadata.get_str(f"{_PREFIX}.model", "no_vocab")
     model = _MODEL_ALIASES.get(model, model)
     if model not in SUPPORTED_MODELS:
@@ -102,7 +105,10 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
 
 
 def _texts(metadata: Metadata) -> list[str]:
-    """Token texts; an empty one gets a text of its own, which no input contains by accident."""
+    """Returns the token texts.
+
+    An empty one is replaced by a text that no input contains by accident.
+    """
     tokens = metadata.get_strings(f"{_PREFIX}.tokens")
     if "" in tokens:
         return [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
@@ -110,7 +116,7 @@ def _texts(metadata: Metadata) -> list[str]:
 
 
 def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> list[Any]:
-    """One number a token; a file may hold more, not fewer."""
+    """Returns one number per token; a file may hold more, but not fewer."""
     key = f"{_PREFIX}.{name}"
     if key not in metadata:
         return [default] * num_tokens
@@ -121,7 +127,7 @@ def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> li
 
 
 def _special_ids(metadata: Metadata, model: str, num_tokens: int) -> dict[str, int]:
-    """Ids by role; one outside the vocabulary counts as not given."""
+    """Returns ids by role; an id outside the vocabulary counts as not given."""
     ids = dict(_LLAMA_IDS) if model == "llama" else {}
     for role, keys in _ID_KEYS.items():
         for key in reversed(keys):
@@ -137,7 +143,7 @@ def _flag(metadata: Metadata, name: str) -> bool | None:
 
 
 def _templates(metadata: Metadata) -> dict[str, Any]:
-    """The default chat template and the named ones, as fields of a Vocabulary."""
+    """Returns the default chat template and the named ones, as fields of a Vocabulary."""
     prefix = f"{_TEMPLATE}."
     return {
         "chat_template": metadata.get_str(_TEMPLATE, "") or None,
