@@ -1,4 +1,4 @@
-"""AfterReasoning: a model may think as it likes; its answer follows a constraint."""
+"""AfterReasoning leaves reasoning free; the answer after it follows a constraint."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,9 +13,9 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class AfterReasoning:
-    """`constraint` begins where reasoning has closed, or at once where there is none.
+    """Applies `constraint` after the reasoning has closed, or at once if there is none.
 
-    `starts_inside`: the prompt has opened the reasoning. An answer cannot end within it.
+    `starts_inside`: the prompt has opened the reasoning. An answer cannot end within reasoning.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class AfterReasoning:
             self._stage = "inside"
 
     def allowed(self) -> TokenMask | None:
-        """Anything but an end within reasoning; before it, its marker or the answer."""
+        """Returns all but end tokens within reasoning; before it, its marker or the answer."""
         if self._stage == "after":
             return self._constraint.allowed()
         if self._stage == "inside":
@@ -45,7 +45,7 @@ class AfterReasoning:
         return None if mask is None else np.bitwise_or(mask, marker)
 
     def accept(self, token: int) -> None:
-        """Goes on by a token of the reasoning, or of the answer."""
+        """Advances by a token of the reasoning or of the answer."""
         if self._stage == "inside":
             self._stage = "after" if self._closing.feed(token) else "inside"
         elif self._stage == "opening" or (self._stage == "before" and self._opens(token)):
@@ -56,7 +56,7 @@ class AfterReasoning:
             self._constraint.accept(token)
 
     def _opens(self, token: int) -> bool:
-        """What may begin the answer itself is taken as that."""
+        """Returns whether a token opens reasoning; a token that may begin the answer does not."""
         mask = self._constraint.allowed()
         is_answer = mask is not None and allows(mask, token)
         return token == self._opening[0] and not is_answer

@@ -1,4 +1,4 @@
-"""AfterTrigger: text is free until a trigger comes, as where a tool's call begins."""
+"""AfterTrigger leaves text free until a trigger appears, such as the start of a tool call."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,11 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class AfterTrigger:
-    """From `trigger` on a new constraint of `make` holds; where that ends, text is free again.
+    """Applies a new constraint from `make` after each `trigger`; text is free again where it ends.
 
-    `includes_trigger`: the grammar describes the trigger too. `is_required`: the answer cannot end
-    before the trigger came. `repeats`: without it nothing follows the end of the first grammar.
+    `includes_trigger`: the grammar also describes the trigger. `is_required`: the answer cannot end
+    before the first trigger. `repeats`: text is free again, and may trigger again; if False,
+    nothing follows the first grammar.
     """
 
     def __init__(
@@ -33,13 +34,16 @@ class AfterTrigger:
         self._inner: FiniteConstraint | None = None
 
     def allowed(self) -> TokenMask | None:
-        """What the grammar allows; outside it everything that does not reach beyond a trigger."""
+        """Returns what the grammar allows.
+
+        Outside it, every token that does not extend beyond a trigger.
+        """
         if self._inner is not None:
             return self._inner.allowed()
         return self._free & self._trigger.exact()
 
     def accept(self, token: int) -> None:
-        """Goes on by a token of text or of the grammar."""
+        """Advances by a token of text or of the grammar."""
         if self._inner is None:
             if self._trigger.feed(token):
                 self._begin()

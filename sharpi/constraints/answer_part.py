@@ -1,4 +1,4 @@
-"""Where in a model's output its answer begins, which is what a constraint is meant for."""
+"""Finds where the answer begins in a model's output, since constraints apply only to the answer."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _HARMONY_TEXT = "<|message|>"
 
 
 class Prefixed:
-    """The tokens of `prefix`, one after the other, then what `constraint` allows."""
+    """Requires the tokens of `prefix` in order, then applies `constraint`."""
 
     def __init__(
         self, prefix: Sequence[int], constraint: FiniteConstraint, num_tokens: int
@@ -25,17 +25,17 @@ class Prefixed:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing but an end token may come."""
+        """True if only an end token may follow."""
         return not self._prefix and self._constraint.is_finished
 
     def allowed(self) -> TokenMask | None:
-        """The prefix's next token; after it the constraint's mask."""
+        """Returns the next token of the prefix, and after it the constraint's mask."""
         if self._prefix:
             return mask_of(self._prefix[:1], self._num_tokens)
         return self._constraint.allowed()
 
     def accept(self, token: int) -> None:
-        """Goes on by a token."""
+        """Advances by a token."""
         if self._prefix:
             self._prefix.pop(0)
         else:
@@ -43,9 +43,9 @@ class Prefixed:
 
 
 def within_answer(constraint: FiniteConstraint, tokenizer: Tokenizer, prompt: str) -> Constraint:
-    """The constraint from where reasoning after `prompt` has closed, if there is any.
+    """Applies the constraint from where the reasoning after `prompt` closes, if there is any.
 
-    In gpt-oss's harmony the answer is the text of the channel `final`.
+    In gpt-oss's harmony format the answer is the text of the channel `final`.
     """
     text = tokenizer.id_of(_HARMONY_TEXT)
     if text is not None and prompt.endswith(_HARMONY_TURN):

@@ -1,22 +1,22 @@
-"""Both: two constraints at once."""
+"""Both combines two constraints."""
 
 from sharpi.constraints.constraint import Constraint, TokenMask
 
 
 class Both:
-    """Allows what each of the two allows."""
+    """Allows the tokens that both constraints allow."""
 
     def __init__(self, first: Constraint, second: Constraint) -> None:
         self._first, self._second = first, second
 
     def allowed(self) -> TokenMask | None:
-        """The tokens of both masks."""
+        """Returns the intersection of both masks."""
         first, second = self._first.allowed(), self._second.allowed()
         if first is None or second is None:
             return second if first is None else first
         return first & second
 
     def accept(self, token: int) -> None:
-        """Tells both."""
+        """Passes the token to both constraints."""
         self._first.accept(token)
         self._second.accept(token)

@@ -1,4 +1,4 @@
-"""ByteVocabulary: a vocabulary as llguidance wants it, the bytes of every token."""
+"""ByteVocabulary gives llguidance the bytes of every token."""
 
 from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.tokenizer.vocabulary import TokenKind
@@ -8,10 +8,11 @@ _MARK = b"\xff"
 
 
 class ByteVocabulary:
-    """What llguidance's `TokenizerWrapper` reads, and the text it wants encoded.
+    """The vocabulary and the encoder that llguidance's `TokenizerWrapper` reads.
 
-    `tokens`: bytes each; nothing for tokens that no text needs. `special_token_ids`: tokens that
-    are no text, which a grammar has to name: `<[id]>` or, for a text in such brackets, itself.
+    `tokens`: the bytes of each token; empty for tokens that no text needs. `special_token_ids`:
+    tokens that are not text, which a grammar names as `<[id]>` or by their text if that is in such
+    brackets.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -25,7 +26,7 @@ class ByteVocabulary:
         self._spell_text(special)
 
     def __call__(self, data: bytes) -> list[int]:
-        """Ids of text that a grammar forces, as the model would have been taught to write it."""
+        """Returns the ids of text that a grammar forces, as the tokenizer encodes it."""
         return self._tokenizer.encode_inside(data.decode("utf-8", "replace"))
 
     def _spell_special(self, special: frozenset[int]) -> None:
@@ -33,9 +34,10 @@ class ByteVocabulary:
             self.tokens[token] = self._tokenizer.token_bytes(token)
 
     def _spell_text(self, special: frozenset[int]) -> None:
-        """Of tokens that spell the same, only the one that texts are encoded with is known.
+        """Spells each text token.
 
-        A byte-fallback token stands behind the piece of its character, which hides it.
+        Of tokens with equal bytes only the one used for encoding is spelled. A byte-fallback token
+        gives way to the piece of the same character.
         """
         kinds = self._tokenizer.vocabulary.kinds
         text = (token for token in range(len(self.tokens)) if token not in special)

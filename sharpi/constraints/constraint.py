@@ -1,4 +1,4 @@
-"""What may come next in an answer: the protocol that grammars and budgets implement."""
+"""The protocol of constraints on the next token, which grammars and budgets implement."""
 
 from typing import Protocol
 
@@ -9,22 +9,22 @@ TokenMask = npt.NDArray[np.uint32]
 
 
 class Constraint(Protocol):
-    """Asked before every choice of one answer and told of it; belongs to that answer alone."""
+    """Limits the choice of each token of one answer; every answer has a constraint of its own."""
 
     def allowed(self) -> TokenMask | None:
-        """Which tokens may come: bit i % 32 of word i // 32 is token i's; None allows all.
+        """Returns the mask of the tokens that may come next; None allows all.
 
-        Words (at least ceil(vocabulary / 32),). Where the answer may end, its end tokens may come.
-        The array may be overwritten by the next call.
+        Bit i % 32 of word i // 32 is token i, and there are at least ceil(vocabulary / 32) words.
+        End tokens are allowed where the answer may end. The next call may overwrite the array.
         """
 
     def accept(self, token: int) -> None:
-        """Takes note of a chosen token, the end token included."""
+        """Advances by a chosen token, which may be the end token."""
 
 
 class FiniteConstraint(Constraint, Protocol):
-    """A constraint that says when it has come to its end."""
+    """A constraint that knows when it is complete."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing but an end token may come."""
+        """True if only an end token may follow."""

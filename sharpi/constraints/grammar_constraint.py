@@ -1,4 +1,4 @@
-"""GrammarConstraint: one answer on its way through a grammar."""
+"""GrammarConstraint follows a grammar through one answer."""
 
 from llguidance import LLMatcher
 
@@ -9,7 +9,7 @@ from sharpi.errors import GrammarError
 
 
 class GrammarConstraint:
-    """Wraps llguidance's matcher, which has no exceptions of its own but an error state."""
+    """Wraps llguidance's matcher, which has an error state in place of exceptions."""
 
     def __init__(self, matcher: LLMatcher, num_tokens: int) -> None:
         self._matcher = matcher
@@ -18,16 +18,19 @@ class GrammarConstraint:
 
     @property
     def may_end(self) -> bool:
-        """Whether what came so far is a whole of the grammar."""
+        """True if the text so far satisfies the grammar."""
         return bool(self._matcher.is_accepting())
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing but an end token may come."""
+        """True if only an end token may follow."""
         return bool(self._matcher.is_stopped())
 
     def allowed(self) -> TokenMask:
-        """The tokens that continue the grammar; raises GrammarError where that grew too complex."""
+        """Returns the tokens that continue the grammar.
+
+        Raises GrammarError if it grew too complex.
+        """
         if not self._is_fresh:
             self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
             self._check()
@@ -35,7 +38,7 @@ class GrammarConstraint:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Goes on by a token; raises GrammarError for one that was not allowed."""
+        """Advances by a token; raises GrammarError for one that was not allowed."""
         self._matcher.consume_token(token)
         self._check()
         self._is_fresh = False

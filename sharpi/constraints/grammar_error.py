@@ -1,4 +1,4 @@
-"""What llguidance complains of, as one line."""
+"""Shortens llguidance's error messages to one line."""
 
 import re
 
@@ -13,7 +13,7 @@ _REASONS = {
 
 
 def worded(complaint: str) -> str:
-    """The complaint without line breaks and state, at most 300 characters."""
+    """Returns the message without line breaks and parser state, at most 300 characters."""
     line = " ".join(_APPENDIX.sub("", complaint).split())
     line = _REASONS.get(line, line) or "the grammar cannot be used"
     if line.startswith("oneOf constraints are not supported"):

@@ -1,4 +1,4 @@
-"""Grammars: what an answer may consist of, by JSON schema, GBNF, Lark or regular expression."""
+"""Compiles grammars for answers: JSON schema, GBNF, Lark or regular expression."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -19,11 +19,11 @@ MAX_BYTES = 256 << 10
 
 
 class Grammars:
-    """Compiles grammars for one vocabulary; every call gives a constraint for one answer.
+    """Compiles grammars for one vocabulary; each call returns a constraint for one answer.
 
-    The first call reads the vocabulary, up to a second for the largest. Each raises GrammarError,
-    in one line and within seconds, for a grammar that is malformed, too large or beyond what
-    llguidance supports. Safe from several threads; compiling lets other threads run.
+    The first call reads the vocabulary, which takes up to a second for the largest. Each raises
+    GrammarError, in one line and within seconds, for a grammar that is malformed, too large or not
+    supported by llguidance. Safe from several threads; compiling lets other threads run.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -31,23 +31,26 @@ class Grammars:
         self._trials = Trials()
 
     def json_object(self) -> GrammarConstraint:
-        """Any JSON object."""
+        """Returns a constraint to any JSON object."""
         return self.json_schema({"type": "object"})
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
-        """JSON that a schema describes, properties in the schema's order."""
+        """Returns a constraint to JSON of this schema, with properties in the schema's order."""
         return self._constraint(grammar_of_schema(schema))
 
     def gbnf(self, text: str) -> GrammarConstraint:
-        """llama.cpp's form of grammars, from its rule `root`."""
+        """Returns a constraint to llama.cpp's grammar format, from the rule `root`."""
         return self.lark(lark_of_gbnf(_fit(text)))
 
     def lark(self, text: str) -> GrammarConstraint:
-        """Lark in llguidance's dialect, from its rule `start`."""
+        """Returns a constraint to a Lark grammar in llguidance's dialect, from the rule `start`."""
         return self._constraint(LLMatcher.grammar_from_lark(_fit(text)))
 
     def regex(self, text: str) -> GrammarConstraint:
-        """What a regular expression matches as a whole; no look-around, no back references."""
+        """Returns a constraint to text that the regular expression matches as a whole.
+
+        Look-around and back references are not supported.
+        """
         return self._constraint(LLMatcher.grammar_from_regex(_fit(text)))
 
     def _constraint(self, grammar: str) -> GrammarConstraint:
@@ -57,7 +60,7 @@ class Grammars:
         if matcher.is_error():
             raise GrammarError(worded(matcher.get_error()))
         constraint = GrammarConstraint(matcher, self._tokenizer.vocab_size)
-        constraint.allowed()  # what no text satisfies is known from here on
+        constraint.allowed()  # fails here if no text satisfies the grammar
         return constraint
 
     @cached_property
@@ -73,9 +76,9 @@ class Grammars:
 
 
 def _fit(text: str) -> str:
-    """The text; raises GrammarError for one that is too long, or no Unicode."""
+    """Returns the text; raises GrammarError if it is too long or not Unicode."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise GrammarError("the grammar is not Unicode text: it has lone surrogates")
     if len(text) > MAX_BYTES:
-        raise GrammarError(f"the grammar has {len(text)} characters; at most {MAX_BYTES} are taken")
+        raise GrammarError(f"the grammar has {len(text)} characters; the limit is {MAX_BYTES}")
     return text

@@ -1,4 +1,4 @@
-"""From a JSON schema to llguidance's form of a grammar."""
+"""Converts a JSON schema to llguidance's grammar format."""
 
 import json
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from llguidance import LLMatcher
 
 from sharpi.errors import GrammarError
 
-# At most a space, or up to two line ends and an indent: no answer can consist of blanks.
+# At most a space, or up to two line ends and an indent, so that no answer is endless blanks.
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
-# Written over what a schema says of itself ("x-guidance").
+# These options override those in the schema itself ("x-guidance").
 _OPTIONS: Any = {
     "item_separator": ",",
     "key_separator": ":",
@@ -22,7 +22,7 @@ _OPTIONS: Any = {
 
 
 def grammar_of_schema(schema: Mapping[str, Any] | bool) -> str:
-    """The grammar, unchecked; raises GrammarError for what is no schema."""
+    """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema."""
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
     if schema is not True and not isinstance(schema, Mapping):
@@ -40,4 +40,6 @@ def _dumped(schema: Mapping[str, Any]) -> str:
     except RecursionError as error:
         raise GrammarError("the JSON schema is nested too deeply") from error
     except ValueError as error:
-        raise GrammarError(f"the JSON schema has a number that JSON has not: {error}") from error
+        raise GrammarError(
+            f"the JSON schema has a number that JSON does not allow: {error}"
+        ) from error

@@ -1,4 +1,4 @@
-"""MarkerWatch: where a marker such as `</think>` ends in an answer, whatever tokens spell it."""
+"""MarkerWatch detects the end of a marker such as `</think>`, whichever tokens spell it."""
 
 from collections.abc import MutableMapping
 from functools import cached_property
@@ -8,13 +8,13 @@ from sharpi.constraints.constraint import TokenMask
 from sharpi.constraints.mask import all_but
 from sharpi.tokenizer.tokenizer import Tokenizer
 
-# By marker and how much of it a text ends with; a vocabulary that is given back takes its masks.
+# Masks by marker and number of its bytes already seen; freed with the tokenizer.
 _Masks = dict[tuple[bytes, int], TokenMask]
 _masks_of: MutableMapping[Tokenizer, _Masks] = WeakKeyDictionary()
 
 
 class MarkerWatch:
-    """Feed tokens, hear when the marker is complete."""
+    """Reports when the tokens fed to it complete the marker."""
 
     def __init__(self, tokenizer: Tokenizer, marker: str) -> None:
         self._tokenizer, self._marker = tokenizer, marker
@@ -23,23 +23,24 @@ class MarkerWatch:
 
     @cached_property
     def ids(self) -> list[int]:
-        """The marker as tokens, control tokens among them."""
+        """The marker as tokens, which may be control tokens."""
         ids = self._tokenizer.encode(self._marker, add_bos=False, parse_special=True)
         if b"".join(map(self._tokenizer.token_bytes, ids)) == self._spelling:
             return ids
         return self._tokenizer.encode_inside(self._marker)
 
     def feed(self, token: int) -> bool:
-        """Whether the marker is complete with this token; the watch then begins anew."""
+        """Returns whether this token completes the marker; the watch then starts over."""
         text = self._spelling[: self._num_seen] + self._tokenizer.token_bytes(token)
         is_complete = self._spelling in text
         self._num_seen = 0 if is_complete else _overlap(text, self._spelling)
         return is_complete
 
     def exact(self) -> TokenMask:
-        """Tokens that do not reach beyond the marker: what follows it is another's to decide.
+        """Returns the tokens that do not extend beyond the marker.
 
-        A marker that is a token of its own is not looked for in others.
+        What follows is not this watch's part. A marker that is one token is not searched for within
+        other tokens.
         """
         if len(self.ids) == 1:
             return all_but((), self._tokenizer.vocab_size)
@@ -47,7 +48,7 @@ class MarkerWatch:
 
 
 def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
-    """Looks through the vocabulary once for each place that a text may have come to."""
+    """Scans the vocabulary once for each number of marker bytes already seen."""
     masks = _masks_of.setdefault(tokenizer, {})
     mask = masks.get((marker, num_seen))
     if mask is None:
@@ -65,6 +66,6 @@ def _reaches_beyond(text: bytes, marker: bytes) -> bool:
 
 
 def _overlap(text: bytes, marker: bytes) -> int:
-    """Length of the text's end that begins the marker."""
+    """Returns the length of the longest end of the text that begins the marker."""
     longest = min(len(text), len(marker) - 1)
     return next((n for n in range(longest, 0, -1) if marker.startswith(text[-n:])), 0)

@@ -1,4 +1,4 @@
-"""Masks of tokens: one bit each, 32 to a word."""
+"""Token masks: one bit per token, 32 to a word."""
 
 from collections.abc import Iterable
 
@@ -8,12 +8,12 @@ from sharpi.constraints.constraint import TokenMask
 
 
 def empty_mask(num_tokens: int) -> TokenMask:
-    """A mask that allows nothing, words (ceil(num_tokens / 32),)."""
+    """Returns a mask that allows nothing, words (ceil(num_tokens / 32),)."""
     return np.zeros((num_tokens + 31) // 32, np.uint32)
 
 
 def mask_of(ids: Iterable[int], num_tokens: int) -> TokenMask:
-    """A mask that allows exactly these tokens."""
+    """Returns a mask that allows exactly these tokens."""
     mask = empty_mask(num_tokens)
     for token in ids:
         mask[token // 32] |= np.uint32(1 << token % 32)
@@ -21,10 +21,10 @@ def mask_of(ids: Iterable[int], num_tokens: int) -> TokenMask:
 
 
 def allows(mask: TokenMask, token: int) -> bool:
-    """Whether a token's bit is set."""
+    """Returns whether the token's bit is set."""
     return bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
 
 
 def all_but(ids: Iterable[int], num_tokens: int) -> TokenMask:
-    """A mask that allows all tokens except these."""
+    """Returns a mask that allows all tokens except these."""
     return ~mask_of(ids, num_tokens)

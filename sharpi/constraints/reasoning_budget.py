@@ -1,4 +1,4 @@
-"""ReasoningBudget: a model's reasoning is closed after so many tokens."""
+"""ReasoningBudget closes a model's reasoning after a number of tokens."""
 
 from typing import Literal
 
@@ -10,10 +10,10 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 class ReasoningBudget:
-    """Lets everything come until `budget` tokens of reasoning did; then its closing marker must.
+    """Allows everything until reasoning has taken `budget` tokens, then forces its closing marker.
 
-    Reasoning stands at the beginning of an answer or nowhere: markers in the answer itself are
-    text. `starts_inside`: the prompt has opened it.
+    Reasoning is only found at the beginning of an answer: later markers are text. `starts_inside`:
+    the prompt has opened the reasoning.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ReasoningBudget:
         self._forced: list[int] = []
 
     def allowed(self) -> TokenMask | None:
-        """The next token of the closing marker where the budget is spent; else None, all."""
+        """Returns the next token of the closing marker once the budget is spent, else None."""
         if self._stage != "inside" or self._left > 0:
             return None
         if not self._forced:
@@ -36,7 +36,7 @@ class ReasoningBudget:
         return mask_of(self._forced[:1], self._tokenizer.vocab_size)
 
     def accept(self, token: int) -> None:
-        """Counts a token of reasoning."""
+        """Advances by a token and counts it if it is reasoning."""
         if self._stage == "before":
             self._begin(self._tokenizer.token_bytes(token))
         elif self._stage == "inside":
@@ -46,7 +46,7 @@ class ReasoningBudget:
                 self._stage = "after"
 
     def _begin(self, data: bytes) -> None:
-        """Blanks, then the opening marker or the answer."""
+        """Reads the beginning: blanks, then the opening marker or the answer."""
         self._start = (self._start + data).lstrip()
         if self._start.startswith(self._opening):
             self._stage = "inside"

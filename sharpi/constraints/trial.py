@@ -1,8 +1,8 @@
-"""Trials: grammars that may cost any time, memory or stack are first tried in a process.
+"""Trials compiles risky grammars in a child process first, to bound time, memory and stack.
 
-llguidance bounds most of its work, but not what intersecting regular expressions takes, as
-schemas ask for by several patterns or a `multipleOf`, nor how deep it goes along thousands of
-rules that name each other. A child process with limits finds out; what passed is remembered.
+llguidance bounds most of its work, but neither the intersection of regular expressions, which
+several patterns or a `multipleOf` in a schema cause, nor the recursion along thousands of rules
+that refer to each other. A child process with limits finds out; passed grammars are remembered.
 """
 
 import json
@@ -22,15 +22,15 @@ CPU_SECONDS = 2
 _WALL_SECONDS = 20
 _MEMORY_BYTES = 1 << 30
 _STACK_BYTES = 1 << 20  # threads have several times as much
-_MAX_UNTRIED = 4096  # characters that are too few for a chain of rules to exhaust a stack
+_MAX_UNTRIED = 4096  # characters; too few for a chain of rules that exhausts the stack
 _MAX_REMEMBERED = 256
-# Keywords of a schema, or letters that may spell one.
+# Keywords of a JSON schema, or escapes that may spell one.
 _RISKY = re.compile(r"(?<!_)pattern|multipleOf|allOf|\\u00[2-7]")
 _TOO_COMPLEX = f"the grammar is too complex to be compiled within {CPU_SECONDS} s and 1 GiB"
 
 
 class Trials:
-    """What was tried and passed, by the hash of its text; the newest few hundred."""
+    """Remembers the newest few hundred grammars that passed, by their hash."""
 
     def __init__(self) -> None:
         self._passed: OrderedDict[bytes, None] = OrderedDict()
@@ -50,7 +50,7 @@ class Trials:
 
 
 def _tried(grammar: str) -> str:
-    """What a child process complains of; nothing if the grammar is sound."""
+    """Returns the error message of a child process; empty if the grammar is valid."""
     command = [sys.executable, "-P", "-m", "sharpi.constraints.trial"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
@@ -67,7 +67,7 @@ def _tried(grammar: str) -> str:
 
 
 class _Bytes:
-    """The smallest vocabulary there is, as llguidance's `TokenizerWrapper` reads it."""
+    """The smallest possible vocabulary, as llguidance's `TokenizerWrapper` reads it."""
 
     eos_token_id = 255
     bos_token_id = None
@@ -75,12 +75,12 @@ class _Bytes:
     special_token_ids: ClassVar = [255]
 
     def __call__(self, data: bytes) -> list[int]:
-        """Ids of a text."""
+        """Returns the ids of a text."""
         return list(data)
 
 
 def _child() -> None:
-    """Reads a grammar from stdin, compiles it under limits, writes the complaint to stdout."""
+    """Compiles the grammar on stdin under limits and prints the error message."""
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))

@@ -1,7 +1,7 @@
-"""GBNF, llama.cpp's form of grammars: from its text to rules as trees.
+"""Parses GBNF, llama.cpp's grammar format, into rules as trees.
 
-The syntax is that of llama.cpp's grammars/README.md; tokens by id or text (`<[7]>`, `<think>`) may
-stand for themselves, not be negated.
+The syntax is that of llama.cpp's grammars/README.md. Tokens by id or text (`<[7]>`, `<think>`) are
+supported, negated tokens are not.
 """
 
 import re
@@ -20,7 +20,7 @@ from sharpi.constraints.gbnf.gbnf_nodes import (
 from sharpi.errors import GrammarError
 
 _MAX_DEPTH = 50
-_MAX_TIMES = 3  # a repetition of a repetition, and once more; they nest as groups do
+_MAX_TIMES = 3  # repetitions of repetitions; they nest as groups do
 _LEXEMES = re.compile(
     r"(?P<blank>(?:[ \t]|\#[^\r\n]*)+)|(?P<line>(?:\r\n?|\n))"
     r"|(?P<is>::=)|(?P<name>[A-Za-z0-9_-]+)"
@@ -32,18 +32,18 @@ _TIMES = ("*", "+", "?")
 
 
 def parse_gbnf(text: str) -> dict[str, Node]:
-    """The rules by name; raises GrammarError with the line at fault."""
+    """Returns the rules by name; raises GrammarError with the number of the faulty line."""
     parser = _Parser(text)
     rules: dict[str, Node] = {}
     while (name := parser.next_name()) is not None:
         rules[name] = parser.choice(depth=0)
     if "root" not in rules:
-        raise GrammarError("the GBNF grammar has no rule `root`, where it would begin")
+        raise GrammarError("the GBNF grammar has no rule `root` to begin with")
     return rules
 
 
 class _Parser:
-    """Where the parser is: the lexeme that comes next, None at the end."""
+    """A recursive-descent parser that holds the next lexeme, None at the end."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -51,7 +51,7 @@ class _Parser:
         self._advance()
 
     def next_name(self) -> str | None:
-        """The name of the rule that begins here; None at the end."""
+        """Reads the name of the next rule; returns None at the end."""
         self._skip_lines()
         if self._next is None:
             return None
@@ -62,7 +62,7 @@ class _Parser:
         return name
 
     def choice(self, depth: int) -> Node:
-        """What alternatives are left up to the end of the rule or group."""
+        """Parses the alternatives up to the end of the rule or group."""
         if depth > _MAX_DEPTH:
             raise self._fault("groups are nested too deeply")
         parts = [self._run(depth)]
@@ -133,7 +133,7 @@ class _Parser:
             raise self._fault(str(error)) from error
 
     def _take(self, kind: str) -> str | None:
-        """The text of the next lexeme if it is of a kind, which is then behind us."""
+        """Consumes the next lexeme if it is of this kind and returns its text, else None."""
         if self._next is None or self._next[kind] is None:
             return None
         taken = self._next[kind]

@@ -1,8 +1,8 @@
-"""From rules of GBNF to a Lark grammar for llguidance.
+"""Converts the rules of a GBNF grammar into a Lark grammar for llguidance.
 
-GBNF knows characters only; Lark's rules consist of terminals, each the longest match. Whatever
-needs no recursion becomes one terminal, as large as can be, which is a regular expression and
-means exactly the same. Where two terminals meet at a recursive rule the first one is greedy.
+GBNF knows characters only; rules of Lark consist of terminals, each of which takes the longest
+match. Every part without recursion becomes one terminal, as large as possible: a regular expression
+with exactly the same meaning. Where two terminals meet at a recursive rule the first one is greedy.
 """
 
 from collections import defaultdict
@@ -22,19 +22,19 @@ from sharpi.errors import GrammarError
 
 
 def lark_of_gbnf(text: str) -> str:
-    """The same language as Lark; raises GrammarError."""
+    """Returns a Lark grammar of the same language; raises GrammarError."""
     rules = parse_gbnf(text)
     for name, node in rules.items():
         for reference in _references(node):
             if reference not in rules:
                 raise GrammarError(
-                    f"GBNF grammar: rule {name!r} names {reference!r}, which is none"
+                    f"GBNF grammar: rule {name!r} refers to {reference!r}, which is not defined"
                 )
     return _Writer(rules).lark
 
 
 class _Writer:
-    """Rules are numbered, since not every name of GBNF's is one of Lark's."""
+    """Writes numbered rules, since not every GBNF name is valid in Lark."""
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
         self._terminals = _terminals(rules)
@@ -56,7 +56,7 @@ class _Writer:
         )
 
     def _text(self, node: Node) -> str:
-        """A node as it stands."""
+        """Returns a node in Lark's notation."""
         match node:
             case Characters(lark) | Token(lark):
                 return lark
@@ -74,7 +74,7 @@ class _Writer:
         return f"({text})" if isinstance(node, Run | Choice) else text
 
     def _rule(self, node: Node) -> str:
-        """A node of a recursive rule: what is terminal in it gets a name of its own."""
+        """Returns a node of a recursive rule; its terminal parts become terminals with names."""
         if self._is_terminal(node):
             return self._terminal(self._text(node))
         match node:
@@ -88,7 +88,7 @@ class _Writer:
                 return self._text(node)
 
     def _joined(self, parts: Sequence[Node], kind: type[Run] | type[Choice]) -> list[str]:
-        """The parts of a rule, neighbours that are terminal as one."""
+        """Returns the parts of a rule; adjacent terminal parts become one terminal."""
         written: list[str] = []
         pending: list[Node] = []
         for part in (*parts, None):
@@ -109,7 +109,7 @@ class _Writer:
 
 
 def _terminals(rules: Mapping[str, Node]) -> set[str]:
-    """Rules that neither refer to themselves, however indirectly, nor name tokens."""
+    """Returns the rules that neither refer to themselves, even indirectly, nor name tokens."""
     users: defaultdict[str, list[str]] = defaultdict(list)
     open_references: dict[str, int] = {}
     for name, node in rules.items():
@@ -138,7 +138,7 @@ def _has_token(node: Node) -> bool:
 
 
 def _leaves(node: Node) -> Iterator[Node]:
-    """What a node consists of at last, in order."""
+    """Yields the leaves of a node in order."""
     match node:
         case Repeat(part, _):
             yield from _leaves(part)

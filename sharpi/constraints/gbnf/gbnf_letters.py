@@ -1,4 +1,4 @@
-"""Characters, escapes and sets of characters in GBNF, and how Lark writes them."""
+"""Converts characters, escapes and character sets from GBNF to Lark."""
 
 import json
 import re
@@ -12,12 +12,12 @@ ANY = "/(?s:.)/"
 
 
 def literal(text: str) -> str:
-    """Lark's literal for what stands between two quotes; raises ValueError."""
+    """Returns Lark's literal for the text between two quotes; raises ValueError."""
     return json.dumps("".join(_letters(text)), ensure_ascii=False)
 
 
 def character_set(text: str) -> str:
-    """Lark's regular expression for what stands between two brackets; raises ValueError."""
+    """Returns Lark's regular expression for the text between two brackets; raises ValueError."""
     is_negated = text.startswith("^")
     letters = _letters(text[is_negated:])
     if not letters:
@@ -37,7 +37,7 @@ def _letters(text: str) -> list[str]:
     while at < len(text):
         found = _LETTER.match(text, at)
         if found is None:
-            raise ValueError(f"{text[at : at + 2]} is no escape of GBNF")
+            raise ValueError(f"{text[at : at + 2]} is not a GBNF escape")
         letters.append(_letter(found))
         at = found.end()
     return letters
@@ -49,7 +49,7 @@ def _letter(found: re.Match[str]) -> str:
         return found[5] or _ESCAPED.get(found[4], found[4])
     number = int(code, 16)
     if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-        raise ValueError(f"{found[0]} is no character")
+        raise ValueError(f"{found[0]} is not a character")
     return chr(number)
 
 

@@ -1,4 +1,4 @@
-"""What the rules of a GBNF grammar consist of."""
+"""The nodes of a GBNF grammar's rules."""
 
 from typing import TypeAlias
 
