@@ -1,4 +1,4 @@
-"""AnswerParser: an answer's text to its events, while it streams."""
+"""AnswerParser turns an answer's text into events while it streams."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from sharpi.dialogue.spacing import Spacing
 
 
 class AnswerParser:
-    """Feed pieces of one answer, get events; where the pieces are cut makes no difference.
+    """Parses the pieces of one answer; the events do not depend on where the pieces are split.
 
-    `reading` consumes `source`.
+    `reading` is the generator that consumes `source`.
     """
 
     def __init__(self, source: AnswerText, reading: Steps[None]) -> None:
@@ -18,12 +18,15 @@ class AnswerParser:
         self._spacing = Spacing()
 
     def feed(self, text: str) -> Iterator[AnswerEvent]:
-        """What is certain now; a possible marker waits. To be consumed to its end."""
+        """Yields the events that are decided.
+
+        A possible marker waits. The caller must exhaust it.
+        """
         self._source.append(text)
         yield from self._read()
 
     def flush(self) -> Iterator[AnswerEvent]:
-        """What waited, once the answer has ended."""
+        """Yields the events that waited, once the answer has ended."""
         self._source.is_ended = True
         yield from self._read()
         yield from self._spacing.flush()

@@ -1,8 +1,8 @@
-"""AnswerText: an answer's text as it comes, read by generators that wait where more has to come.
+"""AnswerText: an answer's text as it arrives, read by generators that wait for more.
 
-A reader is a generator: it yields events, and None where it cannot go on without more text. So a
-format is read top to bottom although its text arrives in pieces, and where the pieces are cut
-makes no difference.
+A reader is a generator: it yields events, and None where it needs more text. So the code for a
+format reads from top to bottom although the text arrives in pieces, and the result does not depend
+on where the pieces are split.
 """
 
 from collections.abc import Callable, Collection, Generator
@@ -15,9 +15,9 @@ Steps: TypeAlias = Generator[AnswerEvent | None, None, T]
 
 
 class AnswerText:
-    """Text that has come; `at` is where reading goes on, and may be set back.
+    """The text received so far; `at` is the reading position, which may be set back.
 
-    `is_ended`: no more will come.
+    `is_ended`: no more text will arrive.
     """
 
     def __init__(self) -> None:
@@ -27,26 +27,29 @@ class AnswerText:
 
     @property
     def rest(self) -> str:
-        """What has come and was not read."""
+        """The text that is received but not read."""
         return self._text[self.at :]
 
     def append(self, text: str) -> None:
-        """More has come."""
+        """Adds received text."""
         self._text += text
 
     def release(self) -> None:
-        """Forgets what was read; it cannot be set back to any more."""
+        """Drops the text that was read; `at` cannot be set back to it afterwards."""
         self._text, self.at = self.rest, 0
 
     def take(self, count: int) -> str:
-        """Reads so many characters, which must have come."""
+        """Reads `count` characters, which must have been received."""
         start, self.at = self.at, self.at + count
         return self._text[start : self.at]
 
     def pass_until(
         self, marks: Collection[str], event: Callable[[str], AnswerEvent]
     ) -> Steps[str | None]:
-        """Passes text on up to the first of the marks and returns that; None at the end."""
+        """Yields the text up to the first of the marks as events and returns that mark.
+
+        None at the end.
+        """
         while True:
             before, mark = _cut(self.rest, marks)
             if mark is None and not self.is_ended:
@@ -61,7 +64,7 @@ class AnswerText:
             yield None
 
     def read_until(self, marks: Collection[str]) -> Steps[tuple[str, str | None]]:
-        """The text up to the first of the marks, and which it is; None: the end came first."""
+        """Returns the text up to the first of the marks, and that mark; None at the end."""
         while True:
             before, mark = _cut(self.rest, marks)
             if mark is not None or self.is_ended:
@@ -79,13 +82,13 @@ class AnswerText:
             yield None
 
     def next(self) -> Steps[str]:
-        """The next character without reading it; empty at the end."""
+        """Returns the next character without reading it; empty at the end."""
         while not self.rest and not self.is_ended:
             yield None
         return self.rest[:1]
 
     def accept(self, literal: str) -> Steps[bool]:
-        """Reads the literal if it comes next."""
+        """Reads the literal if it comes next, and returns whether it did."""
         while not self.is_ended and len(self.rest) < len(literal):
             if not literal.startswith(self.rest):
                 return False
@@ -96,7 +99,10 @@ class AnswerText:
         return found
 
     def accept_mark(self, mark: str) -> Steps[bool]:
-        """Reads a marker if it comes next after blanks; one that the end cuts off goes unseen."""
+        """Reads blanks and then the marker, and returns whether it came.
+
+        A marker cut off by the end is dropped.
+        """
         yield from self.skip_blanks()
         if (yield from self.accept(mark)):
             return True
@@ -105,7 +111,7 @@ class AnswerText:
         return False
 
     def accept_any(self, literals: Collection[str]) -> Steps[str | None]:
-        """Reads the first of the literals that comes next, and says which."""
+        """Reads and returns the first of the literals that comes next; None if none does."""
         for literal in literals:
             if (yield from self.accept(literal)):
                 return literal
@@ -113,7 +119,7 @@ class AnswerText:
 
 
 def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:
-    """The text before its first mark, and that mark; of two at one place the longer."""
+    """Returns the text before its first mark, and that mark; of two at one position the longer."""
     found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
     if not found:
         return text, None
@@ -122,7 +128,7 @@ def _cut(text: str, marks: Collection[str]) -> tuple[str, str | None]:
 
 
 def _unfinished(text: str, marks: Collection[str]) -> int:
-    """Length of the text's end that may become a mark."""
+    """Returns the length of the longest end of the text that may become a mark."""
     longest = max(map(len, marks), default=1) - 1
     for length in range(min(len(text), longest), 0, -1):
         if any(mark.startswith(text[-length:]) for mark in marks):

@@ -1,4 +1,4 @@
-"""BracketedCalls: calls between two markers, each begun by one of its own."""
+"""BracketedCalls: formats with calls in a section between two markers."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -9,9 +9,10 @@ from sharpi.dialogue.marked_answer import MarkedAnswer
 
 
 class BracketedCalls(MarkedAnswer):
-    """The markers of a section of calls, and of one call, which models write without a section too.
+    """Reads a section of calls, each with a marker at its beginning; models also omit the section.
 
-    `section`: what begins and ends it. `beginning`: of a call.
+    `section`: the markers at its beginning and end. `beginning`: the marker at the beginning of a
+    call.
     """
 
     section: ClassVar[tuple[str, str]]
@@ -19,7 +20,10 @@ class BracketedCalls(MarkedAnswer):
 
     @abstractmethod
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        """Reads a call after its beginning, and its end; False: it is none."""
+        """Reads a call after its beginning marker, to its end.
+
+        Returns False if it is not a call.
+        """
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         if opening == self.section[0]:

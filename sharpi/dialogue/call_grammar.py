@@ -1,4 +1,4 @@
-"""CallGrammar: the Lark text, in llguidance's dialect, that makes an answer a call of a tool."""
+"""CallGrammar writes the Lark grammar, in llguidance's dialect, of an answer that calls a tool."""
 
 import json
 import re
@@ -8,16 +8,16 @@ from typing import Any
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.tokenizer import Tokenizer
 
-# As Python writes JSON, which is what the templates' own samples look like; without free white
-# space no answer can consist of blanks.
+# Python's JSON spacing, which the samples in templates have; without free white space no answer can
+# consist of blanks.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref")
 
 
 class CallGrammar:
-    """Rules as they are collected; each method returns an expression for use in others.
+    """Collects rules; each method returns an expression for use in others.
 
-    `marks` that are tokens of the vocabulary have to be written as these tokens.
+    Those `marks` that are tokens of the vocabulary have to be written as these tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, marks: Iterable[str]) -> None:
@@ -27,34 +27,43 @@ class CallGrammar:
         self._rules: list[str] = []
 
     def literal(self, text: str) -> str:
-        """Exactly this text, markers in it as tokens."""
+        """Returns an expression for exactly this text, with markers as tokens."""
         any_mark = "|".join(map(re.escape, sorted(self._tokens, reverse=True)))
         parts = re.split(f"({any_mark})", text) if any_mark else [text]
         return " ".join(self._part(part) for part in parts if part)
 
     def text_until(self, closing: str) -> str:
-        """Any text that ends with the closing, which occurs only there."""
+        """Returns an expression for any text that ends with `closing`, which occurs only there."""
         if any(closing.startswith(mark) for mark in self._control):
             return f"/(?s:.*)/ {self.literal(closing)}"
         return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """A JSON value by its schema."""
+        """Returns an expression for a JSON value of this schema."""
         text = json.dumps({**schema, "x-guidance": _SPACING}, ensure_ascii=False)
         return self.rule(f"%json {text}")
 
     def arguments(self, tool: Tool) -> str:
-        """The JSON object of a tool's arguments: properties by their schema, and no others."""
+        """Returns an expression for the JSON object of a tool's arguments.
+
+        It allows no properties beyond those of the tool.
+        """
         return self.json(arguments_schema(tool.parameters))
 
     def called(self, tools: Sequence[Tool], begun: Callable[[str], str]) -> str:
-        """Any of the tools: what `begun` says of its name, then its arguments as JSON."""
+        """Returns an expression for any of the tools.
+
+        It is `begun` of the tool's name, then the arguments as JSON.
+        """
         return " | ".join(
             f"{self.literal(begun(tool.name))} {self.arguments(tool)}" for tool in tools
         )
 
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
-        """Items in order, each with whether it is required, and the separator between them."""
+        """Returns an expression for items in order with a separator.
+
+        Each says whether it is required.
+        """
         after = self.literal(separator)
         tails = [f"{after} {item}" if needed else f"({after} {item})?" for item, needed in items]
         first = next((n for n, (_, needed) in enumerate(items) if needed), len(items) - 1)
@@ -68,7 +77,7 @@ class CallGrammar:
         return f"({' | '.join(starts)}){may_be_empty}"
 
     def rule(self, body: str, options: str = "") -> str:
-        """A rule of its own; its name."""
+        """Adds a rule and returns its name."""
         name = f"part_{len(self._rules)}"
         self._rules.append(f"{name}{options}: {body}")
         return name
@@ -78,7 +87,7 @@ class CallGrammar:
         return _quoted(part) if token is None else f"<[{token}]>"
 
     def text(self, start: str) -> str:
-        """The whole grammar, given where it starts."""
+        """Returns the whole grammar with this start expression."""
         return "\n".join([f"start: {start}", *self._rules]) + "\n"
 
 
@@ -87,7 +96,7 @@ def _quoted(text: str) -> str:
 
 
 def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool's arguments: an object, with the properties it names and no others."""
+    """Returns the schema of a tool's arguments: an object without further properties."""
     schema = {"type": "object", **parameters}
     if "properties" in schema and not any(key in schema for key in _COMBINED):
         schema["additionalProperties"] = False

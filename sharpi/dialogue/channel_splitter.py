@@ -1,4 +1,4 @@
-"""ChannelSplitter: gpt-oss's reasoning told from its answer, for whoever reads along."""
+"""ChannelSplitter separates gpt-oss's reasoning from its answer for display."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,12 +11,12 @@ from sharpi.tokenizer.reasoning import ReasoningDelta
 
 
 def opens_channels(prompt: str) -> bool:
-    """Whether a rendered prompt lets the model choose a channel next."""
+    """Returns whether a rendered prompt lets the model choose a channel next."""
     return prompt.endswith(f"{START}assistant")
 
 
 def without_channels(text: str) -> str:
-    """What an answer says to the person; itself where it has no channels."""
+    """Returns the visible answer; a text without channels is returned unchanged."""
     if CHANNEL not in text:
         return text
     splitter = ChannelSplitter()
@@ -25,7 +25,7 @@ def without_channels(text: str) -> str:
 
 
 class ChannelSplitter:
-    """Feed text, get pieces with their kind, as from ReasoningSplitter; an empty line between."""
+    """Splits streamed text as ReasoningSplitter does, with an empty line after reasoning."""
 
     def __init__(self) -> None:
         source = AnswerText()
@@ -34,11 +34,11 @@ class ChannelSplitter:
         self._has_reasoning = False
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """The pieces that are certain; what may still be a marker waits."""
+        """Yields the text that is decided; text that may still become a marker is held back."""
         return self._pieces(self._parser.feed(text))
 
     def flush(self) -> Iterator[ReasoningDelta]:
-        """What waited and is now known to be text."""
+        """Yields the text that was held back."""
         return self._pieces(self._parser.flush())
 
     def _pieces(self, events: Iterable[AnswerEvent]) -> Iterator[ReasoningDelta]:

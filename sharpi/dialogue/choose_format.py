@@ -1,4 +1,4 @@
-"""Which tool format a model was trained on, by its chat template and vocabulary."""
+"""Chooses the tool format that a model was trained on, by its chat template and vocabulary."""
 
 from sharpi.dialogue.formats.deepseek import CALLS_BEGIN, DeepSeek
 from sharpi.dialogue.formats.gemma4 import CALL_BEGIN, Gemma4
@@ -17,7 +17,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
-    """The format whose markers the templates write; Hermes where none is known."""
+    """Returns the format with the markers of the templates, or Hermes if none is known."""
     template = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
 
     def is_known(mark: str) -> bool:
@@ -45,7 +45,7 @@ def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
 
 
 def _in_tags(template: str) -> ToolFormat:
-    """Of those that write `<tool_call>`, the one with the tags inside it."""
+    """Returns the format with `<tool_call>` tags that matches what is inside them."""
     if "<arg_key>" in template:
         return Glm()
     return QwenCoder() if "<function=" in template and "<parameter=" in template else Hermes()

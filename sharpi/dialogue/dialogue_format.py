@@ -1,4 +1,4 @@
-"""DialogueFormat: a conversation with tools, to the text of a prompt and back from an answer."""
+"""DialogueFormat converts a conversation with tools to a prompt, and an answer to events."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -22,15 +22,15 @@ _BLANK_LINE = r'("\n" "\n"?)?'  # may follow reasoning
 
 
 def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
-    """The format of a model, by its chat template and its vocabulary."""
+    """Returns the format of a model, by its chat template and its vocabulary."""
     return DialogueFormat(tokenizer, chat_format, choose_format(tokenizer, chat_format))
 
 
 class DialogueFormat:
-    """One model's; holds no state of a conversation and may be shared by threads.
+    """The format of one model, without conversation state; threads may share it.
 
-    `shows_special`: a GenerationRequest must show control tokens, or calls are not seen, with some
-    models reasoning neither. `reasoning`: what stands around reasoning.
+    `shows_special`: a GenerationRequest must show control tokens, because the markers of calls, and
+    with some models of reasoning, are control tokens. `reasoning`: the markers around reasoning.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
@@ -47,10 +47,10 @@ class DialogueFormat:
         enable_thinking: bool | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt, up to where the answer begins; `messages` are OpenAI's.
+        """Returns the prompt up to where the answer begins; `messages` are OpenAI's.
 
-        A template that knows no tools is helped out: an instruction goes in front. Raises
-        TemplateError, with the template's own words where it has some.
+        If the template does not support tools, an instruction is added in front. Raises
+        TemplateError, with the template's own message if it has one.
         """
         shown = () if choice is not None and choice.mode == "none" else tools
         instruction = "" if self._habits.shows_tools else self._instruction(shown)
@@ -64,11 +64,11 @@ class DialogueFormat:
         )
 
     def starts_inside(self, prompt: str) -> bool:
-        """Whether the prompt has opened the reasoning that the answer goes on with."""
+        """Returns whether the prompt has opened reasoning that the answer continues."""
         return self.reasoning is not None and opens_reasoning(prompt, self.reasoning)
 
     def parser(self, prompt: str, tools: Sequence[Tool] = ()) -> AnswerParser:
-        """For the answer to a prompt; without tools nothing in it is taken for a call."""
+        """Returns a parser of the answer to a prompt; without tools it finds no calls."""
         source = AnswerText()
         reading = self.form.read_answer(
             source, Calls(tools), self.reasoning, self.starts_inside(prompt)
@@ -76,10 +76,10 @@ class DialogueFormat:
         return AnswerParser(source, reading)
 
     def call_grammar(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
-        """The grammar of an answer that calls as `choice` says, reasoning apart; None: free text.
+        """Returns the grammar of an answer with the calls that `choice` requires.
 
-        Lark in llguidance's dialect. It holds from the answer's beginning, or from where reasoning
-        has closed.
+        None for free text. The grammar is Lark in llguidance's dialect. It applies from the
+        answer's beginning, or from where reasoning has closed.
         """
         named = [tool for tool in tools if choice.name in (None, tool.name)]
         if choice.mode != "required" or not named:

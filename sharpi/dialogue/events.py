@@ -1,4 +1,4 @@
-"""What an answer consists of, in the order it streams: reasoning, text, calls of tools."""
+"""The events of an answer, in the order in which they stream: reasoning, text and tool calls."""
 
 from typing import TypeAlias
 

@@ -1,7 +1,7 @@
-"""History: messages as the OpenAI API has them, made into what a template can show.
+"""Converts messages of the OpenAI API into messages that a template can render.
 
-What a template lacks is written out as text: calls in the tool format, results in
-`<tool_response>` tags of a user's message, a system message before the first user's.
+What a template does not support is written as text: calls in the tool format, results in
+`<tool_response>` tags of a user message, a system message before the first user message.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ def prepare(
     form: ToolFormat,
     instruction: str = "",
 ) -> list[Message]:
-    """Messages for the template; raises TemplateError for contents that are no text.
+    """Returns messages for the template; raises TemplateError for contents that are not text.
 
     `instruction` is put in front, as a system message or at the head of one.
     """
@@ -37,7 +37,7 @@ def prepare(
 
 
 def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:
-    """A copy with the content as text, and without keys that hold nothing."""
+    """Returns a copy with the content as text, and without empty values."""
     plain = {key: value for key, value in message.items() if value is not None and value != []}
     plain["content"] = content_text(message.get("content"))
     if plain.get("role") == "developer" and not habits.knows_developer:
@@ -50,14 +50,14 @@ def _plain(message: Mapping[str, Any], habits: TemplateHabits) -> Message:
 
 
 def content_text(content: Any) -> str:
-    """The text of a message's content: itself, or that of its parts."""
+    """Returns the text of a message's content: a string, or the text of its parts."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
     for part in content if isinstance(content, list | tuple) else [content]:
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
         if kind not in _TEXT_PARTS:
-            raise TemplateError(f"a message holds a part of type {kind!r}; only text is understood")
+            raise TemplateError(f"a message holds a part of type {kind!r}; only text is supported")
         texts.append(str(part.get("text") or part.get("refusal") or ""))
     return "".join(texts)
 
@@ -70,7 +70,7 @@ def _instructed(messages: list[Message], instruction: str) -> list[Message]:
 
 
 def _without_system(messages: list[Message]) -> list[Message]:
-    """System messages before the user's message that follows them."""
+    """Moves system messages into the next user message."""
     kept: list[Message] = []
     waiting: list[str] = []
     for message in messages:
@@ -85,7 +85,7 @@ def _without_system(messages: list[Message]) -> list[Message]:
 
 
 def _written(message: Message, form: ToolFormat) -> Message:
-    """Calls and results as text."""
+    """Returns the message with calls and results as text."""
     if message.get("role") == "tool":
         text = f"{_RESULT}\n{message['content']}\n{_RESULT_END}"
         return {"role": "user", "content": text}
@@ -98,7 +98,7 @@ def _written(message: Message, form: ToolFormat) -> Message:
 
 
 def _merged(messages: Iterable[Message]) -> Iterator[Message]:
-    """Results, which have become the user's, in one message with what else the user says."""
+    """Merges results, which have become user messages, with adjacent user messages."""
     last: Message | None = None
     for message in messages:
         is_result = any(_RESULT in m["content"] for m in (last, message) if m)

@@ -1,4 +1,4 @@
-"""A call as a JSON object with a name and arguments, as several formats have it."""
+"""Reads a call as a JSON object with a name and arguments, which several formats use."""
 
 import json
 from collections.abc import Collection
@@ -24,10 +24,10 @@ class _Read(Struct):
 def read_call(
     source: AnswerText, calls: Calls, names: Collection[str] | None = None
 ) -> Steps[bool]:
-    """Reads the object that comes next as a call; False: it is none, and nothing was passed on.
+    """Reads the next object as a call; returns False, with no events yielded, if it is none.
 
-    Arguments stream where the name comes first. `names`: those that make it
-    a call, without any further keys; None for all names.
+    Arguments stream if the name comes first. `names`: the only names that make the object a call,
+    which then has no further keys; None for all names.
     """
     if not (yield from source.accept("{")):
         return False
@@ -52,7 +52,7 @@ def read_call(
 def _read_member(
     source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
 ) -> Steps[bool]:
-    """One key and its value; False where there is no further, or nothing to be made of it."""
+    """Reads one key and its value; returns False if there is none, or the object is no call."""
     yield from source.skip_blanks()
     key = yield from read_string(source)
     if key is None:
@@ -90,7 +90,7 @@ def _refused(name: str, names: Collection[str] | None) -> bool:
 
 
 def _object_text(text: str) -> str | None:
-    """The text of an object; of one that was written as a string, or as null, too."""
+    """Returns the text of an object, which may itself be a JSON string or null; else None."""
     try:
         value = json.loads(text)
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""JSON values inside an answer: where one ends is found while it streams.
+"""Finds the ends of JSON values inside an answer while it streams.
 
-Characters that JSON does not allow in a string, line ends above all, are escaped on their way;
-other mistakes of a model stay as they are.
+Characters that JSON does not allow in a string, mainly line ends, are escaped; other mistakes of a
+model are left as they are.
 """
 
 import json
@@ -14,14 +14,14 @@ _OPENING, _CLOSING = "{[", "}]"
 
 
 class JsonSpan:
-    """Feed text from a value's `{`, `[` or `"` on; `is_complete` once its end has come."""
+    """Finds the end of a value from its `{`, `[` or `"` on; `is_complete` once the end was fed."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = self._is_escaped = self.is_complete = False
 
     def feed(self, text: str) -> tuple[str, int]:
-        """What of the text belongs to the value, escaped, and how many characters that were."""
+        """Returns the escaped text that belongs to the value, and its length before escaping."""
         parts = []
         for count, character in enumerate(text, 1):
             parts.append(self._take(character))
@@ -51,9 +51,9 @@ class JsonSpan:
 
 
 def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
-    """Passes on the object, list or string that comes next; False if the answer ends inside.
+    """Yields the next object, list or string as events; returns False if the answer ends inside.
 
-    What was read before cannot be set back to any more.
+    The reading position cannot be set back to earlier text afterwards.
     """
     span = JsonSpan()
     while True:
@@ -70,7 +70,10 @@ def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps
 def pass_text(
     source: AnswerText, event: Callable[[str], AnswerEvent], closings: Collection[str]
 ) -> Steps[bool]:
-    """Passes bare text on as a string, up to a closing; False if the answer ends inside."""
+    """Yields bare text up to a closing as a JSON string.
+
+    Returns False if the answer ends inside.
+    """
     yield event('"')
     closing = yield from source.pass_until(
         closings, lambda text: event(json.dumps(text, ensure_ascii=False)[1:-1])
@@ -82,7 +85,7 @@ def pass_text(
 
 
 def read_value(source: AnswerText) -> Steps[str | None]:
-    """The text of the value that comes next, numbers and names too; None if it does not end."""
+    """Returns the text of the next value, also of numbers and names; None if it does not end."""
     if (yield from source.next()) not in tuple('{["'):
         return (yield from _read_word(source))
     span, parts = JsonSpan(), list[str]()
@@ -98,7 +101,7 @@ def read_value(source: AnswerText) -> Steps[str | None]:
 
 
 def read_string(source: AnswerText) -> Steps[str | None]:
-    """The string that comes next, without its quotes; None where there is none."""
+    """Returns the next string without its quotes; None if there is none."""
     if (yield from source.next()) != '"':
         return None
     text = yield from read_value(source)

@@ -1,4 +1,4 @@
-"""KeyedArguments: a call's arguments that come as keys and bare values, passed on as JSON."""
+"""KeyedArguments converts a call's keys and bare values to JSON."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -11,14 +11,17 @@ from sharpi.dialogue.typed_value import is_text, json_text, property_schema
 
 
 class KeyedArguments:
-    """Those of the newest call; strings stream."""
+    """Converts the arguments of the newest call; strings stream."""
 
     def __init__(self, calls: Calls, name: str) -> None:
         self._calls, self._tool = calls, calls.tools.get(name)
         self._count = 0
 
     def pass_value(self, source: AnswerText, key: str, closings: Collection[str]) -> Steps[bool]:
-        """Passes on the value of a key up to one of the closings; False: the answer ends inside."""
+        """Yields a key and its value up to one of the closings.
+
+        Returns False if the answer ends inside.
+        """
         opening = "{" if self._count == 0 else ", "
         self._count += 1
         yield self._calls.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
@@ -30,5 +33,5 @@ class KeyedArguments:
         return (yield from pass_text(source, self._calls.arguments, closings))
 
     def end(self) -> Iterator[AnswerEvent]:
-        """After the last of them."""
+        """Closes the object after the last argument."""
         yield self._calls.arguments("}" if self._count else "{}")

@@ -1,4 +1,4 @@
-"""Grammar of arguments that come one by one, as keys and values in a tool's own order."""
+"""The grammar of arguments as separate keys and values, in the tool's own order."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,13 +19,13 @@ class ArgumentSpec(Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The only strings that it may be; empty where there is no such choice."""
+        """The only strings that the value may be; empty if the schema does not limit it so."""
         choices = self.schema.get("enum", ())
         return tuple(choices) if all(isinstance(choice, str) for choice in choices) else ()
 
 
 def values_in_order(tool: Tool) -> list[ArgumentSpec]:
-    """The arguments of a tool in the order of its schema."""
+    """Returns the arguments of a tool in the order of its schema."""
     schema = arguments_schema(tool.parameters)
     shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     required = schema.get("required", ())
@@ -36,9 +36,10 @@ def values_in_order(tool: Tool) -> list[ArgumentSpec]:
 
 
 def keyed_expression(grammar: CallGrammar, tool: Tool, opening: str, closing: str) -> str:
-    """A tool's arguments; `opening` has a `{}` for the key.
+    """Returns an expression for a tool's arguments; `opening` has a `{}` for the key.
 
-    What may be a string is any text up to the closing; what is not required may be missing.
+    A value that may be a string is any text up to the closing; arguments that are not required may
+    be missing.
     """
     parts = []
     for value in values_in_order(tool):

@@ -1,4 +1,4 @@
-"""MarkedAnswer: answers in which a marker begins each call, reading of which formats share."""
+"""MarkedAnswer: the shared reader of formats in which a marker begins each call."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,17 +10,20 @@ from sharpi.tokenizer.reasoning import ReasoningMarkers
 
 
 class MarkedAnswer(ABC):
-    """Reasoning comes before text; `openings`: markers in the text that may begin a call."""
+    """Reads reasoning, then text and calls; `openings` are the markers that may begin a call."""
 
     openings: ClassVar[tuple[str, ...]]
     reasoning: ClassVar[ReasoningMarkers | None] = None
 
     @abstractmethod
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
-        """Reads on after an opening; False: it was text, and nothing was passed on."""
+        """Reads a call after its opening; returns False, with no events yielded, if it was text."""
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        """Reads a call without a marker at the beginning of an answer; False: there is none."""
+        """Reads a call without a marker at the beginning of an answer.
+
+        Returns False if there is none.
+        """
         yield from ()
         return False
 
@@ -31,7 +34,7 @@ class MarkedAnswer(ABC):
         markers: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
-        """Reasoning, text and calls, until the end."""
+        """Yields reasoning, text and calls until the end."""
         if markers is not None:
             yield from _read_reasoning(source, markers, starts_inside)
         if calls.tools:
@@ -41,7 +44,7 @@ class MarkedAnswer(ABC):
             yield from self._or_text(source, self.read_call(source, opening, calls), opening)
 
     def _or_text(self, source: AnswerText, reading: Steps[bool], opening: str) -> Steps[None]:
-        """A call, or else what opened it as text, and reading goes on behind it."""
+        """Reads a call; if it is none, yields its opening as text and continues after it."""
         start = source.at
         if not (yield from reading):
             source.at = start
@@ -52,7 +55,7 @@ class MarkedAnswer(ABC):
 def _read_reasoning(
     source: AnswerText, markers: ReasoningMarkers, starts_inside: bool
 ) -> Steps[None]:
-    """Passes on what is thought before the answer."""
+    """Yields the reasoning before the answer."""
     is_inside = starts_inside
     while True:
         if is_inside:

@@ -1,4 +1,4 @@
-"""Spacing: white space that only sets the parts of an answer apart is no part of them."""
+"""Spacing drops the white space that only separates the parts of an answer."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,20 @@ _PARAGRAPH = "\n\n"
 
 
 class Spacing:
-    """Events in, events out: blanks around reasoning, and between text and calls, are dropped.
+    """Filters events: blanks around reasoning, and between text and calls, are dropped.
 
-    Text that goes on after reasoning or a call begins a paragraph. An answer without either passes
-    as it is.
+    Text that continues after reasoning or a call begins a paragraph. An answer without reasoning
+    and calls is left unchanged.
     """
 
     def __init__(self) -> None:
         self._last: type[Text] | type[Reasoning] | None = None
-        self._is_apart = False  # whether something else came since
+        self._is_apart = False  # True if another kind of event has come since
         self._shown: set[type[Text] | type[Reasoning]] = set()
         self._held = ""
 
     def feed(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
-        """What is certain with this event; blanks wait for what follows them."""
+        """Yields what is decided with this event; blanks wait for what follows them."""
         if isinstance(event, CallArguments):
             yield event
         elif isinstance(event, CallBegin):
@@ -31,7 +31,7 @@ class Spacing:
             yield from self._feed_text(event)
 
     def flush(self) -> Iterator[AnswerEvent]:
-        """What waited; only text keeps the blanks at its end."""
+        """Yields what waited; only text keeps the blanks at its end."""
         if self._last is not Reasoning and self._held:
             yield Text(self._held)
         self._held = ""
@@ -49,7 +49,7 @@ class Spacing:
             self._is_apart = True
 
     def _joined(self, event: Text | Reasoning) -> str:
-        """The event's text after what sets it apart from the text before it."""
+        """Returns the event's text with the separator from the text before it."""
         kind = type(event)
         goes_on = self._last is kind or (self._last is None and kind is Text)
         if goes_on and not self._is_apart:

@@ -1,4 +1,4 @@
-"""Calls and results in messages, in the form that a chat template takes."""
+"""Converts calls and results in messages to the form that a chat template takes."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ _NUM_DIGITS = 9
 
 
 def formed(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]:
-    """Messages with results named and arguments parsed; split where a call needs its own."""
+    """Yields messages with named results and parsed arguments, split if each call needs its own."""
     ids: dict[Any, str] = {}
     for message in _split(_named(messages)) if habits.one_each else _named(messages):
         for call in message.get("tool_calls", ()):
@@ -23,7 +23,7 @@ def formed(messages: Iterable[Message], habits: CallHabits) -> Iterator[Message]
 
 
 def _named(messages: Iterable[Message]) -> Iterator[Message]:
-    """Results with the name of the tool they are from."""
+    """Yields the messages, with the tool's name in each result."""
     names: dict[Any, str] = {}
     for message in messages:
         names.update((call.get("id"), name_of(call)) for call in message.get("tool_calls", ()))
@@ -33,7 +33,10 @@ def _named(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _split(messages: Iterable[Message]) -> Iterator[Message]:
-    """One call in a message: the others wait until a result is theirs, or something else comes."""
+    """Yields messages with one call each.
+
+    Further calls wait for their result or another message.
+    """
     waiting: list[Message] = []
     for message in messages:
         ready = _due(message, waiting)
@@ -46,7 +49,7 @@ def _split(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _due(message: Message, waiting: list[Message]) -> list[Message]:
-    """Of the calls that wait, those that come before this message."""
+    """Returns the waiting calls that come before this message."""
     if message.get("role") != "tool":
         return waiting
     answered = message.get("tool_call_id")
@@ -74,7 +77,7 @@ def _formed_call(call: Mapping[str, Any], ids: Mapping[Any, str], habits: CallHa
 
 
 def _styled(call: Mapping[str, Any], number: int, habits: CallHabits) -> str:
-    """A call's id as the template wants it."""
+    """Returns a call's id in the form that the template requires."""
     call_id = str(call.get("id", ""))
     match habits.ids:
         case "short":
@@ -85,24 +88,24 @@ def _styled(call: Mapping[str, Any], number: int, habits: CallHabits) -> str:
 
 
 def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A call's arguments as an object; raises TemplateError where they are none."""
+    """Returns a call's arguments as an object; raises TemplateError if they are not an object."""
     value = call.get("function", {}).get("arguments") or {}
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, Mapping):
-        raise TemplateError(f"the arguments of a call of {name_of(call)!r} are no JSON object")
+        raise TemplateError(f"the arguments of a call of {name_of(call)!r} are not a JSON object")
     return parsed
 
 
 def name_of(call: Mapping[str, Any]) -> str:
-    """The tool that a call is of."""
+    """Returns the name of the called tool."""
     return str(call.get("function", {}).get("name", ""))
 
 
 def _short(text: str) -> str:
-    """Nine letters and digits; the same for the same id."""
+    """Returns nine letters and digits, the same for the same id."""
     if len(text) == _NUM_DIGITS and text.isalnum():
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()

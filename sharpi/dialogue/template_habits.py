@@ -1,7 +1,7 @@
 """TemplateHabits: what a chat template does with tools, calls and results, found by trying it.
 
-Templates differ in what they accept and ignore in silence what they do not know; each is rendered
-once with small conversations, and looked at for what has become of their words.
+Templates differ in what they accept, and silently ignore what they do not know. So each is rendered
+once with small conversations, and its output is searched for their words.
 """
 
 import itertools
@@ -65,7 +65,7 @@ class TemplateHabits(Struct, frozen=True):
 
 
 def observe(chat_format: ChatFormat) -> TemplateHabits:
-    """The habits of a template."""
+    """Renders a template with test conversations and returns what it does with them."""
     system, source = {"role": "system", "content": _SYSTEM}, chat_format.source
     return TemplateHabits(
         shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
@@ -77,7 +77,7 @@ def observe(chat_format: ChatFormat) -> TemplateHabits:
 
 
 def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
-    """The first way of handing calls over that shows name, argument and result."""
+    """Returns the first form of calls with which the template shows name, argument and result."""
     for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
         habits = CallHabits(ids, as_text, empty, one_each=False)
         text = _render(chat_format, _conversation(habits, [_TOOL]))
@@ -89,7 +89,7 @@ def _call_habits(chat_format: ChatFormat) -> CallHabits | None:
 
 
 def _is_odd(text: str) -> bool:
-    """Whether Python's own spelling got into the text, or JSON in a JSON string."""
+    """Returns whether the text has Python's notation, or JSON in a JSON string."""
     return f"'{_KEY}'" in text or f'\\"{_KEY}' in text or "None" in text
 
 
@@ -110,7 +110,7 @@ def _conversation(habits: CallHabits, names: Sequence[str]) -> list[dict[str, An
 
 
 def _render(chat_format: ChatFormat, messages: Sequence[dict[str, Any]], **options: Any) -> str:
-    """The prompt, empty where the template refuses."""
+    """Returns the prompt; empty if the template refuses."""
     try:
         return chat_format.render(messages, **options)
     except TemplateError:

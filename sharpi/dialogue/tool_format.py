@@ -1,4 +1,4 @@
-"""ToolFormat: how a family of models writes calls, and how such an answer is read."""
+"""ToolFormat: the protocol by which a model family's calls are written and read."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 class ToolFormat(Protocol):
     """One format, without state.
 
-    `marks`: the markers it is recognised by, of which some may be control tokens. `reasoning`: what
-    stands around reasoning, where that belongs to the format.
+    `marks`: the markers of the format, some of which may be control tokens. `reasoning`: the
+    markers around reasoning, if they belong to the format.
     """
 
     @property
@@ -33,21 +33,21 @@ class ToolFormat(Protocol):
         markers: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
-        """Events of a whole answer; without tools in `calls` nothing in it is a call.
+        """Yields the events of a whole answer; without tools in `calls` nothing in it is a call.
 
         `starts_inside`: the prompt has opened the reasoning.
         """
         ...
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
-        """The text of calls, as the model would have written it."""
+        """Returns the text of calls as the model would have written it."""
         ...
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """One call of one of the tools, or with `parallel` several."""
+        """Returns an expression for a call of one of the tools, or with `parallel` several."""
         ...
 
 
 def value_text(value: Any) -> str:
-    """An argument as formats without quotes have it: strings as they are, all else as JSON."""
+    """Returns an argument for formats without quotes: strings unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

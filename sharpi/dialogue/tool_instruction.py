@@ -1,4 +1,4 @@
-"""What tells a model about tools where its chat template does not."""
+"""The instruction about tools for models with a chat template that does not show them."""
 
 import json
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ _SAMPLE = [("function_name", {"argument_name": "value"})]
 
 
 def tool_instruction(form: ToolFormat, tools: Sequence[Tool]) -> str:
-    """A text for the system message: the tools, and how a call is written."""
+    """Returns a text for the system message: the tools, and the notation of a call."""
     lines = [json.dumps(tool_object(tool), ensure_ascii=False) for tool in tools]
     return _INSTRUCTION.format(tools="\n".join(lines), sample=form.write(_SAMPLE))
 
 
 def tool_object(tool: Tool) -> dict[str, object]:
-    """The tool as templates take it: OpenAI's form."""
+    """Returns the tool in OpenAI's form, which templates take."""
     function = {
         "name": tool.name,
         "description": tool.description,

@@ -1,4 +1,4 @@
-"""Tools that a model may call, and whether it has to."""
+"""The tools that a model may call, and whether it has to call one."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Values of arguments that a model writes as bare text: JSON by what the tool's schema says."""
+"""Converts values that a model writes as bare text to JSON, by the tool's schema."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
-    """The schema of one argument; empty where the tool does not say."""
+    """Returns the schema of one argument; empty if the tool gives none."""
     properties = tool.parameters.get("properties") if tool else None
     schema = properties.get(key) if isinstance(properties, Mapping) else None
     for _ in range(_MAX_REFERENCES):
@@ -22,18 +22,21 @@ def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
 
 
 def is_text(schema: Mapping[str, Any]) -> bool:
-    """Whether a value is a string whatever it looks like."""
+    """Returns whether the value is always a string, whatever it looks like."""
     return _types(schema) == {"string"}
 
 
 def may_be_text(schema: Mapping[str, Any]) -> bool:
-    """Whether some value is a string."""
+    """Returns whether the value may be a string."""
     types = _types(schema)
     return not types or "string" in types
 
 
 def json_text(text: str, schema: Mapping[str, Any]) -> str:
-    """The JSON of a bare value; a string where it is no other value that the schema allows."""
+    """Returns the JSON of a bare value.
+
+    A string unless it is another value that the schema allows.
+    """
     types = _types(schema)
     word = text.strip()
     word = _PYTHON_WORDS.get(word, word)
@@ -46,7 +49,7 @@ def json_text(text: str, schema: Mapping[str, Any]) -> str:
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
-    """Names of the types that a schema allows; empty where it does not say."""
+    """Returns the names of the types that a schema allows; empty if it does not limit them."""
     said = schema.get("type")
     if isinstance(said, str):
         return {said}
@@ -60,7 +63,7 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
-    """What a reference inside the tool's own schema points to."""
+    """Returns what a reference inside the tool's own schema points to."""
     found: Any = root
     for step in str(reference).removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None

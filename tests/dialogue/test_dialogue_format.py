@@ -272,7 +272,7 @@ def test_other_contents_than_text_are_refused(content: Any) -> None:
 def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
     calls = [{"id": "1", "function": {"name": "f", "arguments": arguments}}]
     for template in (CHATML, QWEN):
-        with pytest.raises(TemplateError, match="'f' are no JSON object"):
+        with pytest.raises(TemplateError, match="'f' are not a JSON object"):
             dialogue(template).render([{"role": "assistant", "tool_calls": calls}])
 
 

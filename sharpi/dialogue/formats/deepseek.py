@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\s<>{}`]+")
 
 
 class DeepSeek(BracketedCalls):
-    """Both are read; `has_blocks`: what is written is V3's.
+    """Reads both versions, and writes V3's with `has_blocks`, else V3.1's.
 
     V3: `function`, separator, name, line end, JSON as a code block. V3.1: name, separator, JSON.
     """
@@ -64,7 +64,7 @@ class DeepSeek(BracketedCalls):
         return f"{grammar.literal(CALLS_BEGIN)} {call} {several} {grammar.literal(_CALLS_END)}"
 
     def _begun(self, name: str) -> str:
-        """What stands before the arguments."""
+        """Returns the text before the arguments."""
         if self._has_blocks:
             return f"{_BEGIN}function{_SEPARATOR}{name}\n{_BLOCK}\n"
         return f"{_BEGIN}{name}{_SEPARATOR}"

@@ -21,7 +21,7 @@ _NAME = re.compile(r"[^\s<>{}]+")
 
 
 class Gemma4(MarkedAnswer):
-    """`<|tool_call>call:name{key:<|"|>text<|"|>,key:3}<tool_call|>`, thoughts in a channel."""
+    """`<|tool_call>call:name{key:<|"|>text<|"|>,key:3}<tool_call|>`, reasoning in a channel."""
 
     openings: ClassVar = (CALL_BEGIN,)
     reasoning: ClassVar = THOUGHT
@@ -60,7 +60,10 @@ class Gemma4(MarkedAnswer):
 
 
 def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:
-    """Key and value; lists and objects by their schema as JSON, which is read as well."""
+    """Returns an expression for key and value.
+
+    Lists and objects are JSON, which is also readable.
+    """
     key = f"{value.key}:"
     if value.words:
         words = " | ".join(grammar.literal(f"{QUOTE}{word}{QUOTE}") for word in value.words)

@@ -1,6 +1,6 @@
-"""Gemma 4's notation of values, passed on as JSON: bare keys, strings in a marker of their own.
+"""Converts Gemma 4's notation of values to JSON: bare keys, strings in a marker of their own.
 
-JSON itself, which models fall back on, is read too.
+It also reads JSON itself, which models sometimes write instead.
 """
 
 import json
@@ -16,7 +16,10 @@ _ENDS = (",", "}", "]")
 
 
 def pass_object(source: AnswerText, calls: Calls, depth: int = 0) -> Steps[bool]:
-    """Passes on `{key:value,...}`; False where the answer ends inside or is none."""
+    """Yields `{key:value,...}` as JSON events.
+
+    Returns False if the answer ends inside or it is no object.
+    """
     return (yield from _pass_items(source, calls, depth, "{", "}"))
 
 
@@ -69,7 +72,7 @@ def _pass_value(source: AnswerText, calls: Calls, depth: int) -> Steps[bool]:
 
 
 def written_value(value: object) -> str:
-    """A value as the model writes it."""
+    """Returns a value in the model's notation."""
     if isinstance(value, str):
         return f"{QUOTE}{value}{QUOTE}"
     if isinstance(value, dict):
@@ -80,5 +83,5 @@ def written_value(value: object) -> str:
 
 
 def written_object(values: dict[str, object]) -> str:
-    """An object as the model writes it, keys in alphabetical order."""
+    """Returns an object in the model's notation, with sorted keys."""
     return "{" + ",".join(f"{key}:{written_value(values[key])}" for key in sorted(values)) + "}"

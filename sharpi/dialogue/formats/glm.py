@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\s<>{}]+")
 
 
 class Glm(MarkedAnswer):
-    """`<tool_call>name`, then `<arg_key>` and `<arg_value>` in turn, by lines."""
+    """`<tool_call>name`, then pairs of `<arg_key>` and `<arg_value>`, on lines of their own."""
 
     openings: ClassVar = (_OPENING,)
     marks = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)

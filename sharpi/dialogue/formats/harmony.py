@@ -23,9 +23,10 @@ _FUNCTIONS = "functions."
 
 
 class Harmony:
-    """`<|channel|>name<|message|>text<|end|>`, the next after `<|start|>assistant`.
+    """`<|channel|>name<|message|>text<|end|>`, the next message after `<|start|>assistant`.
 
-    A message to `functions.name` is a call, that of the analysis channel reasoning, others text.
+    A message to `functions.name` is a call, one in the analysis channel is reasoning, others are
+    text.
     """
 
     reasoning = ANALYSIS
@@ -55,18 +56,21 @@ class Harmony:
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """One call, which ends the model's turn."""
+        """Returns an expression for one call, which ends the model's turn."""
         start = grammar.literal(f"{START}assistant")
         return f"({start})? {grammar.rule(grammar.called(tools, _begun))}"
 
 
 def _begun(name: str) -> str:
-    """What stands before a call's arguments."""
+    """Returns the text before a call's arguments."""
     return f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
 
 
 def _read_header(source: AnswerText, mark: str) -> Steps[str | None]:
-    """What stands between a mark and the message; None if the answer ends before that."""
+    """Returns the text between a mark and the message.
+
+    None if the answer ends before the message.
+    """
     header = mark
     while mark != MESSAGE:
         text, found = yield from source.read_until(_HEADER_MARKS)
@@ -78,7 +82,7 @@ def _read_header(source: AnswerText, mark: str) -> Steps[str | None]:
 
 
 def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | None]:
-    """A message after its header; the mark that ended it."""
+    """Yields the events of a message after its header, and returns the mark that ended it."""
     recipient = _RECIPIENT.search(header)
     if recipient and calls.tools:
         name = recipient[1].removeprefix(_FUNCTIONS)

@@ -21,7 +21,7 @@ _ID = re.compile(r"(?:functions\.)?([^\s<>{}]+?)(?::\d+)?")
 
 
 class Kimi(BracketedCalls):
-    """Begin marker, id, arguments' marker, JSON, end marker."""
+    """A call is a begin marker, an id, the arguments' marker, JSON and an end marker."""
 
     openings: ClassVar = (SECTION_BEGIN, _BEGIN)
     section: ClassVar = (SECTION_BEGIN, _SECTION_END)

@@ -1,7 +1,7 @@
 """Llama 3.1 to 3.3: the answer is a JSON object with name and parameters, without any marker.
 
-`<|python_tag|>` may stand before it; a list of calls as Python writes them, as Llama 4 has it
-between markers, is read as well.
+`<|python_tag|>` may precede it; a Python list of calls, which Llama 4 writes between markers, is
+read as well.
 """
 
 import json
@@ -22,7 +22,7 @@ _PYTHON_BEGIN, _PYTHON_END = "<|python_start|>", "<|python_end|>"
 
 
 class Llama3(MarkedAnswer):
-    """`{"name": ..., "parameters": {...}}` of a tool that was given; any other object is text."""
+    """`{"name": ..., "parameters": {...}}` of an available tool; other objects are text."""
 
     openings: ClassVar = (_PYTHON, _PYTHON_BEGIN)
     marks = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
@@ -52,12 +52,12 @@ class Llama3(MarkedAnswer):
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """One call: the model knows no others."""
+        """Returns an expression for one call, since the model does not write several."""
         return f'{grammar.rule(grammar.called(tools, _begun))} "}}"'
 
 
 def _goes_on(source: AnswerText) -> Steps[bool]:
-    """Whether another object follows, after a semicolon or white space."""
+    """Returns whether another object follows, after a semicolon or white space."""
     yield from source.skip_blanks()
     yield from source.accept(";")
     yield from source.skip_blanks()

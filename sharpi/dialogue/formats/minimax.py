@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\s<>\"]+")
 
 
 class MiniMax(BracketedCalls):
-    """`<invoke name="...">` and in it `<parameter name="...">value</parameter>`, by lines."""
+    """`<invoke name="...">` with `<parameter name="...">value</parameter>` inside, line by line."""
 
     openings: ClassVar = (OPENING,)
     section: ClassVar = (OPENING, _CLOSING)

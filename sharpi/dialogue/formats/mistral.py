@@ -20,7 +20,7 @@ _SAMPLE_ID = "000000000"
 
 
 class Mistral(MarkedAnswer):
-    """Both generations are read; the vocabulary of the newer has `[ARGS]`, and maybe `[CALL_ID]`.
+    """Reads both versions; the newer one's vocabulary has `[ARGS]`, and perhaps `[CALL_ID]`.
 
     Older: `[TOOL_CALLS][{"name": ..., "arguments": ...}]`. Newer: `[TOOL_CALLS]name[ARGS]{...}`.
     """
@@ -57,7 +57,7 @@ class Mistral(MarkedAnswer):
         return f'{grammar.literal(f"{_OPENING}[")} {call} {several} "]"'
 
     def _begun(self, grammar: CallGrammar, name: str) -> str:
-        """What stands before the arguments."""
+        """Returns an expression for the text before the arguments."""
         if not self._is_newer:
             quoted = json.dumps(name, ensure_ascii=False)
             return grammar.literal(f'{{"name": {quoted}, "arguments": ')
@@ -68,7 +68,7 @@ class Mistral(MarkedAnswer):
 
 
 def _read_list(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Objects up to the list's end; after one that is none, the rest is text."""
+    """Reads objects up to the list's end; after one that is not a call, the rest is text."""
     count = calls.count
     while True:
         yield from source.skip_blanks()

@@ -1,4 +1,4 @@
-"""Calls written as Python: `[name(key="value"), ...]`, with literals for values."""
+"""Reads calls in Python's notation: `[name(key="value"), ...]`, with literals for values."""
 
 import ast
 import json
@@ -8,11 +8,11 @@ from sharpi.dialogue.answer_text import AnswerText, Steps
 from sharpi.dialogue.calls import Calls
 
 _JSON_WORDS = {"true": True, "false": False, "null": None}
-_MAX_LENGTH = 1 << 16  # Python's own parser is not made for huge texts
+_MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well
 
 
 def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Reads a list of calls of tools that were given; False: it is anything else."""
+    """Reads a list of calls of available tools; returns False for anything else."""
     text = yield from _read_list(source, calls)
     found = None if text is None else _calls_of(text)
     if not found or any(name not in calls.tools for name, _ in found):
@@ -24,7 +24,7 @@ def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
 
 
 def _read_list(source: AnswerText, calls: Calls) -> Steps[str | None]:
-    """The text up to the list's end; None as soon as it cannot be a list of calls."""
+    """Returns the text up to the list's end; None as soon as it cannot be a list of calls."""
     names = [f"{name}(" for name in calls.tools]
     text = (yield from source.next()) and source.take(1)
     yield from source.skip_blanks()
@@ -52,14 +52,17 @@ def _read_list(source: AnswerText, calls: Calls) -> Steps[str | None]:
 
 
 class _JsonWords(ast.NodeTransformer):
-    """Puts the values in for JSON's names of them."""
+    """Replaces JSON's names of constants by their values."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_JSON_WORDS[node.id]) if node.id in _JSON_WORDS else node
 
 
 def _calls_of(text: str) -> list[tuple[str, str]] | None:
-    """Names and arguments as JSON; None for what is no list of calls with literals."""
+    """Returns names and arguments as JSON.
+
+    None if the text is not a list of calls with literals.
+    """
     try:
         tree = _JsonWords().visit(ast.parse(text, mode="eval")).body
         if not isinstance(tree, ast.List):

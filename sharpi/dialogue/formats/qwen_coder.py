@@ -1,4 +1,4 @@
-"""Qwen3-Coder, Qwen3.5 and relatives: calls in XML-like tags, a parameter each."""
+"""Qwen3-Coder, Qwen3.5 and relatives: calls in XML-like tags, with one tag per parameter."""
 
 import re
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ _NAME = re.compile(r"[^\s<>]+")
 
 
 class QwenCoder(MarkedAnswer):
-    """`<tool_call>`, `<function=name>`, `<parameter=key>`, value, and all three closed, by lines.
+    """`<tool_call>`, `<function=name>`, `<parameter=key>`, the value and the closing tags.
 
-    Models forget the outer tags, and fall back on JSON inside them: both are understood.
+    Each is on a line of its own. Models sometimes omit the outer tags, or write JSON inside them;
+    both are read.
     """
 
     openings: ClassVar = (_OPENING, _FUNCTION)
