@@ -1,4 +1,4 @@
-"""Exit codes beside those of SharpiError, as shells and sysexits.h know them."""
+"""Exit codes other than SharpiError's, as in shells and sysexits.h."""
 
 USAGE = 2
 INTERNAL = 70  # EX_SOFTWARE of sysexits.h

@@ -1,6 +1,6 @@
-"""The `sharpi` program: its commands, and how every failure becomes one line and an exit code.
+"""The `sharpi` program: its commands, with every failure turned into one line and an exit code.
 
-Only what the asked command's `--help` needs is imported; it imports the engine when it runs.
+Only what the command's `--help` needs is imported; a command imports the engine when it runs.
 """
 
 import atexit
@@ -34,7 +34,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _kernels_in_use() -> str:
-    """The instruction set of the CPU kernels, and why it is not the next better one."""
+    """Returns the instruction set of the CPU kernels, and why a better one is not used."""
     from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
 
     try:
@@ -66,7 +66,10 @@ def sharpi(
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """With the command that the arguments begin with, or all: each takes a while to build."""
+    """Returns the app with the command that the arguments begin with, or all.
+
+    Each is slow to build.
+    """
     app = typer.Typer(
         name="sharpi",
         cls=PlainGroup,
@@ -81,9 +84,9 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (default: the process's) and return its exit code.
+    """Runs the command line (by default the process's) and returns its exit code.
 
-    SIGTERM is heeded only where the process has nothing else to do.
+    SIGTERM is only handled if the process runs nothing else.
     """
     _print_any_character()
     if arguments is None:
@@ -98,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
         _forget_output()
-        return 1  # as Typer gives where it meets the broken pipe first
+        return 1  # the same as Typer's own exit code for a broken pipe
     except SharpiError as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
@@ -110,27 +113,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _collect_rarely() -> None:
-    """Imports make 100,000 objects that stay: looking among them for garbage takes a while.
+    """Makes garbage collections rare: imports create 100,000 lasting objects that each would scan.
 
-    It is a tenth of the time to the first token, and most of what the process takes to end.
+    Those scans took a tenth of the time to the first token, and most of the time to exit.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     atexit.register(gc.freeze)
 
 
 def _print_any_character() -> None:
-    """Let a terminal without UTF-8 show `?` instead of ending the program in mid-sentence."""
+    """Makes a terminal without UTF-8 show `?` instead of raising an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _forget_output() -> None:
-    """Drop what is left in the buffer and cannot be written; Python would complain at exit."""
+    """Discards buffered output that cannot be written; Python would report it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _device_failed(error: OSError) -> int:
-    """A full disk behind stdout, a drive that went away: the system's fault, in its words."""
+    """Reports an error of the system in its own words: a full disk, or a drive that was removed."""
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
     _forget_output()
@@ -141,7 +144,7 @@ def _device_failed(error: OSError) -> int:
 def _fail_unexpectedly(error: Exception) -> int:
     if isinstance(error, typer.Abort):
         return exit_codes.INTERRUPTED
-    if hasattr(error, "format_message"):  # every exception of Typer's and Click's parsers
+    if hasattr(error, "format_message"):  # all exceptions of Typer's and Click's parsers have it
         return _fail(_usage_message(error), getattr(error, "exit_code", exit_codes.USAGE))
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
@@ -154,7 +157,7 @@ def _fail_unexpectedly(error: Exception) -> int:
 
 
 def _usage_message(error: Any) -> str:
-    """The parser's complaint, about the variable where the value came from one."""
+    """Returns the parser's error; it names the variable if the value came from one."""
     context: Any = getattr(error, "ctx", None)
     variable = _variable_at_fault(context, getattr(error, "param", None))
     message = error.format_message()

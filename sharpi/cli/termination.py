@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, so that engines close and what they recorded is written."""
+"""Turns SIGTERM into an exception, so that engines close and write their records."""
 
 import signal
 from types import FrameType
@@ -8,11 +8,11 @@ from sharpi.cli import exit_codes
 
 
 def raise_on_sigterm() -> None:
-    """From now on SIGTERM raises SystemExit; only the main thread may call this."""
+    """Makes SIGTERM raise SystemExit; only the main thread may call this."""
     signal.signal(signal.SIGTERM, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Once only: `timeout` signals the process and then its group, in the midst of the closing."""
+    """Exits once only: `timeout` signals the process and then its group, while it is closing."""
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(exit_codes.TERMINATED)

@@ -12,7 +12,7 @@ from fake_engine import FakeEngine, loader_module
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No SHARPI_* variable of the developer's reaches a test, and help has one width."""
+    """Removes the developer's SHARPI_* variables, and gives the help a fixed width."""
     for name in [each for each in os.environ if each.startswith("SHARPI_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
@@ -20,7 +20,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def heeds_ctrl_c() -> Iterator[None]:
-    """A shell starts jobs in the background deaf to Ctrl-C, and children inherit that."""
+    """Restores Ctrl-C, which background jobs of a shell ignore, as their children do."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""As option_cases.py, for memory and experts."""
+"""The cases of option_cases.py for memory and experts."""
 
 from pathlib import Path
 

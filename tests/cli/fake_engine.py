@@ -1,4 +1,4 @@
-"""An engine without a model: it says what a test tells it to, and remembers what it was asked."""
+"""An engine without a model: it gives scripted answers and records its calls."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ class FakeTimings:
 
 
 class FakeGeneration:
-    """Says the pieces of a script; an exception among them is raised where it stands."""
+    """Yields the texts of a script; raises an exception that stands among them."""
 
     def __init__(self, script: list[Any], tokenizer: FakeTokenizer) -> None:
         self._pieces = self._run(script)
@@ -117,7 +117,7 @@ class FakeSession:
 
 
 class FakeEngine:
-    """Also the stand-in for `load_engine`: calling it gives itself, with the config noted."""
+    """Stands in for `load_engine`, too: calling it records the config and returns itself."""
 
     def __init__(self) -> None:
         self.tokenizer = FakeTokenizer()
@@ -157,14 +157,14 @@ class FakeEngine:
         return self.stats
 
     def close(self) -> None:
-        """As the real one it works while it closes, and then knows what to say."""
+        """Closes as the real engine does: its exit notes exist only afterwards."""
         time.sleep(self.seconds_to_close)
         self.exit_notes = self.last_words
         self.is_closed = True
 
 
 def loader_module(engine: FakeEngine) -> types.ModuleType:
-    """What `from sharpi.engine.loader import load_engine` finds in a test."""
+    """Returns the module that replaces sharpi.engine.loader in a test."""
     module = types.ModuleType("sharpi.engine.loader")
     module.load_engine = engine  # type: ignore[attr-defined]
     return module

@@ -1,10 +1,10 @@
-"""What each option of `run` is to give, as a flag and as a variable, and what it refuses."""
+"""The expected effect of each option of `run`, as a flag and as a variable, and refused values."""
 
 from typing import Any, NamedTuple
 
 
 class Case(NamedTuple):
-    """`path` names the field that the option ends in, of config, experts, request or sampling."""
+    """One option; `path` names the field that it sets in config, experts, request or sampling."""
 
     variable: str
     flag: list[str]

@@ -121,7 +121,7 @@ def test_help_is_quick() -> None:
 
 
 def _child_seconds() -> float:
-    """Processor time of ended children: unlike the clock, it does not count a busy machine."""
+    """Returns the processor time of ended children, which a busy machine does not increase."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -9,7 +9,7 @@ BOS_ID, MERGED_ID, SPECIAL_ID = 257, 256, 257
 
 
 def byte_letters() -> list[str]:
-    """GPT-2's letter for each byte, in byte order."""
+    """Returns GPT-2's letter for each byte, in byte order."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [each for each in range(256) if each not in shown]
     letters = dict(zip(shown, map(chr, shown), strict=True))
@@ -18,7 +18,9 @@ def byte_letters() -> list[str]:
 
 
 def write_vocabulary(path: Path, *, add_bos: bool) -> Path:
-    """Ids 0-255 are the bytes, 256 is "ab", 257 the special token, which is BOS too."""
+    """Writes ids 0-255 for the bytes, 256 for "ab" and 257 for the special token, which is also
+    BOS.
+    """
     writer = GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

@@ -1,7 +1,7 @@
-"""A conversation with a model: its messages, its session, and how they are saved. No terminal here.
+"""A conversation with a model: its messages, its session, and saving; independent of the terminal.
 
-A model without a chat template knows no roles: then what the person types and what the model adds
-are one growing text, each line continuing everything before it.
+A model without a chat template knows no roles: the user's and the model's text form one growing
+text, and each line continues everything before it.
 """
 
 import json
@@ -28,7 +28,7 @@ _ROLES = ("system", "user", "assistant")
 
 
 class Conversation:
-    """Messages in order, and the session whose KV cache holds their beginning."""
+    """Messages in order, and the session with a KV cache of their beginning."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Conversation:
         self._think = options.think
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
-        self.formed = formed  # what form all answers have
+        self.formed = formed  # the form of all answers
         self.messages: list[Message] = []
         self.prompt = ""  # the whole text before the newest answer
         self.timings: Timings | None = None
@@ -50,40 +50,41 @@ class Conversation:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the turns are one growing text, for want of a chat template."""
+        """True if the turns form one growing text, because there is no chat template."""
         return self._is_plain
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the KV cache."""
+        """The number of tokens in the KV cache."""
         return len(self._session.tokens)
 
     @property
     def context_size(self) -> int:
-        """Tokens that fit the KV cache."""
+        """The number of tokens that fit into the KV cache."""
         return self._engine.context_size
 
     @property
     def system(self) -> str | None:
-        """The system message, if there is one."""
+        """The system message, None if there is none."""
         first = self.messages[:1]
         return first[0]["content"] if first and first[0]["role"] == "system" else None
 
     def expert_stats(self) -> "ExpertStats | None":
-        """What the slots for experts did so far; None if there is nothing to count."""
+        """Returns the counts of the expert cache so far; None if there is nothing to count."""
         return self._engine.expert_stats()
 
     def set_system(self, text: str | None) -> None:
-        """Replace the system message (None or empty: remove it); the other messages stay."""
+        """Replaces the system message, or removes it if `text` is None or empty."""
         if text and self._is_plain:
-            raise UsageError("this model has no chat template, so no place for a system message")
+            raise UsageError("this model has no chat template, so it takes no system message")
         rest = self.messages[1:] if self.system is not None else self.messages
         self.messages = [_message("system", text), *rest] if text else list(rest)
 
     def ask(self, text: str) -> "Generation":
-        """The answer to `text`, to be iterated and then given to `keep` or `forget_question`.
+        """Returns the generation of the answer to `text`.
 
-        Raises TemplateError; the conversation is then as before.
+        The caller iterates it and then passes it to `keep` or calls `forget_question`. Raises
+        TemplateError; the conversation is then unchanged.
         """
         self.messages.append(_message("user", text))
         try:
@@ -96,7 +97,7 @@ class Conversation:
             raise
 
     def keep(self, generation: "Generation") -> None:
-        """Take the answer, whole or broken off, into the conversation; without one, no question."""
+        """Adds the answer, complete or interrupted; if it is empty, removes the question."""
         self.timings = generation.timings
         if not generation.text:
             self.forget_question()
@@ -105,16 +106,16 @@ class Conversation:
         self._transcript.add_answer(generation.text, generation.ids)
 
     def forget_question(self) -> None:
-        """Drop the newest message; templates refuse two questions in a row."""
+        """Removes the newest message, since templates refuse two questions in a row."""
         self.messages.pop()
 
     def reset(self) -> None:
-        """Forget everything but the system message."""
+        """Removes everything but the system message."""
         self.messages = self.messages[:1] if self.system is not None else []
         self._session.reset()
 
     def save(self, path: Path) -> None:
-        """Write the messages as JSON, whole or not at all; raises UsageError."""
+        """Writes the messages as JSON, atomically; raises UsageError."""
         record = {"model": str(self._engine.config.model), "messages": self.messages}
         draft = path.with_name(path.name + ".part")
         try:
@@ -124,7 +125,10 @@ class Conversation:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
     def load(self, path: Path) -> None:
-        """Take over the messages of a saved conversation; raises UsageError and changes nothing."""
+        """Loads the messages of a saved conversation.
+
+        Raises UsageError and then changes nothing.
+        """
         try:
             record = json.loads(path.read_text("utf-8"))
         except OSError as error:
@@ -133,7 +137,7 @@ class Conversation:
             raise UsageError(f"{path} is not a saved conversation: {error}") from error
         messages = _checked_messages(record, path)
         if self._is_plain and any(message["role"] == "system" for message in messages):
-            raise UsageError(f"{path} has a system message; this model has no place for it")
+            raise UsageError(f"{path} has a system message, which this model does not take")
         self.messages = messages
 
     def _render(self) -> str:
@@ -144,7 +148,7 @@ class Conversation:
 
 
 def _without_channels(message: Message) -> Message:
-    """An earlier answer as gpt-oss's template wants it, which refuses the markers of channels."""
+    """Removes channel markers from an earlier answer, since gpt-oss's template refuses them."""
     from sharpi.dialogue.channel_splitter import without_channels
 
     if message["role"] != "assistant":
@@ -153,7 +157,7 @@ def _without_channels(message: Message) -> Message:
 
 
 def _one_text(messages: Iterable[Message]) -> str:
-    """The turns of a plain conversation; each question starts on a line of its own."""
+    """Returns the turns of a plain conversation; each question starts on a new line."""
     text = ""
     for message in messages:
         if message["role"] == "user" and text and not text.endswith("\n"):

@@ -1,7 +1,7 @@
-"""What a person types in a chat: lines with history, and messages of several lines.
+"""Reads what the user types in a chat: lines with history, and messages of several lines.
 
 A trailing backslash continues a message on the next line; three double quotes open a block that
-three double quotes at the end of a line close. From a pipe the same rules hold, without prompts.
+three double quotes at the end of a line close. The same rules apply to a pipe, without prompts.
 """
 
 import atexit
@@ -19,7 +19,7 @@ _HISTORY_LENGTH = 1000
 
 
 class LineInput:
-    """Messages from stdin, one at a time, with line editing where a person types them."""
+    """Reads messages from stdin, with line editing at a terminal."""
 
     def __init__(self) -> None:
         self.is_interactive = stdin_is_terminal()
@@ -29,7 +29,7 @@ class LineInput:
                 sys.stdin.reconfigure(errors="replace")
 
     def read(self) -> str | None:
-        """The next message, or None at the end of the input; raises KeyboardInterrupt."""
+        """Returns the next message, or None at the end of the input; raises KeyboardInterrupt."""
         line = self._line(PROMPT)
         if line is None:
             return None
@@ -77,13 +77,13 @@ def _piped_line() -> str | None:
 
 
 def history_path() -> Path:
-    """Where lines are remembered: the state folder of the XDG base directory specification."""
+    """Returns the history file in the state folder of the XDG base directory specification."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "sharpi" / "history"
 
 
 def _keep_history(path: Path) -> None:
-    """Read the history now and write it at exit; a chat goes on without one."""
+    """Reads the history now and writes it at exit; a chat also works without one."""
     with suppress(ImportError, OSError):
         import readline
 

@@ -1,4 +1,4 @@
-"""From what a person wrote to the tokens of a prompt: plain text, or a turn of a template."""
+"""Turns what the user wrote into the tokens of a prompt: plain text, or a turn of a template."""
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ class Prompt(Struct, frozen=True):
 
 
 def refuse_contradictions(options: ConversationOptions) -> None:
-    """Raises UsageError for options that need a chat template beside --raw, which has none."""
+    """Raises UsageError for options that need a chat template beside --raw, which disables it."""
     if options.raw and options.system is not None:
         raise UsageError("--raw and --system contradict each other; a raw prompt has no roles")
     if options.raw and options.think is not None:
@@ -32,7 +32,10 @@ def refuse_contradictions(options: ConversationOptions) -> None:
 
 
 def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
-    """Whether text is continued as it stands; raises UsageError for a lost system message."""
+    """Returns whether the text is continued as it is.
+
+    Raises UsageError if that drops a system message.
+    """
     if options.raw:
         return True
     has_template = engine.chat_format.kind != "plain"
@@ -42,7 +45,7 @@ def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
 
 
 def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> Prompt:
-    """The prompt of one question; raises TemplateError or UsageError."""
+    """Returns the prompt of one question; raises TemplateError or UsageError."""
     if is_plain(engine, options):
         return Prompt(text, opening_ids(engine.tokenizer, text), echo=text)
     messages = [{"role": "user", "content": text}]
@@ -53,5 +56,5 @@ def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> P
 
 
 def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Ids of the beginning of a sequence; BOS as the vocabulary wants it, if `text` lacks it."""
+    """Returns the ids of the beginning of a sequence, with BOS if the vocabulary requires it."""
     return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)

@@ -1,4 +1,4 @@
-"""A model's reasoning, dimmed on its way to a terminal; elsewhere the text stays as it is."""
+"""Dims a model's reasoning on a terminal; elsewhere the text is unchanged."""
 
 import sys
 from collections.abc import Iterable
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class ReasoningStyle:
-    """Pieces in, the same pieces with escape codes out; the markers of reasoning are not shown.
+    """Adds escape codes to streamed text and hides the markers of reasoning.
 
-    `prompt` is the text before the answer: some templates open the reasoning themselves.
+    `prompt` is the text before the answer, since some templates open the reasoning themselves.
     """
 
     def __init__(self, prompt: str) -> None:
         self._splitter = _splitter(prompt) if styled(sys.stdout) else None
 
     def feed(self, text: str) -> str:
-        """What to print of `text` now; a possible marker waits."""
+        """Returns the text to print now; a possible marker waits."""
         return text if self._splitter is None else _dimmed(self._splitter.feed(text))
 
     def end(self) -> str:
-        """What waited to the end."""
+        """Returns the text that waited."""
         return "" if self._splitter is None else _dimmed(self._splitter.flush())
 
 

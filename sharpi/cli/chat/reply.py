@@ -1,4 +1,4 @@
-"""An answer on its way to the person: pieces to stdout as they come, and what to say afterwards."""
+"""Streams an answer to stdout, and reports on it afterwards."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> bool:
-    """Print `echo` and the pieces as they come; False when Ctrl-C ended them early.
+    """Prints `echo` and the answer as it comes; returns False if Ctrl-C ended it early.
 
-    The echo waits for the first piece, so that a failing prefill leaves stdout empty.
+    The echo waits for the first piece of text, so that a failing prefill leaves stdout empty.
     """
     is_complete, pending = True, echo
     try:
@@ -33,7 +33,7 @@ def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> b
 
 
 def collect(generation: "Generation") -> bool:
-    """Run the generation without showing it; False when Ctrl-C ended it early."""
+    """Runs the generation without printing it; returns False if Ctrl-C ended it early."""
     try:
         for _ in generation:
             pass
@@ -45,23 +45,23 @@ def collect(generation: "Generation") -> bool:
 
 
 def note_early_end(generation: "Generation") -> None:
-    """Say that the context cut the answer off, and what to do about it."""
+    """Tells the user if the context cut the answer off, and what to do about it."""
     if generation.finish_reason == "context":
-        note("the context is full; raise it with -c or go on with --context-shift")
+        note("the context is full; raise it with -c or continue with --context-shift")
 
 
 def note_cut_form(generation: "Generation", formed: "FormedAnswers | None") -> None:
-    """Say that an answer was cut off before it had the form that was asked for."""
+    """Tells the user if an answer ended before it had the required form."""
     if formed is None or formed.is_whole:
         return
     if generation.finish_reason == "length":
-        note("-n ended the answer before its form was complete; raise it")
+        note("-n ended the answer before its structure was complete; raise it")
     elif generation.finish_reason == "stop":
-        note("--stop ended the answer before its form was complete")
+        note("--stop ended the answer before its structure was complete")
 
 
 def timings_line(timings: "Timings") -> str:
-    """Prompt and decode speed and the time to the first token, on one line."""
+    """Returns prefill speed, decode speed and time to the first token on one line."""
     cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
     return (
         f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"

@@ -1,4 +1,4 @@
-"""The commands of a chat that begin with a slash."""
+"""The commands of a chat, which begin with a slash."""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from sharpi.cli.chat.reply import timings_line
 from sharpi.cli.output.terminal import say
 from sharpi.errors import UsageError
 
-_NOT_COUNTED = "No experts were counted: there are none, or all fit without --expert-stats."
+_NOT_COUNTED = "No experts were counted: there are none, or all fit and --expert-stats is not set."
 
 
 class SlashCommand(Struct, frozen=True):
@@ -23,29 +23,29 @@ class SlashCommand(Struct, frozen=True):
 
 
 class SlashCommands:
-    """What can be done to a conversation beside talking."""
+    """Runs the commands of one conversation."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self.has_left = False
         commands = (
-            SlashCommand("/help", "show these lines", self._help),
-            SlashCommand("/reset", "forget the conversation, keep the system message", self._reset),
+            SlashCommand("/help", "show this help", self._help),
+            SlashCommand("/reset", "clear the conversation, keep the system message", self._reset),
             SlashCommand("/save FILE", "write the conversation to FILE as JSON", self._save),
-            SlashCommand("/load FILE", "go on with a saved conversation", self._load),
+            SlashCommand("/load FILE", "continue a saved conversation", self._load),
             SlashCommand(
                 "/system TEXT", "set the system message; without TEXT show it", self._system
             ),
             SlashCommand(
                 "/stats", "show the context in use and the speed of the last answer", self._stats
             ),
-            SlashCommand("/experts", "show which experts were used, and found", self._experts),
+            SlashCommand("/experts", "show which experts were used, and their hits", self._experts),
             SlashCommand("/exit", "leave; so does Ctrl-D", self._exit),
         )
         self._commands = {command.usage.split()[0]: command for command in commands}
 
     def run(self, line: str) -> None:
-        """Obey one line that starts with a slash; raises SharpiError."""
+        """Runs one line that starts with a slash; raises SharpiError."""
         name, _, rest = line.partition(" ")
         if name not in self._commands:
             raise UsageError(f"no command {name}; /help lists them")
@@ -54,8 +54,8 @@ class SlashCommands:
     def _help(self, rest: str) -> None:
         for command in self._commands.values():
             say(f"{command.usage:14}{command.purpose}")
-        say('A line that ends in \\ goes on in the next; """ opens and closes a block of lines.')
-        say("Ctrl-C stops an answer and keeps what was said.")
+        say('A line that ends in \\ continues on the next; """ opens and closes a block of lines.')
+        say("Ctrl-C stops an answer and keeps its text so far.")
 
     def _reset(self, rest: str) -> None:
         self._conversation.reset()

@@ -1,4 +1,4 @@
-"""`sharpi bench`: prefill and decode speed, held against what the machine can do."""
+"""`sharpi bench`: prefill and decode speed, compared with the limits of the machine."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -32,10 +32,10 @@ def bench(
 ) -> None:
     """Measure prefill and decode speed.
 
-    Each test (ppN: prefill of N tokens, tgN: decode of N) is warmed up once and then repeated;
-    shown are mean and deviation. GB/s are bytes of weights, the limit is reading the same mapped
-    file with as many threads, the peak is that of the int8 instructions in use. A GPU is held
-    against what it reads of its own memory and, for experts that stayed in RAM, over the bus.
+    Each test (ppN: prefill of N tokens, tgN: decode of N tokens) is warmed up once and then
+    repeated; mean and deviation are shown. GB/s counts bytes of weights; the limit is reading the
+    same mapped file with as many threads, and the peak is that of the int8 instructions in use. A
+    GPU is compared with reading its own memory and, for experts in RAM, with reading over the bus.
     """
     tests = list(_tests(options))
     path = find_model(context, model)
@@ -63,7 +63,7 @@ def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
 
 
 def _print_table(rows: "Iterable[BenchmarkRow]") -> None:
-    """Each row as soon as it is measured, then the limits they were held against."""
+    """Prints each row as soon as it is measured, then the limits."""
     limits: dict[str, str] = {}
     print(_LINE.format(*_COLUMNS), flush=True)
     for row in rows:
@@ -78,7 +78,7 @@ def _line(row: "BenchmarkRow") -> str:
         row.test,
         "" if row.threads is None else row.threads,
         f"{row.tokens_per_second:.2f} ± {row.deviation:.2f}",
-        f"{format_bytes(round(row.bytes_per_pass))} a {_pass(row)}",
+        f"{format_bytes(round(row.bytes_per_pass))} per {_pass(row)}",
         f"{row.gigabytes_per_second:.2f}",
         _percent(row.percent_of_limit),
         _percent(row.percent_of_int8_peak),
@@ -94,7 +94,7 @@ def _pass(row: "BenchmarkRow") -> str:
 
 
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
-    """What was measured, and the rate; a later row knows it better."""
+    """Yields each measured limit and its rate; a later row replaces an earlier one."""
     if row.threads is None:
         with_threads = "on the GPU"
     else:
@@ -108,8 +108,8 @@ def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
 
 
 def _settings(row: "BenchmarkRow") -> str:
-    """What computed, and how; of the last row, since all have the same."""
+    """Returns the processors and settings of the last row, which are those of all rows."""
     processors = " and ".join(name for name in (row.instruction_set, row.device) if name)
     launches = row.launches_per_token
-    kernels = "" if launches is None else f", {launches} kernels a token on the GPU"
+    kernels = "" if launches is None else f", {launches} kernels per token on the GPU"
     return f"{processors}, {row.precision} activations, batches of {row.batch_size}{kernels}"

@@ -1,4 +1,4 @@
-"""`sharpi chat`: a conversation at the terminal, or one line of a pipe after the other."""
+"""`sharpi chat`: a conversation at the terminal, or with the lines of a pipe."""
 
 import typer
 
@@ -37,7 +37,7 @@ def chat(
 
     /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves. A model without a chat template
     continues one growing text, line by line. Answers go to stdout, everything else to stderr. A
-    line that ends in a backslash goes on in the next one.
+    line that ends in a backslash continues on the next one.
     """
     refuse_contradictions(conversation)
     form = form_options.form(context)
@@ -55,7 +55,7 @@ def chat(
 
 
 def talk(conversation: Conversation, lines: LineInput) -> None:
-    """Read, obey or answer, until the input ends or /exit."""
+    """Answers messages and runs commands, until the input ends or /exit."""
     commands = SlashCommands(conversation)
     if lines.is_interactive:
         say(_greeting(conversation))
@@ -79,7 +79,7 @@ def _greeting(conversation: Conversation) -> str:
 
 
 def _next_message(lines: LineInput) -> str | None:
-    """Ctrl-C drops the line being typed, as in a shell; in a script it ends the program."""
+    """Reads the next message; Ctrl-C drops the current line at a terminal, and ends a script."""
     while True:
         try:
             return lines.read()

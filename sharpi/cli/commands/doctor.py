@@ -1,4 +1,4 @@
-"""`sharpi doctor`: what the machine has, measured, and what is missing for what."""
+"""`sharpi doctor`: the machine's hardware, its measured speed, and what is missing."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sharpi.units import format_bytes
 if TYPE_CHECKING:
     from sharpi.hardware.report import HardwareReport
 
-Row = tuple[str, str]  # a heading and what it says
+Row = tuple[str, str]  # a heading and its text
 
 
 def doctor(
@@ -21,16 +21,16 @@ def doctor(
         Path,
         typer.Argument(
             metavar="[PATH]",
-            help="A model file, or a folder to write a trial file in, on the disk to measure.",
+            help="A model file on the disk to measure, or a folder to write a test file in.",
             show_default="the current folder",
         ),
     ] = Path(),
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the machine has, and what is missing for what.
+    """Show the machine's hardware and what is missing.
 
-    Cores, instruction sets, RAM with the limits on it, GPUs with their driver, optional packages.
-    Reading and copying RAM and reading the disk are measured, which takes a few seconds.
+    Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages. Reading
+    and copying RAM and reading the disk are measured, which takes a few seconds.
     """
     from sharpi.cli.output.doctor_advice import advise
     from sharpi.hardware.report import examine

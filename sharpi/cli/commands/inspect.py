@@ -1,4 +1,4 @@
-"""`sharpi inspect`: what a GGUF file holds, for people and as JSON. Loads nothing."""
+"""`sharpi inspect`: the content of a GGUF file as text or JSON, without loading it."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,20 +13,20 @@ from sharpi.units import format_bytes, format_count
 if TYPE_CHECKING:
     from sharpi.gguf.summary import FileSummary
 
-Row = tuple[str, str]  # a heading and what it says
+Row = tuple[str, str]  # a heading and its text
 
 
 def inspect(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A GGUF file, one of its parts, or a name.")
     ],
-    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, too.")] = False,
+    tensors: Annotated[bool, typer.Option("--tensors", help="Also list every tensor.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a GGUF file holds.
 
-    Architecture, sizes, parameters in all and active for a token, experts, quant types, context,
-    tokenizer and chat template. Works for files that sharpi cannot run, too.
+    Architecture, sizes, all parameters and those active per token, experts, quant types, context,
+    tokenizer and chat template. This also works for files that sharpi cannot run.
     """
     from sharpi.gguf.reader import open_gguf
     from sharpi.gguf.summary import summarise
@@ -49,8 +49,8 @@ def _rows(summary: "FileSummary") -> Iterator[Row]:
     yield "parameters", format_count(summary.num_parameters)
     if summary.num_experts:
         active = format_count(summary.num_active_parameters)
-        yield "", f"{active} of them active for a token"
-        yield "experts", f"{summary.num_experts}, {summary.num_experts_per_token} for each token"
+        yield "", f"{active} of them active per token"
+        yield "experts", f"{summary.num_experts}, {summary.num_experts_per_token} per token"
     yield from _weight_rows(summary)
     yield "context", f"{_known(summary.context_length)} tokens"
     yield from _tokenizer_rows(summary)
@@ -75,7 +75,7 @@ def _architecture(summary: "FileSummary") -> str:
 
 def _weight_rows(summary: "FileSummary") -> Iterator[Row]:
     bits = summary.bits_per_weight
-    density = f", {bits:.2f} bits a weight" if bits is not None else ""
+    density = f", {bits:.2f} bits per weight" if bits is not None else ""
     yield (
         "weights",
         f"{format_bytes(summary.tensor_bytes)} in {summary.num_tensors} tensors{density}",
@@ -120,7 +120,7 @@ def _tensor_lines(summary: "FileSummary") -> list[tuple[str, ...]]:
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
-    """Columns two blanks apart, as wide as their widest cell."""
+    """Returns columns with two spaces between them, each as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
     return "\n".join(rows)
@@ -131,5 +131,5 @@ def _known(value: str | int | None) -> str:
 
 
 def _per_layer(value: int | tuple[int, ...] | None) -> str:
-    """One number, or the range of those of the layers."""
+    """Returns one number, or the range of the layers' numbers."""
     return f"{min(value)} to {max(value)}" if isinstance(value, tuple) else _known(value)

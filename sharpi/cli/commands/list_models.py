@@ -1,4 +1,4 @@
-"""`sharpi list`: the models that are in the cache."""
+"""`sharpi list`: the models in the cache."""
 
 import json
 from datetime import datetime
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def list_models(as_json: JsonOption = False) -> None:
     """List the models in the hub's cache.
 
-    Their names are what run, chat, serve and the other commands take. A model that was not fetched
-    whole is marked; `sharpi pull` goes on with it and `sharpi rm` removes it.
+    run, chat, serve and the other commands take these names. A model that is not complete is
+    marked; `sharpi pull` resumes its download and `sharpi rm` removes it.
     """
     from sharpi.hub.cache import Cache, default_cache_folder
 

@@ -26,14 +26,14 @@ def logits(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", metavar="OUT.npy", help="Gets float32 logits (tokens, vocabulary)."
+            "--output", metavar="OUT.npy", help="Output file: float32 logits (tokens, vocabulary)."
         ),
     ],
     engine_options: EngineOptions,
 ) -> None:
     """Write the logits of given token ids.
 
-    Row i holds what follows token i, teacher-forced: no text, no template, no sampling.
+    Row i holds the logits after token i, teacher-forced: no text, no template, no sampling.
     """
     import numpy as np
 
@@ -52,9 +52,9 @@ def logits(
 
 
 def read_ids(path: Path) -> "npt.NDArray[np.integer]":
-    """The ids (tokens,) of an .npy file; raises UsageError for anything else.
+    """Returns the ids (tokens,) of an .npy file; raises UsageError for anything else.
 
-    The file is mapped: a header that lies about its length is found out before memory is taken.
+    The file is mapped, so that a header with a wrong length is found before memory is allocated.
     """
     import numpy as np
 
@@ -62,7 +62,7 @@ def read_ids(path: Path) -> "npt.NDArray[np.integer]":
         ids = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except Exception as error:  # a header is parsed as Python; errors are of many kinds
+    except Exception as error:  # the header is parsed as Python, which raises many kinds of errors
         raise UsageError(f"{path} is not a NumPy array file: {error}") from error
     if not isinstance(ids, np.ndarray):
         raise UsageError(f"{path} holds several arrays; --tokens takes one, saved with numpy.save")

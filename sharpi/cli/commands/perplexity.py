@@ -1,4 +1,4 @@
-"""`sharpi perplexity`: how well a model predicts a text."""
+"""`sharpi perplexity`: the perplexity of a model on a text."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ def perplexity(
     ],
     engine_options: EngineOptions,
     window: Annotated[
-        int, typer.Option("-c", "--ctx-size", min=4, metavar="N", help="Tokens of one window.")
+        int, typer.Option("-c", "--ctx-size", min=4, metavar="N", help="Tokens per window.")
     ] = 512,
     as_json: JsonOption = False,
 ) -> None:

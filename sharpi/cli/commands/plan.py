@@ -1,4 +1,4 @@
-"""`sharpi plan`: where a model would live on this or another machine, and why. Loads nothing."""
+"""`sharpi plan`: the placement of a model on this or another machine, without loading it."""
 
 import json
 from typing import TYPE_CHECKING
@@ -32,11 +32,11 @@ def plan(
     model_file: ModelOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where a model would live, and how fast that can be.
+    """Show where a model would live, and how fast it can be.
 
-    Every layer's dense weights and experts with their tier (VRAM, RAM or disk), KV cache, buffers,
-    slots for experts beside the recommended number, and the speed that the measured bandwidths
-    allow. `--vram 12GiB` plans for a GPU that need not be there.
+    The plan shows every layer's dense weights and experts with their tier (VRAM, RAM or disk), KV
+    cache, buffers, expert slots beside the recommended number, and the speed that the measured
+    bandwidths allow. `--vram 12GiB` plans for a GPU that need not exist.
     """
     from sharpi.gguf.reader import open_gguf
 
@@ -55,7 +55,7 @@ def plan(
 
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
-    """The plan, with the speeds measured of the tiers that it uses; raises SharpiError."""
+    """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
     from sharpi.engine.placement.placement import Placement
     from sharpi.engine.settings import decide
     from sharpi.errors import UsageError
@@ -64,7 +64,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
 
     hardware = probe_hardware(config.instruction_set, with_gpu=_asks_for_gpu(config))
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
-        raise UsageError("--device cuda: no GPU was found; say --vram SIZE to plan for one")
+        raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
     model = read_config(file)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
@@ -72,14 +72,14 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
 
 
 def _asks_for_gpu(config: RunConfig) -> bool:
-    """Whether what a GPU has free decides; a size that was given need not be there."""
+    """Returns whether the GPU's free memory is needed; a given --vram replaces it."""
     return config.device != "cpu" and config.vram is None
 
 
 def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
-    """What can be measured of the sources that a token is read from."""
+    """Measures the sources that a token is read from, as far as possible."""
     from sharpi.hardware.disk import measure_disk
     from sharpi.hardware.rates import measure_ram_read
     from sharpi.tiers.speed import DISK_READ, RAM_READ

@@ -1,4 +1,4 @@
-"""`sharpi ps`: the servers of this user that run now, and what each has loaded."""
+"""`sharpi ps`: this user's running servers and their models."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ _HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES",
 
 
 def ps(as_json: JsonOption = False) -> None:
-    """List the servers that run, and what they have loaded where."""
+    """List the running servers and what each has loaded."""
     from sharpi.errors import SharpiError
     from sharpi.serve.host.running_servers import running_servers
 
@@ -29,18 +29,18 @@ def ps(as_json: JsonOption = False) -> None:
     elif found:
         _print_table([_HEADINGS, *map(_row, found)])
     else:
-        say("no server runs; `sharpi serve` starts one")
+        say("no server is running; `sharpi serve` starts one")
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:
-    """What its file says, and what it says itself, if it answers."""
+    """Returns what the server's file says, and its own answer if it gives one."""
     known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
     said = _props(server)
     return known | ({"state": "silent"} if said is None else said)
 
 
 def _props(server: "RunningServer") -> dict[str, Any] | None:
-    """The server's /props; None where it does not answer in time."""
+    """Returns the server's /props; None if it does not answer in time."""
     from http.client import HTTPException
     from urllib.request import ProxyHandler, Request, build_opener
 
@@ -72,7 +72,7 @@ def _row(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _places(about: dict[str, Any]) -> str:
-    """Where the model's bytes are; nowhere while it is idle."""
+    """Returns the bytes of the model by tier; "-" while it is not loaded."""
     if about["state"] != "loaded":
         return "-"
     tiers: dict[str, int] = about.get("bytes_by_tier", {})

@@ -1,4 +1,4 @@
-"""`sharpi pull`: a model from the hub into the cache."""
+"""`sharpi pull`: downloads a model from the hub into the cache."""
 
 import logging
 from typing import Annotated
@@ -18,7 +18,7 @@ def pull(
         str,
         typer.Argument(
             metavar="REPO[:QUANT]",
-            help="A repository as ORG/REPO, and which of its quants, as in :Q4_K_M.",
+            help="A repository as ORG/REPO, and one of its quants, as in :Q4_K_M.",
         ),
     ],
     revision: Annotated[
@@ -30,10 +30,10 @@ def pull(
 ) -> None:
     """Download a model from the Hugging Face hub.
 
-    It goes into the hub's own cache (HF_HOME), every part of a split set, checked against the
-    hub's checksums; what was broken off is taken up again. Prints the path of the file. Without
-    QUANT: the only model there is, or Q4_K_M, or what comes closest to it. Private and gated
-    repositories need HF_TOKEN.
+    The files go into the hub's own cache (HF_HOME), with every part of a split set, and are checked
+    against the hub's checksums; an interrupted download is resumed. Prints the path of the file.
+    Without QUANT, the only model is taken, or Q4_K_M, or what comes closest to it. Private and
+    gated repositories need HF_TOKEN.
     """
     from sharpi.hub.cache import Cache, default_cache_folder
 
@@ -41,19 +41,19 @@ def pull(
     cache = Cache(default_cache_folder())
     from sharpi.hub.pull import Puller
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is said here
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # sharpi reports the rest itself
     try:
         with download_display() as display:
             pulled = Puller(cache, display).pull(wanted)
     except KeyboardInterrupt:
-        say(f"stopped; `sharpi pull {wanted}` goes on from here")
+        say(f"stopped; `sharpi pull {wanted}` resumes it")
         raise typer.Exit(exit_codes.INTERRUPTED) from None
     say(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
     print(pulled.start)
 
 
 def _received(count: int) -> str:
-    return f"received {format_bytes(count)}" if count else "it is in the cache"
+    return f"received {format_bytes(count)}" if count else "it is already in the cache"
 
 
 def _with_revision(name: ModelName, revision: str | None) -> ModelName:

@@ -1,4 +1,4 @@
-"""`sharpi rm`: a model out of the cache."""
+"""`sharpi rm`: removes a model from the cache."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -22,8 +22,8 @@ def rm(
 ) -> None:
     """Remove a model from the hub's cache.
 
-    Only what belongs to that name: content that another revision uses too stays. A program that
-    runs the model keeps it until it ends.
+    Content that another revision also uses stays. A program that runs the model keeps it until it
+    exits.
     """
     from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.removal import Removal
@@ -38,7 +38,7 @@ def rm(
 
 
 def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
-    """All that goes by the name, complete or not; raises HubError for none or several."""
+    """Returns the models of that name, complete or not; raises HubError for none or several."""
     from sharpi.hub.choice import called, close_to
     from sharpi.hub.look_up import models_of
 
@@ -50,14 +50,14 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
         raise HubError(f"{name} may be any of {', '.join(names)}; name one")
     if not models:
         close = close_to(str(name), (str(model.name) for model in cache.all_models()))
-        hint = f"did you mean {' or '.join(close)}?" if close else "`sharpi list` says what is"
+        hint = f"did you mean {' or '.join(close)}?" if close else "`sharpi list` shows what is"
         raise HubError(f"{name} is not in the cache; {hint}")
     return models
 
 
 def _is_sure(name: ModelName, removal: "Removal") -> bool:
     if not stdin_is_terminal():
-        raise UsageError(f"nobody is there to ask whether to remove {name}; say -y")
+        raise UsageError(f"stdin is not a terminal to confirm the removal of {name}; use -y")
     say(f"remove {name} ({_balance(removal)})? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -39,7 +39,7 @@ def run(
     model: ModelArgument = None,
     prompt: Annotated[
         str | None,
-        typer.Argument(metavar="PROMPT", help="What to answer or continue; '-' reads stdin."),
+        typer.Argument(metavar="PROMPT", help="The text to answer or continue; '-' reads stdin."),
     ] = None,
     model_file: ModelOption = None,
     prompt_text: PromptOption = None,
@@ -49,7 +49,7 @@ def run(
     """Answer one prompt.
 
     A model without a chat template continues the text instead. The answer goes to stdout as it
-    comes, everything else to stderr. Ctrl-C keeps what was said.
+    comes, everything else to stderr. Ctrl-C stops it and keeps the text so far.
     """
     refuse_contradictions(conversation)
     form = form_options.form(context)
@@ -64,7 +64,7 @@ def run(
         whole = whole_prompt(engine, inputs.prompt, conversation)
         formed = FormedAnswers(form, engine.tokenizer) if form else None
         if formed:
-            whole = replace(whole, echo="")  # what has a form of its own stands by itself
+            whole = replace(whole, echo="")  # structured output is printed without the prompt
         constraint = formed.constraint(whole.text) if formed else None
         request = length.request(sampling)
         generation = engine.session().generate(whole.ids, request, constraint=constraint)

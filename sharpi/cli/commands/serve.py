@@ -1,4 +1,4 @@
-"""`sharpi serve`: the model behind OpenAI's and Anthropic's APIs, and a page."""
+"""`sharpi serve`: a model behind OpenAI's and Anthropic's APIs, and a web page."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,10 +35,10 @@ def serve(
     model: ModelArgument = None,
     model_file: ModelOption = None,
 ) -> None:
-    """Serve a model to OpenAI and Anthropic clients, several at once.
+    """Serve a model to several OpenAI and Anthropic clients at once.
 
-    Sampling options are what a request gets that says nothing else. Ctrl-C and SIGTERM stop the
-    server: open answers end first, within the time that --grace gives them.
+    The sampling options are the defaults of requests. Ctrl-C and SIGTERM stop the server; open
+    answers finish first, within the time that --grace gives them.
     """
     _require_packages()
     _refuse_lost_records(serving, OptionSources(context))
@@ -70,7 +70,7 @@ class _Loader:
         self._is_first = True
 
     def load(self) -> "Engine":
-        """On the engine's thread; raises SharpiError."""
+        """Loads the model on the engine's thread; raises SharpiError."""
         from sharpi.engine.loader import load_engine
 
         engine = load_engine(self._config, self._bar.show if self._is_first else None)
@@ -89,12 +89,12 @@ def _require_packages() -> None:
 
 
 def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
-    """A model that is loaded again would write over what was recorded before."""
+    """Refuses --idle-unload with records, since each load of the model would overwrite them."""
     if serving.idle_unload is None:
         return
     for name in ("expert_stats", "moe_trace"):
         if sources.has(name):
-            sources.refuse("idle_unload", name, "each load of the model begins its record anew")
+            sources.refuse("idle_unload", name, "each load of the model starts a new record")
 
 
 def _host_settings(

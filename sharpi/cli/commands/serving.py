@@ -1,4 +1,4 @@
-"""A loaded model behind a bound socket, from the line that says so to the end of the server."""
+"""Serves a loaded model on a bound socket until the server is stopped."""
 
 import logging
 import os
@@ -19,15 +19,14 @@ from sharpi.serve.web_server import WebServer
 
 
 def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket.socket) -> None:
-    """Returns after SIGTERM or Ctrl-C, once open answers have ended."""
+    """Serves until SIGTERM or Ctrl-C, and returns once open answers have ended."""
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
     app = build_app(host, _app_settings(serving, listener, status_key))
     server = WebServer(app, host, serving.grace)
     if not serving.api_key and not is_loopback(listener):
-        say(
-            f"warning: whoever reaches {serving.host} may use this server; --api-key asks for a key"
-        )
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that leave are no news
+        say(f"warning: anyone who reaches {serving.host} may use this server; --api-key sets a key")
+    # asyncio would log each client that disconnects.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     with ExitStack() as stack:
         about = RunningServer(os.getpid(), url, host.model_id, int(time.time()), status_key)
         try:
@@ -39,7 +38,7 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
 
 
 def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: str) -> AppSettings:
-    """Host names are looked at where no key is asked for: a key is proof enough."""
+    """Returns the settings of the app; host names are checked only if no key is required."""
     origins = tuple(serving.cors_origin or ())
     is_open = not serving.api_key and is_loopback(listener)
     access = Access(

@@ -1,4 +1,4 @@
-"""`sharpi simulate`: a recorded trace through every slot policy and the best that one could do."""
+"""`sharpi simulate`: replays a recorded trace through every slot policy and the optimal one."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import Trace
 
-_WARM_UP_TOKENS = 4096  # of the trace, where its own frequencies choose the fixed set
+_WARM_UP_TOKENS = 4096  # of the trace, which choose the fixed set of "frequency"
 
 
 def simulate(
@@ -24,17 +24,19 @@ def simulate(
     ] = "8",
     policy: Annotated[
         str,
-        typer.Option("--policy", metavar="NAME,...", help="Policies, 'optimum' among them."),
+        typer.Option(
+            "--policy", metavar="NAME,...", help="Policies to replay; 'optimum' is one of them."
+        ),
     ] = "all",
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", min=1, help="Only the first tokens.", show_default="all"),
+        typer.Option("--tokens", min=1, help="Replay only the first tokens.", show_default="all"),
     ] = None,
     admission: Annotated[
         bool,
         typer.Option(
             "--admission/--no-admission",
-            help="slru: a miss takes a slot only if it was used more of late than the victim.",
+            help="slru: a miss takes a slot only if it was used more often lately than the victim.",
         ),
     ] = False,
     load_budget: Annotated[
@@ -42,15 +44,15 @@ def simulate(
         typer.Option(
             "--load-budget",
             min=0,
-            help="learned: expert loads a token.",
-            show_default="a tenth of a token's look-ups",
+            help="learned: expert loads per token.",
+            show_default="a tenth of a token's lookups",
         ),
     ] = None,
     moving_slots: Annotated[
         bool,
         typer.Option(
             "--moving-slots/--fixed-slots",
-            help="learned: slots wander to the layers that need them.",
+            help="learned: slots move to the layers that need them.",
         ),
     ] = False,
     resident: Annotated[
@@ -65,7 +67,8 @@ def simulate(
         int, typer.Option("--warm-pin", min=0, help="Pin the N most used experts of each layer.")
     ] = 0,
     warm_pin_after: Annotated[
-        int, typer.Option("--warm-pin-after", min=0, help="Accesses of experts before that.")
+        int,
+        typer.Option("--warm-pin-after", min=0, help="Accesses to experts before they are pinned."),
     ] = 50_000,
     predictors: Annotated[
         bool, typer.Option("--predictors", help="Measure the predictors instead of the policies.")
@@ -74,9 +77,9 @@ def simulate(
 ) -> None:
     """Replay a trace of routes through the slot policies.
 
-    Prints for each policy, and for the best that any could do without prefetch (optimum), how many
-    experts it found in their slots, and how many it loaded for that. Bytes need a trace that says
-    how large an expert is, as those of --moe-trace do.
+    Prints for each policy, and for the best possible one without prefetch (optimum), how many of
+    the experts were hits, and how many were loaded. Bytes need a trace with expert sizes, such as
+    those of --moe-trace.
     """
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import read_trace

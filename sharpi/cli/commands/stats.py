@@ -1,4 +1,4 @@
-"""`sharpi stats`: what `--expert-stats` recorded, as tables, a heat map, a picture or JSON."""
+"""`sharpi stats`: the record of `--expert-stats` as tables, a heat map, a picture or JSON."""
 
 import sys
 from pathlib import Path
@@ -12,18 +12,20 @@ from sharpi.cli.options.json_output import JsonOption
 def stats(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="What --expert-stats PATH wrote, text or JSON."),
+        typer.Argument(metavar="FILE", help="A file that --expert-stats wrote, text or JSON."),
     ],
     png: Annotated[
         Path | None,
-        typer.Option("--png", metavar="OUT", help="Draw the heat map of experts into a file, too."),
+        typer.Option(
+            "--png", metavar="OUT", help="Also draw the heat map of experts into this file."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how well the slots for experts served a run.
+    """Show how well the expert cache served a run.
 
-    Hits, loads, bytes, stalls and the most used experts, in all and layer by layer, what was
-    predicted and pinned, and a heat map of which experts each layer used.
+    Hits, loads, bytes, stalls and the most used experts, in total and by layer, predicted and
+    pinned experts, and a heat map of the experts that each layer used.
     """
     from sharpi.experts.stats.stats_file import read_stats
     from sharpi.experts.stats.stats_json import to_json

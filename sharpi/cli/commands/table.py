@@ -1,4 +1,4 @@
-"""The commands by their names, each imported only when it is wanted."""
+"""The commands by name, each imported only when needed."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -25,13 +25,13 @@ _OTHER_MODULES = {"list": "list_models"}
 
 
 def wanted_commands(arguments: Sequence[str]) -> dict[str, Callable[..., None]]:
-    """The command that the arguments begin with; all, in the order of the help, for any other."""
+    """Returns the command that the arguments begin with, or else all in the order of the help."""
     is_named = bool(arguments) and arguments[0] in _NAMES
     return {name: _command(name) for name in (arguments[:1] if is_named else _NAMES)}
 
 
 def _command(name: str) -> Callable[..., None]:
-    """A function that is called as its module."""
+    """Returns the function that is named as its module."""
     module = _OTHER_MODULES.get(name, name)
     command: Callable[..., None] = getattr(import_module(f"sharpi.cli.commands.{module}"), module)
     return command

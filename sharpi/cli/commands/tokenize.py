@@ -1,4 +1,4 @@
-"""`sharpi tokenize`: the ids of a text."""
+"""`sharpi tokenize`: the token ids of a text."""
 
 import json
 from typing import Annotated
@@ -19,16 +19,16 @@ def tokenize(
         typer.Argument(metavar="TEXT", help="The text; '-' or nothing reads stdin byte for byte."),
     ] = None,
     no_bos: Annotated[
-        bool, typer.Option("--no-bos", help="No BOS token, even where the model wants one.")
+        bool, typer.Option("--no-bos", help="Add no BOS token, even if the model expects one.")
     ] = False,
     no_special: Annotated[
-        bool, typer.Option("--no-special", help="Special tokens in the text are plain text.")
+        bool, typer.Option("--no-special", help="Treat special tokens in the text as plain text.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the ids of a text.
 
-    They stand on one line with blanks between.
+    The ids are on one line, separated by blanks.
     """
     from sharpi.gguf.reader import open_gguf
     from sharpi.tokenizer.tokenizer import load_tokenizer

@@ -1,4 +1,4 @@
-"""The form that an answer must have, as a person gave it: read here, compiled for a model later."""
+"""The required form of an answer: read from the options here, compiled for a model later."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sharpi.tokenizer.tokenizer import Tokenizer
 
 _NO_LIBRARY = (
-    "answers of a given form need the package llguidance; install it with pip install llguidance"
+    "structured output needs the package llguidance; install it with pip install llguidance"
 )
 
 
@@ -28,7 +28,7 @@ class AnswerForm(Struct, frozen=True):
 
 
 class FormedAnswers:
-    """Constraints of one form for the answers of one model."""
+    """Builds constraints of one form for the answers of one model."""
 
     def __init__(self, form: AnswerForm, tokenizer: "Tokenizer") -> None:
         self._form, self._tokenizer = form, tokenizer
@@ -37,18 +37,18 @@ class FormedAnswers:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the newest answer has come to where its form may end."""
+        """True if the newest answer so far is complete in its form."""
         return self._newest.may_end
 
     def constraint(self, prompt: str) -> "Constraint":
-        """For the answer to `prompt`, all that comes before the answer is told by it."""
+        """Returns the constraint on the answer to `prompt`, which tells where the answer begins."""
         from sharpi.constraints.answer_part import within_answer
 
         self._newest = self._compiled()
         return within_answer(self._newest, self._tokenizer, prompt)
 
     def _compiled(self) -> "GrammarConstraint":
-        """Raises GrammarError that names the file."""
+        """Compiles the form; raises GrammarError that names the file."""
         form, grammars = self._form, self._grammars
         try:
             match form.kind:
@@ -64,7 +64,10 @@ class FormedAnswers:
 
 
 def read_form(option: str, path: Any) -> AnswerForm:
-    """The form that an option asks for; raises UsageError for a file that cannot be read."""
+    """Returns the form that an option requires.
+
+    Raises UsageError for a file that cannot be read.
+    """
     if option == "json_object":
         return AnswerForm(option)
     text = text_of_file(path)
@@ -74,7 +77,7 @@ def read_form(option: str, path: Any) -> AnswerForm:
 
 
 def _is_gbnf(text: str, path: str) -> bool:
-    """By the file's suffix, or else by what only GBNF's rules have."""
+    """Tells GBNF from Lark by the file's suffix, or else by the notation of its rules."""
     name = path.lower()
     return name.endswith(".gbnf") or (not name.endswith(".lark") and "::=" in text)
 

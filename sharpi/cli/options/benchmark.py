@@ -1,4 +1,4 @@
-"""The options that say what `sharpi bench` measures."""
+"""The options of `sharpi bench`."""
 
 from typing import Annotated, ClassVar
 
@@ -42,10 +42,10 @@ class BenchmarkOptions(Struct, frozen=True):
         ),
     ] = "0"
     repetitions: Annotated[
-        int, option("-r --repetitions", "Times each test is run.", "N", min=1, max=10000)
+        int, option("-r --repetitions", "Runs of each test.", "N", min=1, max=10000)
     ] = 5
 
     @staticmethod
     def counts(text: str) -> list[int]:
-        """The numbers of one of the lists."""
+        """Returns the numbers of one of the lists."""
         return [int(item) for item in text.split(",")]

@@ -1,4 +1,4 @@
-"""The options that prescribe the form of an answer: a JSON schema, any JSON object, a grammar."""
+"""The options for structured output: a JSON schema, any JSON object or a grammar."""
 
 from typing import Annotated, ClassVar
 
@@ -15,22 +15,27 @@ _NAMES = ("json_schema", "json_object", "grammar")
 class ConstraintOptions(Struct, frozen=True):
     """What form an answer must have, token by token."""
 
-    heading: ClassVar = "Form of the answer"
+    heading: ClassVar = "Structured output"
 
     json_schema: Annotated[
         str | None,
-        option("--json-schema", "Answer in JSON that the schema in FILE describes.", "FILE"),
+        option("--json-schema", "Answer in JSON that follows the schema in FILE.", "FILE"),
     ] = None
     json_object: Annotated[bool, option("--json-object", "Answer with a JSON object.")] = False
     grammar: Annotated[
         str | None,
         option(
-            "--grammar", "Answer by the grammar in FILE: GBNF, or Lark in llguidance's way.", "FILE"
+            "--grammar",
+            "Answer by the grammar in FILE: GBNF, or Lark in llguidance's dialect.",
+            "FILE",
         ),
     ] = None
 
     def form(self, context: typer.Context) -> AnswerForm | None:
-        """What was asked for, its file read; a flag wins over a variable. Raises UsageError."""
+        """Returns the required form with its file read.
+
+        Flags override variables. Raises UsageError.
+        """
         sources = OptionSources(context)
         asked = [name for name in _NAMES if getattr(self, name)]
         best = [name for name in asked if sources.by_flag(name)] or asked

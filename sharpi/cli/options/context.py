@@ -1,4 +1,4 @@
-"""The options of the context: how many tokens it holds, and what happens when it is full."""
+"""The options of the context: its size in tokens, and what happens when it is full."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -31,6 +31,6 @@ class ContextOptions(Struct, frozen=True):
         bool,
         option(
             "--context-shift/--no-context-shift",
-            "When the context is full, forget its older half and go on.",
+            "When the context is full, drop its older half and continue.",
         ),
     ] = _RUN.context_shift

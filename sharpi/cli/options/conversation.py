@@ -1,4 +1,4 @@
-"""The options that say how text becomes a conversation."""
+"""The options that turn text into a conversation."""
 
 from typing import Annotated, ClassVar
 
@@ -12,7 +12,7 @@ class ConversationOptions(Struct, frozen=True):
 
     heading: ClassVar = "Conversation"
 
-    raw: Annotated[bool, option("--raw", "Continue the text: no chat template.")] = False
+    raw: Annotated[bool, option("--raw", "Continue the text without the chat template.")] = False
     system: Annotated[
         str | None, option("-sys --system", "The system message, before the conversation.", "TEXT")
     ] = None
@@ -20,7 +20,7 @@ class ConversationOptions(Struct, frozen=True):
         bool | None,
         option(
             "--think/--no-think",
-            "Ask for reasoning, or none, of a model whose template has the choice.",
+            "Turn reasoning on or off, if the chat template supports it.",
             show_default="the template's",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""All options that decide how a model is loaded and run, whatever the command then does with it."""
+"""All options for loading and running a model, shared by the commands that do so."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class EngineOptions(Struct, frozen=True):
         context_size: int | None = None,
         context_shift: bool = False,
     ) -> RunConfig:
-        """What is asked of the engine; raises UsageError for options that contradict each other."""
+        """Returns the engine's configuration; raises UsageError for contradictory options."""
         sources = OptionSources(context)
         config = self.machine.run_config(
             model, context_size=context_size, context_shift=context_shift

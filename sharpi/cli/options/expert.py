@@ -1,4 +1,4 @@
-"""The options that say which experts have the slots, and which are read ahead."""
+"""The options for the slots of experts and for prefetch."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -28,7 +28,7 @@ _MOST_EXPERTS = 10**6  # ids have six digits at most; the model may have fewer e
 
 
 def _ids(text: str | None) -> str | None:
-    """Checked as far as it can be without the model; the import waits until somebody lists ids."""
+    """Checks ids as far as possible without the model; the import waits until ids are given."""
     if text is None:
         return None
     from sharpi.experts.static_set import parse_ids
@@ -49,7 +49,7 @@ class ExpertOptions(Struct, frozen=True):
         Policy | None,
         option(
             "--moe-policy",
-            "Which experts keep their slots. learned-*: variants of learned, to compare.",
+            "Policy that decides which expert is evicted. learned-*: variants to compare.",
             show_default="the measured best",
         ),
     ] = None
@@ -57,11 +57,11 @@ class ExpertOptions(Struct, frozen=True):
         float | None,
         option(
             "--moe-load-budget",
-            "Expert loads a token that the learned policies aim at.",
+            "Expert loads per token that the learned policies aim for.",
             "N",
             min=0,
             callback=finite,
-            show_default="a tenth of a token's look-ups",
+            show_default="a tenth of a token's lookups",
         ),
     ] = _EXPERTS.load_budget
     moe_warmpin: Annotated[
@@ -90,14 +90,14 @@ class ExpertOptions(Struct, frozen=True):
         bool,
         option(
             "--moe-predict-prefetch/--no-moe-predict-prefetch",
-            "Read experts ahead that will probably be used.",
+            "Prefetch the experts that will probably be used.",
         ),
     ] = _EXPERTS.prefetch
     moe_predictor: Annotated[
         Predictor | None,
         option(
             "--moe-predictor",
-            "What predicts the experts to read ahead.",
+            "Predictor of the experts to prefetch.",
             show_default="the measured best",
         ),
     ] = None
@@ -130,7 +130,10 @@ class ExpertOptions(Struct, frozen=True):
     ] = _EXPERTS.warmup_tokens
 
     def config(self, sources: OptionSources) -> ExpertConfig:
-        """The engine's view; raises UsageError for two that contradict each other."""
+        """Returns the engine's configuration of experts.
+
+        Raises UsageError for contradictory options.
+        """
         self._refuse_contradictions(sources)
         resident = self.moe_resident or ("ids" if self.moe_resident_ids is not None else None)
         return ExpertConfig(
@@ -155,7 +158,7 @@ class ExpertOptions(Struct, frozen=True):
             self._refuse_unlearned(sources, "moe_predictor")
 
     def _refuse_unlearned(self, sources: OptionSources, parameter: str) -> None:
-        """For a parameter of the learned policies."""
+        """Refuses a parameter of the learned policies beside another policy."""
         other = self._set_name
         if self.moe_policy is not None:
             other = None if self.moe_policy.startswith("learned") else "moe_policy"
@@ -163,7 +166,7 @@ class ExpertOptions(Struct, frozen=True):
             sources.refuse(parameter, other, "it needs a learned policy")
 
     def _refuse_sets(self, sources: OptionSources) -> None:
-        """Of the options that fix a set, against each other and the policy."""
+        """Refuses contradictions among the options of a fixed set, and with the policy."""
         if self._set_name is not None and self.moe_policy not in (None, "static"):
             sources.refuse(self._set_name, "moe_policy", "only static keeps a fixed set")
         if self.moe_resident_ids is not None and self.moe_resident not in (None, "ids"):
@@ -175,7 +178,7 @@ class ExpertOptions(Struct, frozen=True):
 
     @property
     def _set_name(self) -> str | None:
-        """The option that asks for a fixed set."""
+        """The name of the option that asks for a fixed set."""
         if self.moe_resident is not None:
             return "moe_resident"
         return "moe_resident_ids" if self.moe_resident_ids is not None else None

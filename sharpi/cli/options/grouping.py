@@ -1,8 +1,8 @@
-"""How classes of options become a command's flat parameters, and headings in its help.
+"""Turns Structs of options into flat parameters of a command, and headings of its help.
 
-Options shared by commands are fields of a Struct in a file of this folder, whose `heading` is
-theirs in the help; a group may consist of groups. Typer wants one parameter per option, so
-`takes_groups` writes that signature from the fields and hands the values back grouped.
+Options shared by commands are fields of a Struct in a file of this folder; its `heading` stands
+above them in the help. A group may consist of groups. Typer needs one parameter per option, so
+`takes_groups` derives that signature from the fields and passes the values back in groups.
 """
 
 import functools
@@ -19,7 +19,7 @@ Command = Callable[..., None]
 
 
 def takes_groups(command: Command) -> Command:
-    """The command with every parameter that is a Struct spread into one parameter per option."""
+    """Returns the command with each Struct parameter expanded to one parameter per option."""
     parameters = list(_flat_parameters(command))
     groups = _groups(command)
 
@@ -45,7 +45,7 @@ def _taken_from(values: dict[str, Any], group: type[Any]) -> Any:
 
 
 def _groups(owner: Command | type[Any]) -> dict[str, type[Any]]:
-    """Of a command's parameters, or of another group's fields, those that are groups."""
+    """Returns the parameters of a command, or the fields of a group, that are groups."""
     return {
         name: hint
         for name, hint in get_type_hints(owner).items()
@@ -83,10 +83,10 @@ def _field_parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 class GroupedCommand(PlainValues, TyperCommand):
-    """A command whose help lists its options under the heading each one names.
+    """A command with its options under headings in the help.
 
-    The headings are Typer's help panels, printed without Rich: its import alone would take half of
-    the time that `--help` is allowed.
+    The headings are Typer's help panels, printed without Rich, since importing Rich alone would
+    take half of the time that `--help` is allowed.
     """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -1,6 +1,6 @@
-"""Which model is meant and where the prompt comes from: arguments, flags, variables or the demo.
+"""Finds the model and the prompt: from arguments, flags, variables or the demo.
 
-An explicit source wins over a variable; two sources of one kind are refused with both names.
+An explicit source overrides a variable; two sources of one kind are refused with both names.
 """
 
 import os
@@ -37,7 +37,7 @@ class Inputs(Struct, frozen=True):
 
 
 def find_inputs(context: typer.Context, first: str | None, second: str | None) -> Inputs:
-    """Sort the arguments [MODEL] [PROMPT] and the options -m, -p and -f into model and prompt."""
+    """Sorts the arguments [MODEL] [PROMPT] and the options -m, -p and -f into model and prompt."""
     model_option = _option(context, "model_file")
     prompt_options = [_option(context, name) for name in _PROMPT_OPTIONS]
     if first is not None and second is None and not _is_model(first, model_option, prompt_options):
@@ -51,7 +51,7 @@ def find_inputs(context: typer.Context, first: str | None, second: str | None) -
 
 
 def find_model(context: typer.Context, argument: str | None) -> Path:
-    """The model of a command that has no PROMPT."""
+    """Returns the model of a command without PROMPT."""
     model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
     return model_path(model.value) if model else demo_model()
 
@@ -61,7 +61,7 @@ def _argument(name: str, value: str | None) -> InputValue | None:
 
 
 def _option(context: typer.Context, parameter: str) -> InputValue | None:
-    """The option behind `parameter` of the running command, if a flag or a variable gave it."""
+    """Returns the value of the option `parameter`, if a flag or a variable gave it."""
     value, sources = context.params.get(parameter), OptionSources(context)
     if value is None:
         return None
@@ -80,7 +80,7 @@ def _the_one(sources: list[InputValue | None], subject: str) -> InputValue | Non
 def _is_model(
     text: str, model_option: InputValue | None, prompt_options: list[InputValue | None]
 ) -> bool:
-    """Whether a lone argument is MODEL: it looks like a path, or the prompt is given elsewhere."""
+    """Returns whether a lone argument is MODEL: a path, or beside a prompt given elsewhere."""
     if _looks_like_path(text):
         return True
     if model_option is not None and model_option.is_explicit:
@@ -102,7 +102,7 @@ def _read(prompt: InputValue) -> str:
 
 
 def _default_prompt(model: Path) -> str:
-    """Where no prompt was given: the demo has its own, other models take stdin if it is piped."""
+    """Returns the prompt if none was given: the demo's own, or piped stdin for other models."""
     if model == demo_model():
         note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
         return DEMO_PROMPT
@@ -112,5 +112,5 @@ def _default_prompt(model: Path) -> str:
 
 
 def _without_last_newline(text: str) -> str:
-    """Editors and `echo` end a text with a newline that its author did not mean as prompt."""
+    """Removes the last newline, which editors and `echo` add to a text."""
     return text.removesuffix("\n").removesuffix("\r")

@@ -1,4 +1,4 @@
-"""The option that asks for output for programs."""
+"""The option for output that programs read."""
 
 from typing import Annotated
 

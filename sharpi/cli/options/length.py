@@ -1,4 +1,4 @@
-"""The options that say where an answer ends."""
+"""The options that end an answer."""
 
 import os
 from typing import Annotated, ClassVar
@@ -14,7 +14,7 @@ from sharpi.config import GenerationRequest
 def _stop_strings(
     context: typer.Context, param: typer.CallbackParam, value: list[str]
 ) -> list[str]:
-    """Undo Typer's splitting of a variable at blanks: stop strings may well hold some."""
+    """Reverts Typer's splitting of a variable at blanks, since stop strings may contain them."""
     source = context.get_parameter_source(param.name or "")
     if source is None or source.name != "ENVIRONMENT":
         return value
@@ -31,7 +31,7 @@ class LengthOptions(Struct, frozen=True):
         int,
         option(
             "-n --predict --n-predict",
-            "Tokens to generate at most; -1: until the model ends.",
+            "Maximum number of tokens to generate; -1: until the model ends.",
             "N",
             min=-1,
             callback=count,
@@ -41,18 +41,18 @@ class LengthOptions(Struct, frozen=True):
         list[str] | None,
         option(
             "--stop",
-            "End before TEXT; may be given again. The variable holds one per line, or several "
-            "on one line with commas between.",
+            "Stop before TEXT; may be repeated. The variable holds one per line, or several on "
+            "one line separated by commas.",
             "TEXT",
             callback=_stop_strings,
         ),
     ] = None
     ignore_eos: Annotated[
-        bool, option("--ignore-eos", "Never take the model's own end of text.")
+        bool, option("--ignore-eos", "Continue after the model's end-of-text token.")
     ] = False
 
     def request(self, sampling: SamplingOptions) -> GenerationRequest:
-        """The engine's view of one continuation."""
+        """Returns the engine's request for one answer."""
         return GenerationRequest(
             max_tokens=self.predict,
             stop=tuple(text for text in self.stop or () if text),

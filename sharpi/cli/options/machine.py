@@ -1,4 +1,4 @@
-"""The options that say what the arithmetic runs on, and in which precision."""
+"""The options for the processor and the precision of arithmetic."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -37,18 +37,18 @@ class MachineOptions(Struct, frozen=True):
             "N",
             min=1,
             max=1024,
-            show_default="as --threads",
+            show_default="same as --threads",
         ),
     ] = None
     batch_size: Annotated[
-        int, option("-b --batch-size", "Tokens prefilled together.", "N", min=1, callback=count)
+        int, option("-b --batch-size", "Tokens per prefill step.", "N", min=1, callback=count)
     ] = _RUN.batch_size
     precision: Annotated[
         Precision,
         option(
             "--precision",
-            "Precision of activations. auto: int16 for small models, int8 for others; f32 serves "
-            "to check against other programs.",
+            "Precision of activations. auto: int16 for small models, int8 for others; f32 is "
+            "for comparison with other programs.",
         ),
     ] = _RUN.precision
     kv_type: Annotated[
@@ -66,7 +66,7 @@ class MachineOptions(Struct, frozen=True):
     def run_config(
         self, model: Path, *, context_size: int | None = None, context_shift: bool = False
     ) -> RunConfig:
-        """The engine's view of these options for one model file."""
+        """Returns the engine's configuration with these options for one model file."""
         return RunConfig(
             model=model,
             context_size=context_size,

@@ -1,4 +1,4 @@
-"""The options of a GPU that has not all experts: what becomes of those that it misses."""
+"""The options for experts that are not on the GPU when it needs them."""
 
 import math
 from typing import Annotated, ClassVar
@@ -16,7 +16,7 @@ _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_
 
 
 def _factor(value: float | None) -> float | None:
-    """A callback that refuses nan, inf, 0 and what is below, but not what was left out."""
+    """Refuses nan, inf and values up to 0; accepts None."""
     if value is not None and (not math.isfinite(value) or value <= 0):
         raise typer.BadParameter(f"{value} is not a finite number above 0.")
     return value
@@ -25,22 +25,22 @@ def _factor(value: float | None) -> float | None:
 class MissOptions(Struct, frozen=True):
     """Misses, and the buffers of prompts; of no effect where no GPU computes with slots."""
 
-    heading: ClassVar = "Experts that a GPU has not"
+    heading: ClassVar = "Experts not on the GPU"
 
     moe_miss: Annotated[
         Miss,
         option(
             "--moe-miss",
-            "cpu: computed by the CPU meanwhile; stream: read in place over the bus; load: copied "
-            "first; auto: what the running model shows to be the quickest.",
+            "cpu: the CPU computes them meanwhile; stream: the GPU reads them over the bus; load: "
+            "they are copied first; auto: the quickest, as measured while running.",
         ),
     ] = _EXPERTS.miss
     moe_capacity_factor: Annotated[
         float | None,
         option(
             "--moe-capacity-factor",
-            "Room for the routed rows of a prompt's tokens, 1 being what each token has on "
-            "average; a batch that needs more is run again.",
+            "Room for the routed rows of a prompt's tokens; 1 is the average need. A batch that "
+            "needs more runs again.",
             "F",
             callback=_factor,
             show_default="the worst case",
@@ -55,13 +55,19 @@ class MissOptions(Struct, frozen=True):
     ] = _EXPERTS.paged_stash
     moe_paged_stash_page_size: Annotated[
         int,
-        option("--moe-paged-stash-page-size", "Tokens of such a page.", "N", min=1, callback=count),
+        option(
+            "--moe-paged-stash-page-size",
+            "Tokens per page of the stash.",
+            "N",
+            min=1,
+            callback=count,
+        ),
     ] = _EXPERTS.stash_page_tokens
     moe_paged_stash_gpu_factor: Annotated[
         float,
         option(
             "--moe-paged-stash-gpu-factor",
-            "Pages on the GPU, over those that are expected to be needed.",
+            "Pages on the GPU, as a multiple of those expected to be needed.",
             "F",
             min=0,
             callback=finite,
@@ -71,7 +77,7 @@ class MissOptions(Struct, frozen=True):
         float,
         option(
             "--moe-paged-stash-cpu-factor",
-            "As many more in page-locked RAM, for what the GPU has no page for.",
+            "More pages in page-locked RAM, as a multiple of the same number.",
             "F",
             min=0,
             callback=finite,
@@ -79,7 +85,7 @@ class MissOptions(Struct, frozen=True):
     ] = _EXPERTS.stash_cpu_factor
 
     def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
-        """`config` with these; raises UsageError for two that contradict each other."""
+        """Returns `config` with these options; raises UsageError for contradictory ones."""
         self._refuse_contradictions(config, sources)
         experts = replace(
             config.experts,
@@ -93,13 +99,13 @@ class MissOptions(Struct, frozen=True):
         return replace(config, experts=experts)
 
     def _refuse_contradictions(self, config: RunConfig, sources: OptionSources) -> None:
-        """Of the stash's sizes only what was really asked for against --no-moe-paged-stash."""
+        """Refuses contradictory options; sizes of the stash only if they were given explicitly."""
         if config.cpu_moe and self.moe_miss in ("stream", "load"):
             sources.refuse(
-                "cpu_moe", "moe_miss", "the CPU computes all experts, or some cross the bus"
+                "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"
             )
         if self.moe_paged_stash or not sources.has("moe_paged_stash"):
             return
         for name in _STASH:
             if sources.has(name):
-                sources.refuse("moe_paged_stash", name, "the other is about the stash")
+                sources.refuse("moe_paged_stash", name, "the other sets up the stash")

@@ -1,7 +1,8 @@
-"""From what the user calls a model, a path or a name in the cache, to the file to open.
+"""Finds the file of a model that the user names by path, or by its name in the cache.
 
-Nothing is downloaded here: a mistyped name must not begin to fetch twenty gigabytes, and a script
-does the same wherever it runs. What is missing is answered with the `sharpi pull` line to type.
+Nothing is downloaded: a mistyped name must not start a download of twenty gigabytes, and a script
+behaves the same on every machine. For a missing model the error shows the `sharpi pull` line to
+type.
 """
 
 import os
@@ -12,9 +13,10 @@ from sharpi.hub.model_name import ModelName, read_name
 
 
 def model_path(text: str) -> Path:
-    """The file that `text` names: whatever exists, else a model of the cache; raises SharpiError.
+    """Returns an existing path, else a model of the cache; raises SharpiError.
 
-    What can only be a path is handed back though it does not exist; opening it says so best.
+    A text that can only be a path is returned even if it does not exist, since opening it gives the
+    best error.
     """
     path = Path(text)
     name = None if os.path.lexists(path) else read_name(text)

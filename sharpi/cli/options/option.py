@@ -1,7 +1,7 @@
-"""One option of the command line: its names, its SHARPI_* variable, and what its value may be.
+"""Defines one option of the command line: its names, its SHARPI_* variable and checks of its value.
 
-The variable is the first long name in capitals: `--ctx-size` is SHARPI_CTX_SIZE. An explicit flag
-wins over its variable, and an empty variable counts as unset.
+The variable is the first long name in capitals: `--ctx-size` is SHARPI_CTX_SIZE. A flag overrides
+its variable, and an empty variable counts as unset.
 """
 
 import math
@@ -13,7 +13,7 @@ LARGEST_COUNT = 2**31 - 1  # counts are 32-bit in the native library
 
 
 def option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
-    """A Typer option of these names, and the variable that goes with its first long name."""
+    """Returns a Typer option with these names, and the variable of its first long name."""
     first_long = names[names.index("--") + 2 :].split()[0].split("/")[0]
     variable = "SHARPI_" + first_long.replace("-", "_").upper()
     return typer.Option(
@@ -22,21 +22,21 @@ def option(names: str, help: str, metavar: str | None = None, **settings: Any) -
 
 
 def count(value: int | None) -> int | None:
-    """A callback that refuses what the native library cannot count."""
+    """Refuses numbers that are too large for the native library."""
     if value is not None and value > LARGEST_COUNT:
         raise typer.BadParameter(f"{value} is more than {LARGEST_COUNT}.")
     return value
 
 
 def finite(value: float | None) -> float | None:
-    """A callback that refuses nan and inf."""
+    """Refuses nan and inf."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 
 
 def positive(value: float) -> float:
-    """A callback that refuses nan, inf, 0 and what is below."""
+    """Refuses nan, inf and values up to 0."""
     if not value > 0 or not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number above 0.")
     return value

@@ -1,4 +1,4 @@
-"""Which options of the running command were given, and by what name its messages call them."""
+"""Tells which options of the running command were given, and their names for messages."""
 
 from typing import Any, NoReturn
 
@@ -8,26 +8,29 @@ from sharpi.errors import UsageError
 
 
 class OptionSources:
-    """What the flags and variables of one command line set; the rest are defaults."""
+    """The sources of one command's options: flags, variables or defaults."""
 
     def __init__(self, context: typer.Context) -> None:
         self._context = context
         self._options: dict[str, Any] = {each.name or "": each for each in context.command.params}
 
     def by_flag(self, parameter: str) -> bool:
-        """Whether it stood on the command line."""
+        """Returns whether a flag gave the option."""
         return self._source(parameter) == "COMMANDLINE"
 
     def by_variable(self, parameter: str) -> bool:
-        """Whether its variable was set and no flag won over it."""
+        """Returns whether its variable gave the option, without a flag that overrides it."""
         return self._source(parameter) == "ENVIRONMENT"
 
     def has(self, parameter: str) -> bool:
-        """Whether it was set, and is no default."""
+        """Returns whether a flag or a variable gave the option."""
         return self.by_flag(parameter) or self.by_variable(parameter)
 
     def name(self, parameter: str) -> str:
-        """The variable that gave it, or else its first long flag; of a switch the half meant."""
+        """Returns the variable that gave the option, or its long flag.
+
+        The `--no-` flag if it is off.
+        """
         option = self._options[parameter]
         if self.by_variable(parameter):
             return str(option.envvar)
@@ -36,7 +39,7 @@ class OptionSources:
         return str(next(name for name in names if name.startswith("--")))
 
     def refuse(self, first: str, second: str, reason: str) -> NoReturn:
-        """Raises UsageError for two that contradict each other, with both names."""
+        """Raises UsageError that names two contradictory options."""
         names = f"{self.name(first)} and {self.name(second)}"
         raise UsageError(f"{names} contradict each other: {reason}; keep one")
 

@@ -1,4 +1,4 @@
-"""The options that say what is recorded of a run's experts, and where."""
+"""The options for recording the experts of a run."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -24,8 +24,8 @@ class RecordOptions(Struct, frozen=True):
         Path | None,
         option(
             "--expert-stats",
-            "Write hits, loads, stalls and predictions at the end, as text or, to a .json, as "
-            "JSON; `sharpi stats` shows them.",
+            "Write hits, loads, stalls and predictions at the end, as text or, if PATH ends in "
+            ".json, as JSON; `sharpi stats` shows them.",
             "PATH",
         ),
     ] = _EXPERTS.stats
@@ -41,8 +41,7 @@ class RecordOptions(Struct, frozen=True):
         Path | None,
         option(
             "--moe-profile",
-            "Start with the uses of experts in this file, if it is there, and save them at the "
-            "end.",
+            "Start with the expert uses in this file, if it exists, and save them at the end.",
             "PATH",
         ),
     ] = _EXPERTS.profile
@@ -52,7 +51,10 @@ class RecordOptions(Struct, frozen=True):
     ] = _EXPERTS.trace_routes
 
     def extend(self, config: ExpertConfig, model: Path, sources: OptionSources) -> ExpertConfig:
-        """`config` with these; raises UsageError for files over the model or over each other."""
+        """Returns `config` with these options.
+
+        Raises UsageError for a file that would replace the model or another output.
+        """
         self._refuse_files(model, sources)
         return replace(
             config,

@@ -19,20 +19,20 @@ class SamplingOptions(Struct, frozen=True):
         float,
         option(
             "--temp --temperature",
-            "Spread of the choice; 0 always takes the likeliest token.",
+            "Randomness of sampling; 0 always takes the most likely token.",
             "T",
             min=0,
             callback=finite,
         ),
     ] = _SAMPLING.temperature
     top_k: Annotated[
-        int, option("--top-k", "Keep the N likeliest tokens; 0: all.", "N", min=0, callback=count)
+        int, option("--top-k", "Keep the N most likely tokens; 0: all.", "N", min=0, callback=count)
     ] = _SAMPLING.top_k
     top_p: Annotated[
         float,
         option(
             "--top-p",
-            "Keep the likeliest tokens that make up P of the probability; 1: all.",
+            "Keep the most likely tokens that make up P of the probability; 1: all.",
             "P",
             min=0,
             max=1,
@@ -43,7 +43,7 @@ class SamplingOptions(Struct, frozen=True):
         float,
         option(
             "--min-p",
-            "Keep tokens at least P times as likely as the likeliest; 0: all.",
+            "Keep tokens at least P times as likely as the most likely one; 0: all.",
             "P",
             min=0,
             max=1,
@@ -54,7 +54,7 @@ class SamplingOptions(Struct, frozen=True):
         float,
         option(
             "--repeat-penalty",
-            "Make tokens seen lately less likely; 1: off.",
+            "Make recent tokens less likely; 1: off.",
             "X",
             callback=positive,
         ),
@@ -63,7 +63,7 @@ class SamplingOptions(Struct, frozen=True):
         int,
         option(
             "--repeat-last-n",
-            "How many tokens back the penalties look; -1: the whole context.",
+            "Number of recent tokens that the penalties consider; -1: the whole context.",
             "N",
             min=-1,
             callback=count,
@@ -73,7 +73,7 @@ class SamplingOptions(Struct, frozen=True):
         float,
         option(
             "--presence-penalty",
-            "Taken once from a token's logit if it was seen lately; 0: off.",
+            "Subtracted once from the logit of each recent token; 0: off.",
             "X",
             callback=finite,
         ),
@@ -82,7 +82,7 @@ class SamplingOptions(Struct, frozen=True):
         float,
         option(
             "--frequency-penalty",
-            "Taken from a token's logit for each time it was seen lately; 0: off.",
+            "Subtracted from the logit of a token for each recent occurrence; 0: off.",
             "X",
             callback=finite,
         ),
@@ -91,7 +91,7 @@ class SamplingOptions(Struct, frozen=True):
         int,
         option(
             "-s --seed",
-            "The same seed gives the same text; -1 draws one.",
+            "Seed of the sampler; the same seed gives the same text. -1: random.",
             "N",
             min=-1,
             max=2**32 - 1,
@@ -99,7 +99,7 @@ class SamplingOptions(Struct, frozen=True):
     ] = -1
 
     def params(self) -> SamplingParams:
-        """The engine's view of these options."""
+        """Returns the engine's sampling parameters."""
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,

@@ -1,4 +1,4 @@
-"""The options of the server itself: where it listens, who may ask, and how much at once."""
+"""The options of the server: address, access and limits."""
 
 from typing import Annotated, ClassVar
 
@@ -10,10 +10,10 @@ from sharpi.cli.options.tier import size
 
 
 def _keys(value: list[str] | None) -> list[str] | None:
-    """A callback that refuses keys which no header can carry."""
+    """Refuses keys that an HTTP header cannot carry."""
     for key in value or []:
         if not key.strip() or not key.isascii() or not key.isprintable() or key != key.strip():
-            raise typer.BadParameter("a key is printable ASCII without blanks around it.")
+            raise typer.BadParameter("a key must be printable ASCII without blanks around it.")
     return value
 
 
@@ -23,7 +23,7 @@ class ServeOptions(Struct, frozen=True):
     heading: ClassVar = "Server"
 
     host: Annotated[
-        str, option("--host", "The address or name to listen on; 0.0.0.0 is all of them.", "HOST")
+        str, option("--host", "The address or name to listen on; 0.0.0.0: all addresses.", "HOST")
     ] = "127.0.0.1"
     port: Annotated[
         int, option("--port", "The port; 0 takes a free one.", "N", min=0, max=65535)
@@ -32,8 +32,8 @@ class ServeOptions(Struct, frozen=True):
         list[str] | None,
         option(
             "--api-key",
-            "Ask clients for this key; may be given again, the variable holds several with blanks "
-            "between.",
+            "Require this key of clients; may be repeated. The variable holds several, separated "
+            "by blanks.",
             "KEY",
             callback=_keys,
         ),
@@ -42,13 +42,13 @@ class ServeOptions(Struct, frozen=True):
         list[str] | None,
         option(
             "--alias",
-            "What clients call the model, as well as its file's name; may be given again.",
+            "Name of the model for clients, besides its file's name; may be repeated.",
             "NAME",
         ),
     ] = None
     parallel: Annotated[
         int,
-        option("--parallel", "Answers that share steps at most.", "N", min=1, max=64),
+        option("--parallel", "Maximum number of answers computed together.", "N", min=1, max=64),
     ] = 4
     queue: Annotated[
         int,
@@ -58,8 +58,8 @@ class ServeOptions(Struct, frozen=True):
         float | None,
         option(
             "--idle-unload",
-            "Give the model's memory back after so many minutes without a request; the next one "
-            "loads it again.",
+            "Unload the model after this many minutes without a request; the next request loads "
+            "it again.",
             "MINUTES",
             min=0,
             callback=finite,
@@ -69,7 +69,7 @@ class ServeOptions(Struct, frozen=True):
         int | None,
         option(
             "--max-body",
-            "Size of a request at most, as in 32MiB.",
+            "Maximum size of a request, as in 32MiB.",
             "SIZE",
             parser=size,
             show_default="32MiB",
@@ -79,7 +79,7 @@ class ServeOptions(Struct, frozen=True):
         float,
         option(
             "--grace",
-            "Seconds that open answers have to end when the server is stopped.",
+            "Seconds that open answers have to finish when the server is stopped.",
             "SECONDS",
             min=0,
             callback=finite,
@@ -89,10 +89,10 @@ class ServeOptions(Struct, frozen=True):
         list[str] | None,
         option(
             "--cors-origin",
-            "Let web pages of this origin ask ('*': any); may be given again.",
+            "Allow requests from web pages of this origin ('*': any); may be repeated.",
             "ORIGIN",
         ),
     ] = None
     log_requests: Annotated[
-        bool, option("--log-requests", "A line on stderr for each request.")
+        bool, option("--log-requests", "Print a line on stderr for each request.")
     ] = False

@@ -21,6 +21,8 @@ PromptOption = Annotated[str | None, option("-p --prompt", "The prompt; '-' read
 PromptFileOption = Annotated[
     str | None,
     option(
-        "-f --file", "Read the prompt from FILE ('-': stdin), less one newline at its end.", "FILE"
+        "-f --file",
+        "Read the prompt from FILE ('-': stdin), without the newline at its end.",
+        "FILE",
     ),
 ]

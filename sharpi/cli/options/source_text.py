@@ -1,4 +1,4 @@
-"""Text as it comes from an argument, a file or stdin: byte for byte, UTF-8, nothing stripped."""
+"""Reads text from an argument, a file or stdin: UTF-8, with nothing stripped."""
 
 import sys
 from pathlib import Path
@@ -10,12 +10,12 @@ _NUMPY = b"\x93NUMPY"
 
 
 def text_of_argument(text: str, name: str) -> str:
-    """`text` as it was typed; raises UsageError when it is not UTF-8."""
+    """Returns `text` as it was typed; raises UsageError if it is not UTF-8."""
     return _decoded(text.encode("utf-8", "surrogateescape"), name)
 
 
 def text_of_file(path: str) -> str:
-    """The whole of a file, or of stdin for `-`; raises UsageError when it cannot be read."""
+    """Returns the text of a file, or of stdin for `-`; raises UsageError if it cannot be read."""
     if path == STDIN:
         return text_of_stdin()
     try:
@@ -25,7 +25,7 @@ def text_of_file(path: str) -> str:
 
 
 def text_of_stdin() -> str:
-    """Everything that is left on stdin, line ends as they are; raises UsageError if not UTF-8."""
+    """Returns the rest of stdin with its line ends; raises UsageError if it is not UTF-8."""
     return _decoded(sys.stdin.buffer.read(), "standard input")
 
 

@@ -1,4 +1,4 @@
-"""The options that say where a model may live: memory budgets, layers on the GPU, expert slots."""
+"""The options for placing a model: memory budgets, layers on the GPU, expert slots."""
 
 from typing import Annotated, ClassVar
 
@@ -17,7 +17,7 @@ _LOAD: Load = "map"
 
 
 def size(text: str) -> int:
-    """Bytes of a SIZE, for an option's parser."""
+    """Parses a SIZE into bytes for an option."""
     try:
         return parse_size(text)
     except UsageError as error:
@@ -35,7 +35,7 @@ class TierOptions(Struct, frozen=True):
         Load,
         option(
             "--load",
-            "map: weights stay where the file is mapped; copy: read into huge pages of their own.",
+            "map: weights are used from the mapped file; copy: they are read into huge pages.",
         ),
     ] = _LOAD
     ram: Annotated[
@@ -52,20 +52,20 @@ class TierOptions(Struct, frozen=True):
         int | None,
         option(
             "--vram",
-            "Memory of the GPU to use at most.",
+            "Maximum GPU memory to use.",
             "SIZE",
             parser=size,
             show_default="what is free",
         ),
     ] = None
-    device: Annotated[
-        Device, option("--device", "auto: a GPU where one can be used, else the CPU.")
-    ] = _RUN_DEVICE
+    device: Annotated[Device, option("--device", "auto: a GPU if one is usable, else the CPU.")] = (
+        _RUN_DEVICE
+    )
     gpu_layers: Annotated[
         int | None,
         option(
             "-g --gpu-layers -ngl",
-            "Whole layers on the GPU at most.",
+            "Maximum number of whole layers on the GPU.",
             "N",
             min=0,
             callback=count,
@@ -96,12 +96,12 @@ class TierOptions(Struct, frozen=True):
     ] = 0
 
     def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
-        """`config` with these options; raises UsageError naming two that contradict each other."""
+        """Returns `config` with these options; raises UsageError for contradictory ones."""
         if self.cpu_moe and self.n_cpu_moe:
             sources.refuse("cpu_moe", "n_cpu_moe", "both place the experts")
         if self.device == "cpu" and (self.vram or self.gpu_layers):
             other = "vram" if self.vram else "gpu_layers"
-            sources.refuse("device", other, "the other is about a GPU")
+            sources.refuse("device", other, "the other needs a GPU")
         return replace(
             config,
             load=self.load,

@@ -1,4 +1,4 @@
-"""What a machine lacks for what, and the command that changes it."""
+"""Advice about what a machine lacks: what it is needed for, and the command that provides it."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ class Advice(Struct, frozen=True):
     command: str
 
     def to_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """Returns the advice as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -27,15 +27,17 @@ class Advice(Struct, frozen=True):
 
 
 _DRIVER = Advice(
-    "NVIDIA driver", "running on the GPU", "sudo ubuntu-drivers install, or as your system has it"
+    "NVIDIA driver",
+    "running on the GPU",
+    "sudo ubuntu-drivers install, or your system's equivalent",
 )
 _GPU = Advice(
-    "NVIDIA GPU", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows its worth"
+    "NVIDIA GPU", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows the gain"
 )
 
 
 def advise(report: HardwareReport) -> list[Advice]:
-    """One piece of advice for each thing missing, the most urgent first."""
+    """Returns advice for each thing that is missing, the most urgent first."""
     return [*_kernels(report), *_gpus(report), *_memory(report), *_disk(report), *_plots(report)]
 
 
@@ -55,7 +57,7 @@ def _gpus(report: HardwareReport) -> Iterator[Advice]:
 
 
 def _extra(driver: GpuDriver) -> str:
-    """The set of packages whose CUDA this driver runs."""
+    """Returns the set of packages for a CUDA version that this driver supports."""
     return "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
 
 

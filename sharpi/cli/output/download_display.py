@@ -1,4 +1,4 @@
-"""How a download looks: a bar with bytes and rate on a terminal, a line for each file elsewhere."""
+"""Displays downloads: bars with bytes and rate on a terminal, two lines per file elsewhere."""
 
 import sys
 from collections.abc import Iterator
@@ -15,30 +15,33 @@ if TYPE_CHECKING:
 
 
 class DownloadLines:
-    """A line when a file begins and one when it is there; a Watcher for pipes and log files."""
+    """Prints a line when a file begins and when it is complete.
+
+    A Watcher for pipes and log files.
+    """
 
     def __init__(self) -> None:
         self._path = ""
 
     def note(self, text: str) -> None:
-        """Something was decided, or could not be done as asked."""
+        """Reports a decision, or something that could not be done as requested."""
         note(text)
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """A file of `size` bytes, of which an earlier try received so many."""
+        """Reports a new file of `size` bytes, `received` of them from an earlier attempt."""
         self._path = path
         say(f"fetching {path} ({format_bytes(size)}){_resumed(received)}")
 
     def advance(self, count: int) -> None:
-        """Nothing that a log file need know."""
+        """Prints nothing, since a log file needs no progress."""
 
     def end(self) -> None:
-        """All of it is there and was checked."""
-        say(f"{self._path} is there, checksum verified")
+        """Reports that the file is complete and its checksum correct."""
+        say(f"{self._path} is complete, checksum verified")
 
 
 class DownloadBars:
-    """A bar for each file with bytes, rate and time left; a Watcher for people."""
+    """Shows a bar for each file with bytes, rate and time left; a Watcher for terminals."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -62,29 +65,29 @@ class DownloadBars:
         self._task: TaskID | None = None
 
     def note(self, text: str) -> None:
-        """Something was decided, or could not be done as asked."""
+        """Reports a decision, or something that could not be done as requested."""
         self.bars.console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """A file of `size` bytes, of which an earlier try received so many."""
+        """Adds a bar for a file of `size` bytes, with `received` bytes from an earlier attempt."""
         if received:
             self.note(f"{path}{_resumed(received)}")
         name = path.rsplit("/", 1)[-1]
         self._task = self.bars.add_task(name, total=size, completed=received)
 
     def advance(self, count: int) -> None:
-        """So many more bytes of it."""
+        """Moves the bar by `count` bytes."""
         if self._task is not None:
             self.bars.advance(self._task, count)
 
     def end(self) -> None:
-        """The bar stays, full."""
+        """Leaves the full bar on the screen."""
         self._task = None
 
 
 @contextmanager
 def download_display() -> Iterator["Watcher"]:
-    """What suits where stderr goes."""
+    """Yields the display that suits stderr."""
     if not sys.stderr.isatty():
         yield DownloadLines()
         return
@@ -94,4 +97,4 @@ def download_display() -> Iterator["Watcher"]:
 
 
 def _resumed(received: int) -> str:
-    return f", going on from {format_bytes(received)}" if received else ""
+    return f", resuming at {format_bytes(received)}" if received else ""

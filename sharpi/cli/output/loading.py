@@ -1,4 +1,4 @@
-"""Opening a model for a command, with a progress bar where a person waits for it."""
+"""Opens a model for a command, with a progress bar at a terminal."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 0.5
 
 @contextmanager
 def open_engine(config: RunConfig) -> Iterator["Engine"]:
-    """The engine for `config`, closed however the block ends; what it has to say is printed.
+    """Yields the engine for `config`, closes it however the block ends, and prints its notes.
 
     Raises SharpiError.
     """
@@ -42,7 +42,7 @@ def _note_all(lines: Iterable[str]) -> None:
 
 
 class ProgressBar:
-    """A bar on stderr that appears once the work has taken half a second, for terminals only."""
+    """A bar on stderr that appears once the work has taken half a second, at a terminal only."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -50,7 +50,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def show(self, stage: str, fraction: float) -> None:
-        """Say what is being done and how far along, 0 to 1, the whole work is."""
+        """Shows the current stage, and the fraction of the whole work that is done, 0 to 1."""
         if self._bar is None and self._is_due():
             self._appear()
         if self._bar is not None and self._task is not None:

@@ -1,4 +1,4 @@
-"""Files that a command writes: whole or not at all, and never over what it reads."""
+"""Writes a command's files atomically, and never over its inputs."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ from sharpi.system.atomic_file import new_file_mode
 
 
 def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
-    """Raises UsageError where the output that the option `name` gave is a file that is read."""
+    """Raises UsageError if the output of the option `name` is also an input."""
     for path in inputs:
         if _is_same(output, path):
             raise UsageError(f"{name} {output} would replace the input {path}; name another file")
@@ -21,15 +21,15 @@ def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
 def _is_same(output: Path, path: Path) -> bool:
     try:
         return output.samefile(path)
-    except OSError:  # one of them is not there, or cannot be: not the other in any case
+    except OSError:  # one of them does not exist, so they are not the same file
         return False
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends well, and leaves no trace if not.
+    """Yields a file that replaces `path` if the block succeeds, and is removed if not.
 
-    Raises UsageError at once where it cannot be written, before the work for it is done.
+    Raises UsageError at once if the file cannot be written, before the work for it is done.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():

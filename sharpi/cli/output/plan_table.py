@@ -1,4 +1,4 @@
-"""A TierPlan for people: budgets, what fills them, the layers in ranges, and the speed."""
+"""Prints a TierPlan: budgets, what fills them, the layers in ranges, and the speed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ _PIPED_WIDTH = 160
 
 
 def print_plan(path: Path, plan: TierPlan) -> None:
-    """Writes the plan to stdout; layers that are alike share a row."""
+    """Prints the plan to stdout; equal layers share a row."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=_PIPED_WIDTH)
@@ -69,7 +69,7 @@ def _layers(plan: TierPlan) -> Table:
 
 
 def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:
-    """Layers that differ in nothing but their index, in the order of their first."""
+    """Groups layers that differ only in their index, in order of the first of each group."""
     groups: dict[LayerPlan, list[LayerPlan]] = {}
     for layer in layers:
         groups.setdefault(replace(layer, index=0), []).append(layer)
@@ -77,7 +77,7 @@ def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:
 
 
 def _ranges(indices: Iterable[int]) -> str:
-    """Numbers as people list them: `0-3, 5`."""
+    """Returns numbers as ranges: `0-3, 5`."""
     runs: list[list[int]] = []
     for index in indices:
         if runs and index == runs[-1][-1] + 1:
@@ -107,7 +107,7 @@ def _speed(plan: TierPlan) -> Iterator[str]:
     read = ", ".join(f"{format_bytes(n)} {source}" for source, n in speed.bytes_per_token.items())
     yield (
         f"decode   at most {speed.tokens_per_second:.1f} tokens/s, bound by {speed.bound};"
-        f" a token: {read}; {100 * speed.hit_rate:.0f} % of its experts found in the fastest tier"
+        f" per token: {read}; {100 * speed.hit_rate:.0f} % of its experts found in the fastest tier"
     )
     yield from (f"assumed  {assumption}" for assumption in speed.assumptions)
 

@@ -1,4 +1,4 @@
-"""The tables of `sharpi simulate`."""
+"""Prints the tables of `sharpi simulate`."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ _PIPED_WIDTH = 160
 
 
 def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
-    """A row for each policy and number of slots; bytes where the trace knows them."""
+    """Prints a row for each policy and number of slots; bytes if the trace has expert sizes."""
     knows_bytes = trace.expert_bytes is not None
     columns = ["hits %", "loads/token", "early", "of use", "reads/token", "us/token"]
     table = _table(["slots", "policy", *columns, *(["loaded/token"] * knows_bytes)])
@@ -37,7 +37,7 @@ def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
 
 
 def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
-    """A row for each predictor and number of predictions."""
+    """Prints a row for each predictor and number of predictions."""
     table = _table(["guesses", "predictor", "recall %", "precision %", "us/token"])
     for row in rows:
         shares = f"{100 * row.recall:.2f}", f"{100 * row.precision:.2f}"
@@ -60,7 +60,7 @@ def _print(trace: "Trace", table: Table) -> None:
     console.print(
         f"{trace.num_tokens} tokens in {len(trace.lengths)} texts{_prompts(trace)},"
         f" {trace.num_layers} layers,"
-        f" {trace.num_experts} experts, {trace.experts_per_token} a token",
+        f" {trace.num_experts} experts, {trace.experts_per_token} per token",
         soft_wrap=True,
     )
     console.print(table)

@@ -1,4 +1,4 @@
-"""Expert stats in a terminal: the summary, a table of layers and a heat map."""
+"""Prints expert stats: the summary, a table of layers and a heat map."""
 
 from collections.abc import Iterator
 from typing import TextIO
@@ -15,7 +15,7 @@ from sharpi.experts.stats.stats_text import percent, summary_lines
 from sharpi.units import format_bytes
 
 _PIPED_WIDTH = 160
-_SHADES = " .:-=+*#%@"  # where there are no colours
+_SHADES = " .:-=+*#%@"  # for output without colours
 _COLOURS = (16, 17, 54, 90, 126, 162, 197, 202, 208, 220)  # from black over red to yellow
 _LABEL_WIDTH = 6
 _COLUMNS = (
@@ -25,7 +25,7 @@ _COLUMNS = (
 
 
 def print_stats(stats: ExpertStats, stream: TextIO) -> None:
-    """Writes everything to `stream`, in colours if it is a terminal that has some."""
+    """Prints all stats to `stream`, in colours if it is a terminal that has them."""
     console = Console(file=stream, highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(file=stream, highlight=False, markup=False, width=_PIPED_WIDTH)

@@ -1,6 +1,6 @@
-"""What a person at a terminal sees beside the answer: notes, and whether styles may be used.
+"""Prints notes and errors beside the answer, and tells whether styles may be used.
 
-Everything here goes to stderr; stdout carries the answer and nothing else.
+Everything here goes to stderr; stdout has only the answer.
 """
 
 import os
@@ -11,26 +11,26 @@ DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
 def say(text: str) -> None:
-    """One line for the person, on stderr."""
+    """Prints one line to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def note(text: str) -> None:
-    """A line about something that was decided or could not be done as asked."""
+    """Prints a note about a decision, or about something that could not be done as requested."""
     say(f"note: {text}")
 
 
 def complain(text: str) -> None:
-    """An error on one line, whatever the text brings along."""
+    """Prints an error on one line, even if its text has several."""
     say("error: " + " ".join(text.split()))
 
 
 def styled(stream: TextIO) -> bool:
-    """Whether escape codes may go to `stream`: a terminal that can, and no NO_COLOR."""
+    """Returns whether escape codes may go to `stream`: a capable terminal, and no NO_COLOR."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return stream.isatty() and not plain
 
 
 def stdin_is_terminal() -> bool:
-    """Whether a person types the input."""
+    """Returns whether the user types the input at a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()

@@ -24,7 +24,7 @@ def test_history_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 class Terminal:
-    """`sharpi chat` on a pseudo-terminal, as a person has it."""
+    """`sharpi chat` on a pseudo-terminal."""
 
     def __init__(self, state: Path, **variables: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -51,7 +51,7 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def wait_for(self, text: str) -> str:
-        """What came up to and including `text`."""
+        """Returns the output up to and including `text`."""
         while text not in self.seen:
             is_ready, _, _ = select.select([self._ours], [], [], 10)
             assert is_ready, f"{text!r} did not come, but {self.seen!r}"

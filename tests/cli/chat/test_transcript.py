@@ -1,4 +1,4 @@
-"""Token reuse between turns: what the model said keeps the model's ids."""
+"""Token reuse between turns: answers keep the ids that the model chose."""
 
 from fake_engine import BOS, END, FakeTokenizer
 from hypothesis import given

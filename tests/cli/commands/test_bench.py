@@ -33,8 +33,8 @@ def test_table(sharpi: CommandLine) -> None:
     assert head.split()[:3] == ["test", "threads", "tokens/s"]
     assert prefill.split()[:2] == ["pp8", "1"]
     assert decode.split()[:2] == ["tg2", "1"]
-    assert "a batch" in prefill
-    assert "a token" in decode
+    assert "per batch" in prefill
+    assert "per token" in decode
     assert limits.count("with 1 thread") == 2
     assert "activations" in settings
 

@@ -1,4 +1,4 @@
-"""`sharpi inspect`: the same facts for people and as JSON, on files with little and with much."""
+"""`sharpi inspect`: the same facts as text and as JSON, for files with few and with many."""
 
 import json
 from pathlib import Path
@@ -43,9 +43,9 @@ def test_for_people(sharpi: CommandLine, model: str) -> None:
         "name           A tiny one",
         "architecture   qwen3moe, 2 layers, hidden size 32, 4 heads, 2 KV heads",
         "parameters     36.1 K",
-        "               34.0 K of them active for a token",
-        "experts        4, 2 for each token",
-        "weights        66.8 KiB in 2 tensors, 15.15 bits a weight",
+        "               34.0 K of them active per token",
+        "experts        4, 2 per token",
+        "weights        66.8 KiB in 2 tensors, 15.15 bits per weight",
     ]
     assert lines[7].split() == ["F16", "62.5", "KiB", "1", "tensors", "32.0", "K"]
     assert lines[8].split() == ["Q8_0", "4.2", "KiB", "1", "tensors", "4.1", "K"]

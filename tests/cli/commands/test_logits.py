@@ -1,4 +1,4 @@
-"""`sharpi logits`: which id files it takes, and that its output is whole or not there."""
+"""`sharpi logits`: the id files that it accepts, and its output, which is complete or absent."""
 
 import io
 from pathlib import Path
@@ -45,7 +45,7 @@ def npz() -> bytes:
 
 
 def with_shape(shape: bytes) -> bytes:
-    """An .npy file of three ids whose header says something else."""
+    """Returns an .npy file of three ids with another shape in its header."""
     buffer = io.BytesIO()
     np.save(buffer, np.arange(3))
     return buffer.getvalue().replace(b"(3,), }" + b" " * (len(shape) - 4), shape + b", }")

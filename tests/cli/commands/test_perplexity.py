@@ -13,7 +13,7 @@ from fake_engine import FakeEngine
 
 @pytest.fixture
 def engine_of_even_odds(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
-    """Every token as likely as any other of 300, so the perplexity is 300."""
+    """Returns an engine that gives 300 tokens equal probability, so the perplexity is 300."""
 
     def logits(ids: Any) -> Any:
         return np.zeros((len(ids), 300), np.float32)

@@ -52,7 +52,7 @@ def test_pull_and_then_use_the_name(hub: StandIn, environment: dict[str, str]) -
     assert Path(out.strip()).read_bytes() == demo_model().read_bytes()
     lines = err.splitlines()
     assert lines[0].startswith("fetching tiny-Q8_0.gguf (")
-    assert lines[1] == "tiny-Q8_0.gguf is there, checksum verified"
+    assert lines[1] == "tiny-Q8_0.gguf is complete, checksum verified"
     assert lines[2].endswith(f"; now `sharpi run {REPO}:Q8_0`")
     offline = environment | {"HF_HUB_OFFLINE": "1"}
     code, ids, err = program(offline, "tokenize", f"{REPO}:Q8_0", "Once")
@@ -96,7 +96,7 @@ def test_ctrl_c_and_the_same_command_again(hub: StandIn, environment: dict[str, 
     process.send_signal(signal.SIGINT)  # while it waits before it tries again
     _, err = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in err) == (130, False)
-    assert f"`sharpi pull {REPO}` goes on from here" in err
+    assert f"`sharpi pull {REPO}` resumes it" in err
     assert program(environment, "pull", REPO)[0] == 0
     assert hub.content_requests()[-1].range != f"bytes=0-{len(DATA) - 1}"
 

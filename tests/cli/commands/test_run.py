@@ -1,4 +1,4 @@
-"""`sharpi run`: where model and prompt come from, what is printed where, and how it ends."""
+"""`sharpi run`: the sources of model and prompt, what is printed where, and how it ends."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The command line of `serve`: its options, their variables, and what contradicts each other."""
+"""The command line of `serve`: its options, their variables, and contradictions."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from sharpi.config import RunConfig
 
 @dataclass
 class Served:
-    """What the command would have served."""
+    """The arguments with which the command would have served."""
 
     hosts: list[Any] = field(default_factory=list)
     options: list[ServeOptions] = field(default_factory=list)
@@ -22,7 +22,7 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
-    """Neither loads nor listens."""
+    """Replaces loading and listening by a record of the arguments."""
     found = Served()
 
     def note(host: Any, options: ServeOptions, listener: Any) -> None:

@@ -21,7 +21,7 @@ def built_library(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    """Sixty tokens of two layers, of ten experts three times as often the first ones."""
+    """Writes a trace of sixty tokens, two layers and ten experts, with the first five used more."""
     random = np.random.default_rng(0)
     weights = np.repeat([0.15, 0.05], 5)
     routes = [
@@ -101,7 +101,7 @@ def test_table(sharpi: CommandLine, trace: str) -> None:
     result = sharpi("simulate", trace, "--slots", "4", "--admission")
     assert result.exit_code == 0
     assert result.out.startswith(
-        "60 tokens in 2 texts, 2 layers, 10 experts, 2 a token\nslots  policy"
+        "60 tokens in 2 texts, 2 layers, 10 experts, 2 per token\nslots  policy"
     )
     assert "slru + admission" in result.out
     assert "KiB" in result.out

@@ -68,11 +68,11 @@ class TestAnswers:
     def test_run_says_that_n_cut_it_off(self, sharpi: CommandLine, schema: str) -> None:
         result = sharpi("run", "--json-schema", schema, "-n", "3", "-t", "1")
         assert result.exit_code == 0
-        assert "note: -n ended the answer before its form was complete; raise it" in result.err
+        assert "note: -n ended the answer before its structure was complete; raise it" in result.err
 
     def test_a_stop_string_cuts_it_off_too(self, sharpi: CommandLine, schema: str) -> None:
         result = sharpi("run", "--json-schema", schema, "--stop", "name", "-t", "1")
-        assert "note: --stop ended the answer before its form was complete" in result.err
+        assert "note: --stop ended the answer before its structure was complete" in result.err
 
     @pytest.mark.parametrize(
         ("name", "text"),

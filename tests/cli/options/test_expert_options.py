@@ -1,4 +1,4 @@
-"""What options of memory and experts imply, and which of them contradict each other."""
+"""Effects and contradictions of the options for memory and experts."""
 
 from pathlib import Path
 from typing import get_args
@@ -86,7 +86,7 @@ def test_contradictions(sharpi: CommandLine, engine: FakeEngine, flags: tuple[st
 
 
 def refused(sharpi: CommandLine, engine: FakeEngine, *flags: str) -> None:
-    """On one line that has the names of all flags, before anything is loaded."""
+    """Asserts an error on one line with the names of all flags, before anything is loaded."""
     result = sharpi(*RUN, *flags)
     assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
     assert all(flag in result.err for flag in flags if flag.startswith("--"))
@@ -128,7 +128,7 @@ def test_all_experts_on_the_cpu_leave_one_miss_mode(
 def test_sizes_of_a_stash_from_the_environment(
     sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They do nothing without the stash, and are named where it is refused."""
+    """Sizes have no effect without the stash, and are named if it is refused."""
     monkeypatch.setenv("SHARPI_MOE_PAGED_STASH_PAGE_SIZE", "32")
     assert sharpi(*RUN).exit_code == 0
     assert not engine.config.experts.paged_stash

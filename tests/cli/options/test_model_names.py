@@ -1,4 +1,4 @@
-"""Models by name at the command line: what `list` shows, `rm` removes and the commands open."""
+"""Models by name at the command line: in `list`, in `rm` and in the commands that open one."""
 
 import json
 from pathlib import Path
@@ -169,9 +169,9 @@ class TestRm:
         [
             (REPO, f"{REPO}:F16, {NAME}; name one"),
             (f"{REPO}:Q4_0", "is not in the cache; did you mean"),
-            (f"{REPO}:_0", "no model name"),
+            (f"{REPO}:_0", "not a model name"),
             ("org/tiny-GUF:Q8_0", f"did you mean {NAME}"),
-            ("far/away", "`sharpi list` says"),
+            ("far/away", "`sharpi list` shows"),
         ],
     )
     def test_only_a_name_that_is_there(

@@ -1,4 +1,4 @@
-"""Every option of `run`: its flag, its variable, which of them wins, and malformed values."""
+"""Every option of `run`: its flag, its variable, their precedence, and malformed values."""
 
 from pathlib import Path
 from typing import Any

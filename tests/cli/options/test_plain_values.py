@@ -24,7 +24,7 @@ def parameters() -> list[Any]:
 
 
 def by_typer(parameter: Any, value: Any) -> Any:
-    """What Typer's adapter makes of a value, without callbacks; _NOT_PLAIN where it refuses."""
+    """Returns the value by Typer's adapter, without callbacks; _NOT_PLAIN if it refuses."""
     try:
         return parameter.get_runtime_param().coerce(value, param=parameter, ctx=None)
     except typer.BadParameter:

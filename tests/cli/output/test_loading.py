@@ -1,4 +1,4 @@
-"""Opening an engine: closed in every case, and a progress bar, late and for terminals only."""
+"""Opening an engine: it is always closed, and the progress bar is for long loads at terminals."""
 
 import io
 import sys

@@ -77,7 +77,7 @@ def test_two_processors_have_no_limit_in_common(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2] == "limits: none where layers are on both processors"
     assert f"and {device.name}" in lines[-1]
-    assert "kernels a token on the GPU" in lines[-1]
+    assert "kernels per token on the GPU" in lines[-1]
 
 
 def test_the_table_of_a_gpu(
