@@ -25,7 +25,7 @@ from sharpi.serve.status.live_experts import live_experts_route
 
 
 def log_line(text: str) -> None:
-    """A line on stderr."""
+    """Prints a line to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -40,7 +40,7 @@ class AppSettings(Struct, frozen=True):
 
 
 def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
-    """The application of one host."""
+    """Returns the application of one host."""
     routes = _routes(host)
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=routes, exception_handlers=handlers)
@@ -67,13 +67,13 @@ def _routes(host: ModelHost) -> list[Route]:
 
 
 def api_routes(host: ModelHost) -> list[Route]:
-    """The paths of all APIs that clients bring along."""
+    """Returns the routes of all APIs for existing clients."""
     chats = ChatModels(host)
     return [*openai_routes.routes(host, chats), *anthropic_routes.routes(host, chats)]
 
 
 def _route_of(routes: Sequence[Route], scope: Scope) -> str:
-    """The path as it is declared: what clients send would be labels without number."""
+    """Returns the declared path; clients' own paths would make endless metric labels."""
     if scope["path"].startswith(PAGE_FOLDER):
         return PAGE_FOLDER
     found = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
@@ -81,7 +81,7 @@ def _route_of(routes: Sequence[Route], scope: Scope) -> str:
 
 
 def _refuse(request: Request, error: Exception) -> Response:
-    """Paths and methods that are not there."""
+    """Answers a path or method that does not exist."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     message = f"{request.method} {path[:200]}: {error.detail}"
@@ -89,5 +89,5 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _fail(request: Request, error: Exception) -> Response:
-    """In its API's form; Starlette raises it again, and the guard logs it."""
+    """Answers an error in the form of its API; Starlette raises it again, and the guard logs it."""
     return error_response(request.url.path, error)

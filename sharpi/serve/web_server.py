@@ -1,7 +1,8 @@
-"""WebServer: uvicorn on a socket of ours, quiet, and stopped in good order.
+"""WebServer: uvicorn on a socket that sharpi bound, without logs and with an orderly shutdown.
 
-The first SIGTERM or Ctrl-C begins no more answers and lets the open ones end for a while, then cuts
-them, each with its API's proper end; the second one cuts at once, the third does not even do that.
+The first SIGTERM or Ctrl-C refuses new answers and lets open ones continue for a while, then ends
+them, each with the proper end of its API. The second one ends them at once; the third exits without
+ending them.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ from starlette.types import ASGIApp
 
 from sharpi.serve.host.model_host import ModelHost
 
-_KEEP_ALIVE_SECONDS = 75  # longer than clients keep theirs: they do not write to a closed one
-_CUT_SECONDS = 5.0  # for clients to take the end of what was cut
+_KEEP_ALIVE_SECONDS = 75  # longer than clients do, so that none writes to a closed connection
+_CUT_SECONDS = 5.0  # time for clients to read the end of answers that were cut
 
 
 class WebServer(uvicorn.Server):
-    """Serves `app` until it is told to stop; open answers of `host` have `grace_seconds` then."""
+    """Serves `app` until it is stopped; open answers of `host` then have `grace_seconds` to end."""
 
     def __init__(self, app: ASGIApp, host: ModelHost, grace_seconds: float) -> None:
         super().__init__(
@@ -46,11 +47,11 @@ class WebServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """As SIGTERM; may be called on any thread."""
+        """Stops the server as SIGTERM does; any thread may call it."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Called by uvicorn once it is to exit."""
+        """Ends the answers; uvicorn calls it when it exits."""
         self._host.stop()
         self._loop = asyncio.get_running_loop()
         cut = self._loop.call_later(self._grace_seconds, self._host.cut)
@@ -61,7 +62,7 @@ class WebServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ours do not raise the signals again at the end, so that the engine can close."""
+        """Handles signals without raising them again at the end, so that the engine can close."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

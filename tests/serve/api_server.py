@@ -1,4 +1,4 @@
-"""An application on a port of its own, served by a thread of the test."""
+"""Serves an application on a port of its own, in a thread of the test."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 60.0
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[str]:
-    """The URL it answers at, while the context lasts."""
+    """Yields the URL of the application."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)

@@ -1,4 +1,4 @@
-"""A server with a scripted model and the real clients of it; servers of the demo model."""
+"""A server with a scripted model, its real clients, and servers of the demo model."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def _fail(request: Request, error: Exception) -> Response:
 
 @pytest.fixture(scope="session")
 def scripted_server() -> Iterator[tuple[ScriptedHost, str]]:
-    """The host and its server's URL."""
+    """Yields the host and the URL of its server."""
     host = ScriptedHost()
     app = Starlette(routes=api_routes(cast(Any, host)), exception_handlers={Exception: _fail})
     gate = RequestGuard(app, Access(), RequestLimits(), lambda scope, status, seconds: None, print)
@@ -68,7 +68,7 @@ def http(scripted_server: tuple[ScriptedHost, str]) -> Iterator[httpx.Client]:
 
 @pytest.fixture(autouse=True)
 def own_runtime_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No server of the developer's is found, and none of the tests' by the developer."""
+    """Separates the servers of the tests from those of the developer."""
     folder = tmp_path / "runtime"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
@@ -77,7 +77,7 @@ def own_runtime_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def demo() -> Iterator[ServedDemo]:
-    """Four answers at once, no key; to be left as it was found."""
+    """A shared server for four answers at once, without a key; tests leave it unchanged."""
     server = ServedDemo()
     yield server
     server.stop()

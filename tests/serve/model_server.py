@@ -1,4 +1,4 @@
-"""A server with the demo model, which a chat template was given: its answers are real tokens."""
+"""A server with the demo model and a chat template, so that its answers are real tokens."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ STORIES = "stories"
 
 
 def with_template(folder: Path) -> Path:
-    """The demo model's file in `folder`, with ChatML's template but the model's own end of turn."""
+    """Writes the demo model to `folder` with ChatML's template and its own end of turn."""
     reader, target = GGUFReader(demo_model()), folder / "stories.gguf"
     writer = GGUFWriter(target, field_value(reader.fields[Keys.General.ARCHITECTURE]))
     copy_metadata(reader, writer, Keys.Tokenizer.CHAT_TEMPLATE)
@@ -34,7 +34,7 @@ def with_template(folder: Path) -> Path:
 
 @contextmanager
 def stories_server(folder: Path) -> Iterator[tuple[ModelHost, str]]:
-    """The host and the URL of the model's server."""
+    """Yields the host and the URL of its server."""
     run = RunConfig(with_template(folder), context_size=1536, num_parallel=4)
     host = ModelHost(lambda: load_engine(run), ModelHostSettings(STORIES))
     host.start()

@@ -1,4 +1,4 @@
-"""A host that says what a test tells it to, with a real tokenizer and a real chat template."""
+"""A host with scripted answers, a real tokenizer and a real chat template."""
 
 import asyncio
 import time
@@ -45,7 +45,10 @@ For each call: <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
 def scripted_tokenizer(
     template: str | None = TEMPLATE, special: Sequence[str] = SPECIAL
 ) -> Tokenizer:
-    """The 256 bytes, control tokens, whose second ends answers, and the marks of ChatML's calls."""
+    """Returns a tokenizer of the 256 bytes, control tokens and ChatML's marks of calls.
+
+    The second control token ends answers.
+    """
     letters = sorted(byte_of_letter(), key=byte_of_letter().__getitem__)
     tokens = [*letters, *special, *PLAIN_MARKS]
     kinds = [TokenType.NORMAL] * 256 + [TokenType.CONTROL] * len(special)
@@ -63,7 +66,7 @@ def scripted_tokenizer(
 
 @dataclass
 class Asked:
-    """What the APIs asked the host."""
+    """A request of the APIs to the host."""
 
     prompt: str
     request: GenerationRequest
@@ -72,9 +75,11 @@ class Asked:
 
 @dataclass
 class ScriptedHost:
-    """`scripts`: the texts of the next answers in turn, the last for good; Exceptions are raised.
+    """Gives scripted answers.
 
-    `finish_info`: how they end. `num_cached`: tokens it says it found in the KV cache.
+    `scripts`: the texts of the next answers in turn, the last one for all later ones; exceptions
+    are raised. `finish_info`: how they end. `num_cached`: the tokens that it reports as found in
+    the KV cache.
     """
 
     scripts: Sequence[Sequence[str | Exception] | str] = ("Hello there.",)
@@ -94,13 +99,13 @@ class ScriptedHost:
         self.chat_format: ChatFormat = chat_format(self.tokenizer)
 
     def reset(self) -> None:
-        """Forgets what was asked, and says hello again."""
+        """Drops all records and restores the first script."""
         self.asked: list[Asked] = []
         self.num_open = 0
         self.scripts, self.finish_info, self.num_cached = ("Hello there.",), FinishInfo("stop"), 0
 
     def wait_until_nothing_is_open(self) -> None:
-        """Fails where answers go on for a minute."""
+        """Waits for open answers to end, and fails after a minute."""
         deadline = time.monotonic() + 60
         while self.num_open:
             assert time.monotonic() < deadline

@@ -19,7 +19,7 @@ MODEL = "stories-moe"
 
 
 class ServedDemo:
-    """`lines`: what the server told. `client` reuses connections and waits for half a minute."""
+    """One server; `lines` has its log. `client` reuses connections and waits for half a minute."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ServedDemo:
         self.client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
 
     def begin_to_stop(self) -> None:
-        """As SIGTERM, without waiting."""
+        """Stops the server as SIGTERM does, without waiting."""
         self._server.stop()
 
     def stop(self) -> None:
@@ -55,7 +55,7 @@ class ServedDemo:
         self._listener.close()
 
     def slow_down(self, seconds: float) -> None:
-        """Makes every further step of the loaded model take so much longer."""
+        """Delays every further step of the loaded model."""
         scheduler: Any = self.scheduler
         step = type(scheduler).step
 
@@ -77,17 +77,17 @@ class ServedDemo:
 
     @property
     def num_busy(self) -> int:
-        """Answers that the model works at or that wait for it."""
+        """Returns the number of answers that run or wait."""
         return int(self.scheduler.num_running + self.scheduler.num_waiting)
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Fails where it does not come true in time."""
+        """Waits for the condition, and fails if it does not come true in time."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, "did not happen in time"
             time.sleep(0.005)
 
     def complete(self, **fields: Any) -> httpx.Response:
-        """A completion of OpenAI's, 4 greedy tokens unless told otherwise."""
+        """Requests an OpenAI completion, by default of 4 greedy tokens."""
         body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0} | fields
         return self.client.post("/v1/completions", json=body)

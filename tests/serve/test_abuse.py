@@ -1,4 +1,4 @@
-"""What clients do wrong, on purpose or not: each is refused in its API's form, and harms nobody."""
+"""Mistakes and attacks of clients: each is refused in its API's form, and harms no other client."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ Serve = Callable[..., ServedDemo]
 
 
 def message(**fields: Any) -> dict[str, Any]:
-    """A request of Anthropic's."""
+    """Returns the body of a request of Anthropic's API."""
     return {
         "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hi"}],
@@ -36,7 +36,7 @@ def message(**fields: Any) -> dict[str, Any]:
 def raw(
     server: ServedDemo, body: dict[str, Any], path: str = COMPLETIONS
 ) -> Iterator[socket.socket]:
-    """A request on a connection of its own, whose response nobody reads unless the test does."""
+    """Sends a request on a connection of its own and yields it; nothing reads the response."""
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -46,7 +46,7 @@ def raw(
 
 @pytest.fixture
 def slow(demo: ServedDemo) -> Iterator[ServedDemo]:
-    """The shared server with steps of 0.1 s, so that LONG takes longer than a test waits."""
+    """Yields the shared server with steps of 0.1 s: LONG takes longer than a test waits."""
     demo.slow_down(0.1)
     yield demo
     demo.speed_up()
@@ -203,7 +203,7 @@ def test_a_reader_that_does_not_read_holds_nobody(demo: ServedDemo) -> None:
 
 
 def test_a_reader_that_stopped_is_cut(serve_demo: Serve) -> None:
-    """Kilobytes of logprobs with every token fill the buffers of the connection."""
+    """Kilobytes of logprobs per token fill the buffers of the connection."""
     limits = RequestLimits(stall_seconds=0.3)
     server = serve_demo(app=lambda **given: AppSettings(limits=limits, **given))
     with raw(server, LONG | {"stream": True, "logprobs": 5, "n": 8}) as connection:

@@ -1,4 +1,4 @@
-"""Whatever JSON comes, the answer is one, or a refusal in the API's form: never a failure."""
+"""Any JSON gets an answer, or a refusal in the API's form, and never causes a failure."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Eight clients for some seconds, of mixed sizes and manners: nothing is lost, nothing leaks."""
+"""Eight clients with mixed requests for some seconds: nothing is lost, nothing leaks."""
 
 import asyncio
 import json
@@ -22,7 +22,9 @@ PATH = "/v1/completions"
 
 
 class Load:
-    """`texts`: the first answer to each greedy request, which all later ones have to equal."""
+    """The record of the clients; all answers to a greedy request have to equal the first in
+    `texts`.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""The clients in docs/server.md, run as they stand there."""
+"""The clients in docs/server.md, run as written."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ _ADDRESS = "http://127.0.0.1:8080"
 
 
 def blocks(language: str, word: str) -> list[str]:
-    """The page's code in a language, of which each block has a word."""
+    """Returns the page's code blocks in a language that contain the word."""
     found = re.findall(rf"```{language}\n(.*?)```", _PAGE, re.DOTALL)
     return [code for code in found if word in code]
 

@@ -1,4 +1,4 @@
-"""`sharpi serve` and `sharpi ps` as programs: the ready line, the end, and what is refused."""
+"""`sharpi serve` and `sharpi ps` as programs: the ready line, shutdown, and refusals."""
 
 import json
 import os
@@ -38,14 +38,14 @@ class Program:
         )
 
     def url(self) -> str:
-        """Of the ready line, which is waited for."""
+        """Waits for the ready line and returns its URL."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith(READY), line or self.end()
         return line.removeprefix(READY).strip()
 
     def end(self, number: int | None = None) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr, after a signal if one is given."""
+        """Returns exit code, stdout and stderr, after a signal if one is given."""
         if number is not None:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=60)
@@ -53,7 +53,7 @@ class Program:
 
 
 def heed_ctrl_c() -> None:
-    """A shell starts jobs in the background deaf to Ctrl-C, and children inherit that."""
+    """Restores Ctrl-C, which background jobs of a shell ignore, as their children do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""Messages of Anthropic's API: their blocks made into messages of OpenAI's shape."""
+"""Converts the messages and content blocks of Anthropic's API to messages in OpenAI's form."""
 
 import json
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ _ROLES = ("user", "assistant", "system")
 
 
 def read_system(fields: RequestFields) -> list[Message]:
-    """The system prompt as a message, if there is any."""
+    """Returns the system prompt as a message, if there is one."""
     text = _text_of(fields, "system")
     return [{"role": "system", "content": text}] if text else []
 
 
 def read_messages(fields: RequestFields) -> list[Message]:
-    """The conversation, at least one message."""
+    """Returns the conversation, which has at least one message."""
     messages = [each for item in fields.each("messages") for each in _messages(item)]
     return messages or fields.fail("messages", "must have at least one message")
 
 
 def _messages(fields: RequestFields) -> list[Message]:
-    """What one message holds: results of tools stand in messages of their own, before its text."""
+    """Returns the messages of one item: the results of tools, then its text."""
     role = fields.choice("role", _ROLES) or fields.fail("role", "is required")
     if isinstance(fields.raw("content"), str):
         blocks = [RequestFields({"type": "text", "text": fields.raw("content")})]
@@ -94,7 +94,7 @@ def _result(block: RequestFields) -> Message:
 
 
 def _text_of(fields: RequestFields, name: str) -> str:
-    """A string, or the text of blocks, one a line."""
+    """Returns a string, or the text of blocks joined by line ends."""
     value = fields.raw(name)
     if value is None or isinstance(value, str):
         return value or ""

@@ -1,4 +1,4 @@
-"""The bodies of /v1/messages and of its count_tokens, checked and made into a ChatCall."""
+"""Reads the bodies of /v1/messages and its count_tokens into a ChatCall."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from sharpi.serve.http.request_fields import RequestFields
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_STOPS = 64
-# What concerns billing, caching and watching alone.
+# Fields that only concern billing, caching and monitoring.
 _HARMLESS = ("metadata", "service_tier", "cache_control", "diagnostics", "inference_geo", "speed")
 
 
@@ -29,7 +29,7 @@ class MessagesRequest(Struct, frozen=True):
 
 
 def read_messages_request(body: object, host: ModelHost) -> MessagesRequest:
-    """Raises ApiError for what is malformed, unknown or cannot be honoured."""
+    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
     fields = RequestFields(body)
     max_tokens = fields.integer("max_tokens", 1, _MAX_TOKENS)
     if max_tokens is None:
@@ -49,7 +49,7 @@ def read_messages_request(body: object, host: ModelHost) -> MessagesRequest:
 
 
 def read_count_request(body: object, host: ModelHost) -> ChatCall:
-    """The call whose prompt is to be counted; it says nothing about the answer."""
+    """Reads the call with the prompt to be counted; its body says nothing about the answer."""
     fields = RequestFields(body)
     call, _ = _read_call(fields, host)
     fields.close()
@@ -57,7 +57,7 @@ def read_count_request(body: object, host: ModelHost) -> ChatCall:
 
 
 def _read_call(fields: RequestFields, host: ModelHost) -> tuple[ChatCall, bool]:
-    """All but the request to the model."""
+    """Reads all but the sampling request, and whether reasoning is shown."""
     read_model(fields, host)
     fields.ignore(*_HARMLESS)
     fields.only("container", (), "sharpi runs no code")
@@ -85,7 +85,10 @@ def _read_call(fields: RequestFields, host: ModelHost) -> tuple[ChatCall, bool]:
 
 
 def _thinking(fields: RequestFields, effort: str | None) -> tuple[Thinking, bool]:
-    """Without the parameter it is left to the model; also whether it is to be shown."""
+    """Reads the limits of reasoning and whether it is shown.
+
+    Without the field the model decides.
+    """
     otherwise = read_thinking(fields, effort)
     asked = fields.fields("thinking")
     if asked is None:
@@ -93,14 +96,14 @@ def _thinking(fields: RequestFields, effort: str | None) -> tuple[Thinking, bool
     kind = asked.choice("type", ("enabled", "disabled", "adaptive"))
     budget = asked.integer("budget_tokens", 1, _MAX_TOKENS)
     if kind is None or (kind == "enabled" and budget is None):
-        fields.fail("thinking", 'must say its type, and with "enabled" its budget_tokens')
+        fields.fail("thinking", 'must have a type, and with "enabled" also budget_tokens')
     is_shown = asked.choice("display", ("summarized", "omitted")) != "omitted"
     asked.close()
     return Thinking(kind != "disabled", budget, otherwise.template_values), is_shown
 
 
 def _output_config(fields: RequestFields) -> tuple[str | None, AnswerShape]:
-    """The effort, and the form of the answer."""
+    """Reads the effort and the form of the answer."""
     config = fields.fields("output_config")
     if config is None:
         return None, AnswerShape()
@@ -111,7 +114,7 @@ def _output_config(fields: RequestFields) -> tuple[str | None, AnswerShape]:
 
 
 def _refuse_edits(fields: RequestFields) -> None:
-    """Keeping reasoning or dropping it is the template's affair; other edits are not made."""
+    """Refuses edits of the conversation, except of reasoning, which is left to the template."""
     management = fields.fields("context_management")
     if management is None:
         return
@@ -123,7 +126,7 @@ def _refuse_edits(fields: RequestFields) -> None:
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:
-    """A last message of the assistant's is the beginning of its answer."""
+    """Separates a last assistant message, which is the beginning of the answer."""
     last = messages[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
         return messages, ""

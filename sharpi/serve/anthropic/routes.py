@@ -1,4 +1,4 @@
-"""The paths of Anthropic's API."""
+"""The routes of Anthropic's API."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from sharpi.serve.http.json_body import json_body
 
 
 def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
-    """Those of one host."""
+    """Returns the routes of one host."""
     api = AnthropicRoutes(host, chats)
     return [
         Route("/v1/messages", api.messages, methods=["POST"]),
@@ -25,13 +25,13 @@ def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
 
 
 class AnthropicRoutes:
-    """What the paths answer."""
+    """Answers the routes of Anthropic's API."""
 
     def __init__(self, host: ModelHost, chats: ChatModels) -> None:
         self._host, self._chats = host, chats
 
     async def messages(self, request: Request) -> Response:
-        """A conversation's next message."""
+        """Answers a conversation with the next message."""
         body, model = await json_body(request), await self._chats.get()
         asked = read_messages_request(body, self._host)
         [prompt_request] = await asyncio.to_thread(model.prompt_requests, asked.call)
@@ -41,7 +41,7 @@ class AnthropicRoutes:
         return JSONResponse(await whole_message(self._host, prompt_request, asked.shows_thinking))
 
     async def count_tokens(self, request: Request) -> Response:
-        """How many tokens a conversation's prompt has."""
+        """Counts the tokens of a conversation's prompt."""
         body, model = await json_body(request), await self._chats.get()
         call = read_count_request(body, self._host)
         ids = await asyncio.to_thread(lambda: model.memory.ids_of(model.prompt(call)))
@@ -49,5 +49,5 @@ class AnthropicRoutes:
 
 
 def error_event(error: ApiError) -> bytes:
-    """An error in mid-stream."""
+    """Returns the event of an error within a stream."""
     return named_event(anthropic_body(error))

@@ -1,4 +1,4 @@
-"""MessageEvents: an answer as the events of Anthropic's API; WholeMessage: what these add up to."""
+"""MessageEvents turns an answer into events of Anthropic's API; WholeMessage joins them."""
 
 import json
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ _STOP_REASONS: dict[EndReason, str] = {
     "context": "model_context_window_exceeded",
     "calls": "tool_use",
 }
-# Clients hand it back with the block; nothing here needs to be proven.
+# Clients send the signature back with the block; sharpi does not verify it.
 _SIGNATURE = "sharpi"
 _PING = named_event({"type": "ping"})
 Event: TypeAlias = dict[str, Any]
 
 
 class WholeMessage:
-    """`message` is as far as `take` was given events."""
+    """Builds a `message` from the events given to `take`."""
 
     def __init__(self) -> None:
         self.message: Event = {}
@@ -70,7 +70,7 @@ class WholeMessage:
 
 
 def _arguments(text: str) -> object:
-    """The object; an answer that was cut off in its middle has none that could be read."""
+    """Parses the arguments of a call; those of a cut-off answer become an empty object."""
     try:
         return json.loads(text or "{}")
     except ValueError:
@@ -78,7 +78,7 @@ def _arguments(text: str) -> object:
 
 
 def message_events(host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool) -> Events:
-    """The events of a stream."""
+    """Returns the events of a streamed answer."""
     writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
     return answer_events(
         host, [prompt_request], lambda _, item: map(named_event, writer.of(item)), _PING
@@ -88,7 +88,7 @@ def message_events(host: ModelHost, prompt_request: PromptRequest, shows_thinkin
 async def whole_message(
     host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool
 ) -> Event:
-    """The message of a response that is no stream."""
+    """Returns the message of an answer that is not streamed."""
     writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
     whole = WholeMessage()
     async with answers(host, [prompt_request]) as items:
@@ -100,7 +100,7 @@ async def whole_message(
 
 
 class MessageEvents:
-    """Blocks of reasoning, text and calls, one after the other."""
+    """Converts the parts of an answer to blocks of reasoning, text and calls."""
 
     def __init__(self, model_id: str, num_prompt: int, shows_thinking: bool) -> None:
         self._shows_thinking = shows_thinking
@@ -119,7 +119,7 @@ class MessageEvents:
         }
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
-        """The events that an item makes."""
+        """Yields the events of one part, or of the end."""
         if not self._has_begun:
             self._has_begun = True
             yield {"type": "message_start", "message": self._message}
@@ -145,7 +145,7 @@ class MessageEvents:
                 yield self._delta({"type": "input_json_delta", "partial_json": text})
 
     def _in_block(self, kind: str, empty: Event) -> Iterator[Event]:
-        """Opens a block, unless one of the kind is open."""
+        """Opens a block, unless one of this kind is open."""
         if self._open == kind:
             return
         yield from self._close()
@@ -172,7 +172,7 @@ class MessageEvents:
 
 
 def _usage(usage: Usage) -> Event:
-    """Anthropic counts what the KV cache held apart from the other input."""
+    """Returns the usage; Anthropic counts tokens of the KV cache apart from the other input."""
     return {
         "input_tokens": usage.num_prompt - usage.num_cached,
         "cache_creation_input_tokens": 0,

@@ -1,4 +1,4 @@
-"""Tools and their choice in requests of Anthropic's API."""
+"""Reads tools and tool choice of Anthropic's API."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "tool": "required",
     "none": "none",
 }
-# How the client caches, examines or delivers a tool; nothing the model reads.
+# Fields for the client or for Anthropic's servers; the model does not read them.
 _HARMLESS = (
     "cache_control",
     "strict",
@@ -24,12 +24,12 @@ _HARMLESS = (
 
 
 def read_tools(fields: RequestFields) -> tuple[Tool, ...]:
-    """The client's own tools; raises ApiError for those that Anthropic's servers would run."""
+    """Reads the client's tools; raises ApiError for those that Anthropic's servers would run."""
     return each_tool(fields, _tool)
 
 
 def read_choice(fields: RequestFields, tools: tuple[Tool, ...]) -> ToolChoice:
-    """Which tool is to be called, if any."""
+    """Reads which tool must be called, if any."""
     choice = fields.fields("tool_choice")
     if choice is None:
         return ToolChoice()

@@ -1,4 +1,4 @@
-"""What a call allows an answer to be: calls and text by their grammars, a budget of reasoning."""
+"""Builds the constraint of an answer: grammars of calls and text, and the reasoning budget."""
 
 from sharpi.constraints.answer_part import within_answer
 from sharpi.constraints.both import Both
@@ -12,7 +12,10 @@ from sharpi.serve.http.errors import invalid_request
 
 
 def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """All that holds for the answer to `prompt`; raises ApiError that names the parameter."""
+    """Returns all constraints on the answer to `prompt`.
+
+    Raises ApiError that names the parameter.
+    """
     answer = call_constraint(model, call, prompt)
     if answer is None:
         answer = _shaped(model, call, prompt)
@@ -30,7 +33,10 @@ def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint 
 
 
 def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
-    """The form of a text from its beginning; raises ApiError that names the parameter."""
+    """Returns the constraint on a text from its beginning.
+
+    Raises ApiError that names the parameter.
+    """
     try:
         return _of_shape(model, shape)
     except GrammarError as error:
@@ -38,7 +44,7 @@ def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarCons
 
 
 def _budget(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Where thinking is off, a template that opens it all the same is not heeded."""
+    """Returns the reasoning budget; 0 if thinking is off, even if the template opens reasoning."""
     markers = model.dialogue.reasoning
     budget = 0 if call.enable_thinking is False else call.thinking_budget
     if markers is None or budget is None:

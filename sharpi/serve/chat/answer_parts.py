@@ -1,4 +1,4 @@
-"""What an answer is asked with, what it consists of, and how it ends, whichever the API."""
+"""The request for an answer, the parts of an answer and its end, independent of the API."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias

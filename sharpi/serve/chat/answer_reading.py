@@ -1,4 +1,4 @@
-"""One answer of the model, read: its pieces made into parts, and its tokens counted."""
+"""Parses one answer of the model into parts, and counts its tokens."""
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
@@ -21,7 +21,7 @@ from sharpi.serve.host.model_host import ModelHost
 async def answer(
     host: ModelHost, prompt_request: PromptRequest
 ) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
-    """The parts of an answer, then its end; closing it ends the model's work."""
+    """Yields the parts of an answer, then its end; closing the generator stops the model's work."""
     progress = _Progress(prompt_request, host.tokenizer.end_ids)
     deltas = host.answer(
         prompt_request.prompt_ids, prompt_request.request, prompt_request.constraint
@@ -99,7 +99,10 @@ class _Progress(Struct):
         return "context" if finish_info.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
-        """Tokens go with the text they led to; those of reasoning and calls are only counted."""
+        """Yields parts with the tokens of their text.
+
+        Tokens of reasoning and calls are only counted.
+        """
         for event in events:
             self.is_text = isinstance(event, Text)
             if isinstance(event, Text):

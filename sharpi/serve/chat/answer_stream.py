@@ -1,4 +1,4 @@
-"""Several answers as one stream of what comes next from any of them."""
+"""Merges several answers into one stream."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -19,16 +19,16 @@ Answers: TypeAlias = AsyncGenerator[Numbered | None, None]
 def answers(
     host: ModelHost, prompt_requests: Sequence[PromptRequest]
 ) -> AbstractAsyncContextManager[Answers]:
-    """The answers to some questions, merged; they end with the context at the latest."""
+    """Returns the merged answers to some requests; they end with the context at the latest."""
     return aclosing(merged([answer(host, prompt_request) for prompt_request in prompt_requests]))
 
 
 async def merged(sources: Sequence[AsyncGenerator[AnswerDeltaOrEnd, None]]) -> Answers:
-    """(number of the answer, item) in the order they come; None where nothing came for a while.
+    """Yields (number of the answer, item) as items come, and None after a while without any.
 
-    The others begin once the first has got going, so that they find its prompt in the KV cache.
-    An error of one is raised and ends all. What waits here for a slow reader is at most the
-    answers' own tokens.
+    The other answers begin after the first item of the first, so that they find its prompt in the
+    KV cache. An error of one answer is raised and ends all. The queue for a slow reader holds at
+    most the tokens of these answers.
     """
     queue: asyncio.Queue[Numbered | Exception] = asyncio.Queue()
     has_begun = asyncio.Event()
@@ -66,7 +66,7 @@ async def _pump(
     queue: "asyncio.Queue[Numbered | Exception]",
     has_begun: asyncio.Event,
 ) -> None:
-    """Hands one answer's items on; a failure is an item, too."""
+    """Queues the items of one answer; an error is queued too."""
     async with aclosing(source):
         try:
             if number:
@@ -84,7 +84,7 @@ async def answer_events(
     events_of: Callable[[int, AnswerDeltaOrEnd], Iterable[bytes]],
     ping: bytes = PING,
 ) -> Events:
-    """What `events_of` makes of (number of the answer, item), as the items come."""
+    """Yields the events that `events_of` makes of (number of the answer, item), as items come."""
     async with answers(host, prompt_requests) as items:
         async for numbered in items:
             if numbered is None:

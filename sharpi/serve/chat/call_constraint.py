@@ -1,4 +1,4 @@
-"""What tools ask of an answer: a call that must be, one that may be, or one instead of a form."""
+"""Builds the constraint that tools put on an answer: required or strict calls, call or JSON."""
 
 import json
 from typing import Protocol
@@ -20,23 +20,26 @@ _START = "start: "
 
 
 class ConstrainedModel(Protocol):
-    """What the constraints of an answer need of the model that gives it."""
+    """The parts of a model that the constraints of its answers need."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Its tokens."""
+        """The model's tokenizer."""
 
     @property
     def dialogue(self) -> DialogueFormat:
-        """How it reasons and calls tools."""
+        """The model's format of reasoning and tool calls."""
 
     @property
     def grammars(self) -> Grammars:
-        """Constraints over its tokens; the first need makes them, which takes a while."""
+        """The compiler of constraints; the first use creates it, which takes a while."""
 
 
 def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """From where reasoning has closed; None where the tools ask nothing. Raises ApiError."""
+    """Returns the constraint from where reasoning closes.
+
+    None if tools need none. Raises ApiError.
+    """
     constraint = _of_answer(model, call)
     markers = model.dialogue.reasoning
     if constraint is None or markers is None or not may_reason(model, call, prompt):
@@ -46,7 +49,7 @@ def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Con
 
 
 def may_reason(model: ConstrainedModel, call: ChatCall, prompt: str) -> bool:
-    """Whether reasoning may come before the answer to `prompt`."""
+    """Returns whether reasoning may come before the answer to `prompt`."""
     is_format = model.dialogue.form.reasoning is not None
     return call.enable_thinking is not False or is_format or model.dialogue.starts_inside(prompt)
 
@@ -62,16 +65,16 @@ def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
 
 
 def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
-    """That of an answer that is a call, or with `parallel` several."""
+    """Returns the grammar of an answer that is one call, or with `parallel` several."""
     choice = replace(call.choice, mode="required", parallel=parallel)
     return model.dialogue.call_grammar(call.tools, choice) or ""
 
 
 def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
-    """Calls, or else JSON; raises ApiError where the two cannot be told apart."""
+    """Returns the grammar of calls or JSON; raises ApiError if the two cannot be told apart."""
     if call.shape.kind == "grammar" or model.dialogue.form.reasoning is not None:
         raise invalid_request(
-            "an answer cannot be of a form and may call tools, too, with this model or grammar",
+            "with this model or grammar, an answer cannot both have a format and call tools",
             param=call.shape.param,
         )
     calls, _, rules = _grammar(model, call, call.choice.parallel).partition("\n")
@@ -80,9 +83,9 @@ def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
 
 
 def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
-    """Text is free, and calls follow their schemas from the marker on that begins one.
+    """Returns a constraint on calls only, from the marker on that begins one.
 
-    Formats without such a marker are left alone.
+    Other text is free. Returns None for formats without such a marker.
     """
     form = model.dialogue.form
     written = form.write([(call.tools[0].name, {})])

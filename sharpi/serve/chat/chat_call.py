@@ -1,4 +1,4 @@
-"""ChatCall: what a client wants of a chat, whichever API it speaks; both APIs translate to it."""
+"""ChatCall: a chat request independent of the API; both APIs are translated to it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
@@ -45,6 +45,6 @@ class ChatCall(Struct, frozen=True):
 
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    """A call in an assistant's message; `arguments` is JSON text."""
+    """Returns a call in an assistant message; `arguments` is JSON text."""
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}

@@ -1,4 +1,4 @@
-"""ChatModel: what chats need of the loaded model, and calls made into what the model is asked."""
+"""ChatModel turns chat requests into requests to the loaded model."""
 
 import asyncio
 import threading
@@ -24,21 +24,27 @@ _HARMONY_ANSWER = "<|channel|>final<|message|>"
 
 
 class ChatModel:
-    """One loaded model; its methods may take long and be called on any thread."""
+    """The chat functions of one loaded model.
+
+    Its methods may be slow, and any thread may call them.
+    """
 
     def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat) -> None:
         self.tokenizer = tokenizer
         self.dialogue = dialogue_format(tokenizer, chat_format)
         self.memory = PromptMemory(tokenizer)
-        self._rendering = threading.Lock()  # a template's budget is that of one rendering
+        self._rendering = threading.Lock()  # renderings share one TemplateBudget
 
     @cached_property
     def grammars(self) -> Grammars:
-        """Made at the first need: that walks through the whole vocabulary."""
+        """The compiler of constraints.
+
+        Created on first use, since it reads the whole vocabulary.
+        """
         return Grammars(self.tokenizer)
 
     def prompt(self, call: ChatCall) -> str:
-        """All that stands before the answer goes on; raises TemplateError."""
+        """Returns the prompt with the prefilled beginning of the answer; raises TemplateError."""
         with self._rendering:
             prompt = self.dialogue.render(
                 _one_system(call.messages),
@@ -50,7 +56,10 @@ class ChatModel:
         return self._begun(prompt, call.prefill) if call.prefill else prompt
 
     def _begun(self, prompt: str, prefill: str) -> str:
-        """The prompt with the beginning of the answer, past the reasoning that it opens."""
+        """Returns the prompt with the beginning of the answer.
+
+        Reasoning that the prompt opens is closed.
+        """
         if prompt.endswith(_HARMONY_TURN):
             return prompt + _HARMONY_ANSWER + prefill
         if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
@@ -58,17 +67,20 @@ class ChatModel:
         return prompt + prefill
 
     def prompt_requests(self, call: ChatCall) -> list[PromptRequest]:
-        """One for each answer; raises TemplateError and GrammarError."""
+        """Returns a request for each answer; raises TemplateError and GrammarError."""
         prompt = self.prompt(call)
         ids = self.memory.ids_of(prompt)
         return [
             self._prompt_request(call, prompt, ids, number) for number in range(call.num_answers)
         ]
 
-    def generation_states(
+    def completion_requests(
         self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
     ) -> list[PromptRequest]:
-        """`num` for each prompt, whose answers are text; raises GrammarError."""
+        """Returns `num` requests for each prompt, with answers as plain text.
+
+        Raises GrammarError.
+        """
         return [
             PromptRequest(ids, numbered(request, number), shape_constraint(self, shape))
             for ids in prompts
@@ -90,13 +102,13 @@ class ChatModel:
 
 
 class ChatModels:
-    """The ChatModel of what a host has loaded."""
+    """Returns the ChatModel of the model that a host has loaded."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
 
     async def get(self) -> ChatModel:
-        """That of the model, which is loaded again if it was given back."""
+        """Returns the ChatModel; an unloaded model is loaded again."""
         loaded = await self._host.ready()
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
@@ -107,7 +119,7 @@ class ChatModels:
 
 
 def _one_system(messages: Sequence[Message]) -> list[Message]:
-    """System messages at the beginning as one: agents send several, templates take one."""
+    """Merges the system messages at the beginning: agents send several, templates take one."""
     leading = list(takewhile(lambda message: message["role"] == "system", messages))
     rest = list(messages[len(leading) :])
     if len(leading) < 2:
@@ -117,7 +129,7 @@ def _one_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def numbered(request: GenerationRequest, number: int) -> GenerationRequest:
-    """The request of answer `number`: a given seed goes up with it."""
+    """Returns the request of answer `number`, which is added to a given seed."""
     sampling = request.sampling
     if sampling.seed is None or number == 0:
         return request

@@ -1,4 +1,4 @@
-"""CollectedAnswer: the parts of an answer put together, for clients that want it whole."""
+"""CollectedAnswer joins the parts of an answer, for clients that do not stream."""
 
 import secrets
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class CollectedCall(Struct):
 
     @property
     def arguments(self) -> str:
-        """The text, an empty object where the model wrote none."""
+        """The JSON text; an empty object if the model wrote none."""
         return "".join(self.deltas) or "{}"
 
 
@@ -40,11 +40,11 @@ class CollectedAnswer(Struct):
 
     @property
     def reasoning(self) -> str:
-        """What the model thought before it answered."""
+        """The reasoning before the answer."""
         return "".join(self.thoughts)
 
     def add(self, item: AnswerDeltaOrEnd) -> None:
-        """Take one more part."""
+        """Adds one part."""
         if isinstance(item, AnswerEnd):
             self.end = item
         else:
@@ -66,7 +66,7 @@ class CollectedAnswer(Struct):
 async def collect(
     host: ModelHost, prompt_requests: Sequence[PromptRequest]
 ) -> list[CollectedAnswer]:
-    """The answers to all questions, in their order."""
+    """Returns the answers to all requests, in order."""
     collected = [CollectedAnswer() for _ in prompt_requests]
     async with answers(host, prompt_requests) as items:
         async for numbered in items:
@@ -77,7 +77,7 @@ async def collect(
 
 
 def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
-    """Of all answers; a prompt that several were made to counts once."""
+    """Returns the usage of all answers; a prompt shared by several answers counts once."""
     prompts = usages[::answers_per_prompt]
     return Usage(
         sum(usage.num_prompt for usage in prompts),
@@ -88,5 +88,5 @@ def total_usage(usages: Sequence[Usage], answers_per_prompt: int) -> Usage:
 
 
 def new_id(prefix: str) -> str:
-    """An id that nobody can guess."""
+    """Returns an id that nobody can guess."""
     return prefix + secrets.token_hex(12)

@@ -1,4 +1,4 @@
-"""What requests of every API say: the model, and the form of the answer."""
+"""Reads the fields that all APIs share: the model, and the form of the answer."""
 
 from sharpi.serve.chat.chat_call import AnswerShape
 from sharpi.serve.host.model_host import ModelHost
@@ -6,14 +6,17 @@ from sharpi.serve.http.request_fields import RequestFields
 
 
 def read_model(fields: RequestFields, host: ModelHost) -> None:
-    """Refuses a model that is not here; without a name it is the one that is."""
+    """Refuses the name of another model; without a name the loaded one is used."""
     name = fields.text("model")
     if name is not None:
         host.require_model(name)
 
 
 def shape_of(form: RequestFields, *, nested: bool) -> AnswerShape:
-    """A form that names its type; `nested`: a schema has its name and flags around it."""
+    """Reads a response format by its type.
+
+    `nested`: the schema is inside an object with its name.
+    """
     kind = form.choice("type", ("text", "json_object", "json_schema"))
     path, source = form.path, form
     if kind == "json_schema" and nested:
@@ -32,7 +35,7 @@ def shape_of(form: RequestFields, *, nested: bool) -> AnswerShape:
 
 
 def _json_object(schema: object, path: str) -> AnswerShape:
-    """llama.cpp's servers take a schema here, too."""
+    """Returns the shape of `json_object`; llama.cpp's server accepts a schema here, too."""
     if schema is not None:
         return AnswerShape("json_schema", schema, path)
     return AnswerShape("json_object", None, path)

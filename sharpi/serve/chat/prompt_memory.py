@@ -1,7 +1,7 @@
-"""PromptMemory: the tokens behind conversations, so that a longer one keeps the ids it began with.
+"""PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids.
 
-A text has many tokenisations, and a model need not pick the tokeniser's: were its answers
-tokenised anew in the next turn, much of the KV cache would not fit them.
+A text has many tokenizations, and a model does not always generate the tokenizer's own. If its
+answers were tokenized again in the next turn, their ids would often not match the KV cache.
 """
 
 import threading
@@ -15,9 +15,9 @@ _MAX_CHARACTERS = 8 << 20
 
 
 class PromptMemory:
-    """Prompts with their answers, as text and as ids; the oldest are forgotten first.
+    """Stores prompts with their answers, as text and as ids; drops the oldest first.
 
-    May be used on any thread.
+    Any thread may use it.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -27,7 +27,7 @@ class PromptMemory:
         self._lock = threading.Lock()
 
     def ids_of(self, text: str) -> list[int]:
-        """Ids of a prompt, control tokens in it parsed; those that are known of its beginning."""
+        """Returns the ids of a prompt and its control tokens, with stored ids for its beginning."""
         known = self._longest_beginning(text)
         if known is None:
             add_bos = self._tokenizer.add_bos
@@ -43,9 +43,9 @@ class PromptMemory:
         answer_ids: Sequence[int],
         end_token: int,
     ) -> None:
-        """An answer that ended by `end_token`, if its tokens say exactly its text.
+        """Stores an answer that ended by `end_token`, if its tokens spell exactly its text.
 
-        They do not where a control token was not shown.
+        They do not if a control token was hidden.
         """
         if self._said_by(answer_ids) != answer.encode():
             return
@@ -58,12 +58,12 @@ class PromptMemory:
                 self._forget(next(iter(self._ids)))
 
     def _said_by(self, ids: Sequence[int]) -> bytes:
-        """The bytes of an answer; the blank that SentencePiece begins with is not shown."""
+        """Returns the bytes of an answer, without the space that SentencePiece begins with."""
         data = b"".join(map(self._tokenizer.token_bytes, ids))
         return data.removeprefix(b" ") if self._tokenizer.adds_space else data
 
     def _longest_beginning(self, text: str) -> tuple[str, "array[int]"] | None:
-        """The longest text that this one goes on from; it counts as used."""
+        """Returns the longest stored beginning of the text and marks it as used."""
         with self._lock:
             found = max(
                 (each for each in self._ids if text.startswith(each)), key=len, default=None

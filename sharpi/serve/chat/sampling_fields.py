@@ -1,4 +1,4 @@
-"""How a request wants its tokens chosen: the parameters that all APIs share, and their ranges."""
+"""Reads the sampling parameters that all APIs share, with their ranges."""
 
 from typing import Any
 
@@ -13,7 +13,10 @@ _MAX_BIASES = 1024
 
 
 def read_sampling(fields: RequestFields, defaults: SamplingParams) -> SamplingParams:
-    """The server's defaults with what the request says; names are OpenAI's, llama.cpp's beyond."""
+    """Returns the server's defaults with the request's values.
+
+    Names are OpenAI's, then llama.cpp's.
+    """
     given: dict[str, Any] = {
         "temperature": fields.number("temperature", 0, 2),
         "top_p": fields.number("top_p", 0, 1),
@@ -33,7 +36,7 @@ def read_sampling(fields: RequestFields, defaults: SamplingParams) -> SamplingPa
 
 
 def read_logit_bias(fields: RequestFields, vocab_size: int) -> tuple[tuple[int, float], ...]:
-    """(token id, bias from -100 to 100) of the object whose keys are ids."""
+    """Returns (token id, bias from -100 to 100) of an object whose keys are ids."""
     biases = fields.fields("logit_bias")
     if biases is None:
         return ()
@@ -44,7 +47,7 @@ def read_logit_bias(fields: RequestFields, vocab_size: int) -> tuple[tuple[int, 
 
 
 def _repeat_penalty(fields: RequestFields) -> float | None:
-    """llama.cpp's name for it, or that of the others."""
+    """Reads llama.cpp's name of the penalty, or else the name of other servers."""
     penalty = fields.number("repeat_penalty", 0.01, 10)
     other = fields.number("repetition_penalty", 0.01, 10)
     return other if penalty is None else penalty

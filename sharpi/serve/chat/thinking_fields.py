@@ -1,4 +1,4 @@
-"""How much a request wants the model to think, and further variables for its chat template."""
+"""Reads the limits of reasoning, and more variables for the chat template."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from sharpi.serve.http.request_fields import RequestFields
 
 _MAX_BUDGET = 2**31 - 1
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-# Templates that know efforts know these three.
+# Templates with an effort know three of them: low, medium and high.
 _EFFORTS = {
     "none": None,
     "minimal": "low",
@@ -30,7 +30,7 @@ class Thinking(Struct, frozen=True):
 
 
 def read_thinking(fields: RequestFields, effort: str | None = None) -> Thinking:
-    """From OpenAI's effort and the fields that other servers have beside it."""
+    """Reads OpenAI's effort and the similar fields of other servers."""
     values = dict(fields.mapping("chat_template_kwargs") or {})
     if any(name in values for name in _RESERVED):
         fields.fail("chat_template_kwargs", f"must not set {', '.join(_RESERVED)}")
@@ -44,7 +44,7 @@ def read_thinking(fields: RequestFields, effort: str | None = None) -> Thinking:
 
 
 def effort_values(fields: RequestFields, effort: str) -> dict[str, Any]:
-    """The template's variable for an effort; raises ApiError for one that nobody knows."""
+    """Returns the template's variable for an effort; raises ApiError for an unknown one."""
     if effort not in _EFFORTS:
         fields.fail("reasoning_effort", f"must be one of {', '.join(_EFFORTS)}")
     known = _EFFORTS[effort]

@@ -1,4 +1,4 @@
-"""The tools of a request, whichever API it speaks."""
+"""Reads the tools of a request, independent of the API."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ _MAX_TOOLS = 256
 
 
 def wants_strict_calls(fields: RequestFields) -> bool:
-    """Whether a tool of a request is to be called by its schema alone."""
+    """Returns whether a tool of the request is marked as strict."""
     tools = [tool.get("function", tool) for tool in fields.items("tools") or ()]
     return any(isinstance(tool, dict) and tool.get("strict") is True for tool in tools)
 
 
 def each_tool(fields: RequestFields, read: Callable[[RequestFields], Tool]) -> tuple[Tool, ...]:
-    """The tools of a request, as `read` takes them: not too many, no two of a name."""
+    """Reads each tool with `read`; refuses too many tools, and two of the same name."""
     items = fields.each("tools")
     if len(items) > _MAX_TOOLS:
         fields.fail("tools", f"must have {_MAX_TOOLS} tools at most")

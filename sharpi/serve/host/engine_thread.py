@@ -1,6 +1,6 @@
-"""EngineThread: the one thread that touches the engine, from loading to closing it.
+"""EngineThread: the only thread that uses the engine, from loading to closing it.
 
-Others give it orders, which it carries out between two steps.
+Other threads queue orders, which it executes between two steps.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class EngineThread:
-    """Loads at the first need, steps while there is work, unloads after `idle_seconds` without.
+    """Loads the model on first use, runs its steps, and unloads it after `idle_seconds`.
 
-    `tell` gets lines for whoever watches the server. `is_loading`, `loaded` and `last_use` (of
-    time.monotonic) may be read on any thread.
+    `tell` gets lines for the server's log. Any thread may read `is_loading`, `loaded` and
+    `last_use` (seconds of time.monotonic).
     """
 
     def __init__(
@@ -55,28 +55,31 @@ class EngineThread:
         try:
             self._ask(self._load_now).result()
         except BaseException:
-            if not self.is_loading:  # an interrupt in the midst of it does not wait for its end
+            if not self.is_loading:  # an interrupt during loading does not wait for its end
                 self.close()
             raise
 
     def load(self) -> "Future[Loaded]":
-        """The model once it is there; fails with ApiError where it cannot be loaded."""
+        """Returns the model once it is loaded; fails with ApiError if it cannot be loaded."""
         return self._ask(self._need)
 
     def look(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
-        """What `view` makes of the model, between two steps; None where none is loaded."""
+        """Runs `view` on the model between two steps and returns its result.
+
+        None if none is loaded.
+        """
         return self._ask(lambda: view(self.loaded) if self.loaded else None)
 
     def submit(self, answer: TokenStream) -> None:
-        """Begins an answer as soon as may be; a failure to begin is its Ending."""
+        """Begins an answer as soon as possible; a failure to begin is put as its FinishInfo."""
         self._order(lambda: self._begin(answer))
 
     def cancel(self, answer: TokenStream) -> None:
-        """Ends an answer before the next step; nothing where it has ended."""
+        """Ends an answer before the next step; does nothing if it has ended."""
         self._order(lambda: self._cancel(answer))
 
     def close(self) -> None:
-        """Ends all answers, closes the engine and waits for it; a second call does nothing."""
+        """Ends all answers, closes the engine and waits for that; a second call does nothing."""
         with self._wake:
             self._is_closing = True
             self._wake.notify()
@@ -120,7 +123,10 @@ class EngineThread:
             self._orders.popleft()()
 
     def _step(self) -> bool:
-        """Whether there was something to do. A step that fails costs the model's answers."""
+        """Runs a step and returns whether there was work.
+
+        A failed step ends the model's answers.
+        """
         if self.loaded is None:
             return False
         try:
@@ -134,7 +140,7 @@ class EngineThread:
         return has_worked
 
     def _rest(self) -> None:
-        """Until an order comes, or the model has been idle for long enough."""
+        """Waits until an order comes, or unloads a model that has been idle for long enough."""
         with self._wake:
             if not self._orders and not self._is_closing:
                 self._wake.wait(self._idle_left())
@@ -145,13 +151,13 @@ class EngineThread:
             self._unload(FinishInfo("cancelled"))
 
     def _idle_left(self) -> float | None:
-        """Seconds until the model goes; None where it stays."""
+        """Returns the seconds until the model is unloaded; None if it stays loaded."""
         if self._idle_seconds is None or self.loaded is None:
             return None
         return max(0.0, self.last_use + self._idle_seconds - time.monotonic())
 
     def _need(self) -> Loaded:
-        """The model, loaded again if it is not there; raises ApiError."""
+        """Returns the model, loaded again if necessary; raises ApiError."""
         if self._is_closing:
             raise stopping()
         self.last_use = time.monotonic()
@@ -198,7 +204,7 @@ class EngineThread:
             self.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
-        """Closes the model if there is one; answers that were under way get `finish_info`."""
+        """Closes the model if there is one; open answers get `finish_info`."""
         for answer in list(self._request_ids):
             answer.put(finish_info)
         self._request_ids.clear()
@@ -217,7 +223,7 @@ class EngineThread:
 
 
 def release_memory() -> None:
-    """Drops what only cycles hold, mappings among it, and trims the C library's heap."""
+    """Frees reference cycles, which may hold mappings, and trims the C library's heap."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Loaded: a model that is in memory now, and what schedules its answers."""
+"""Loaded: a model in memory, with the scheduler of its answers."""
 
 from typing import Any
 

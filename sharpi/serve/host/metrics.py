@@ -1,7 +1,7 @@
-"""Metrics: what Prometheus is told, in a registry of its own.
+"""Prometheus metrics in a registry of their own, and the recent rate of tokens.
 
-Counters and histograms grow as things happen; gauges and the experts' counts are those of the
-latest ModelSnapshot. TokenRate: tokens per second over the last seconds, whoever they were for.
+Counters and histograms grow with events; gauges and the counts of experts come from the latest
+ModelSnapshot. TokenRate gives the tokens per second of all answers over the last seconds.
 """
 
 import threading
@@ -22,7 +22,7 @@ WINDOW_SECONDS = 10.0
 
 
 class TokenRate:
-    """`add` is called on the engine's thread, `per_second` on any."""
+    """The recent rate of tokens; the engine's thread calls `add`, any thread `per_second`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,14 +30,14 @@ class TokenRate:
         self._count = 0
 
     def add(self, num_tokens: int) -> None:
-        """So many tokens were generated now."""
+        """Adds tokens that were generated now."""
         with self._lock:
             self._times.append((time.monotonic(), num_tokens))
             self._count += num_tokens
             self._forget()
 
     def per_second(self) -> float:
-        """Of the window, or of the part of it since its first token; 0 where there was none."""
+        """Returns the rate over the window, or since its first token; 0 without tokens."""
         with self._lock:
             self._forget()
             if not self._times:
@@ -52,7 +52,7 @@ class TokenRate:
 
 
 class Metrics:
-    """All of one server; `tokens` is the recent rate, for people."""
+    """The metrics of one server; `tokens` is the recent rate for people."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -61,7 +61,7 @@ class Metrics:
             "sharpi_requests", "Requests answered.", ["route", "status"], registry=registry
         )
         self._answers = Counter(
-            "sharpi_answers", "Answers ended, by why they did.", ["reason"], registry=registry
+            "sharpi_answers", "Answers ended, by reason.", ["reason"], registry=registry
         )
         self._prompt_tokens = self._counter("sharpi_prompt_tokens", "Prompt tokens computed.")
         self._cached_tokens = self._counter(
@@ -69,19 +69,21 @@ class Metrics:
         )
         self._generated_tokens = self._counter("sharpi_generated_tokens", "Tokens generated.")
         self._first_token = self._histogram(
-            "sharpi_first_token_seconds", "From a prompt to its first token.", _FIRST_TOKEN_BUCKETS
+            "sharpi_first_token_seconds",
+            "Time from a prompt to its first token.",
+            _FIRST_TOKEN_BUCKETS,
         )
         self._inter_token = self._histogram(
-            "sharpi_inter_token_seconds", "From a token to the next.", _INTER_TOKEN_BUCKETS
+            "sharpi_inter_token_seconds", "Time from a token to the next.", _INTER_TOKEN_BUCKETS
         )
         self._gauges = {
             name: Gauge(f"sharpi_{name}", text, registry=registry)
             for name, text in (
-                ("answers_waiting", "Answers that wait for their turn."),
-                ("answers_running", "Answers that share steps now."),
-                ("kv_pages_in_use", "Pages of the KV cache that running answers have."),
-                ("kv_pages_kept", "Pages of the KV cache that are kept for prompts to come."),
-                ("kv_pages", "Pages of the KV cache in all."),
+                ("answers_waiting", "Answers that are waiting."),
+                ("answers_running", "Answers that are running."),
+                ("kv_pages_in_use", "Pages of the KV cache used by running answers."),
+                ("kv_pages_kept", "Pages of the KV cache kept for later prompts."),
+                ("kv_pages", "All pages of the KV cache."),
                 ("model_loaded", "1 while the model is in memory."),
             )
         }
@@ -95,15 +97,15 @@ class Metrics:
         return Histogram(name, text, buckets=buckets, registry=self._registry)
 
     def request(self, route: str, status: int) -> None:
-        """A response has begun, or the client left before (499)."""
+        """Counts a response that has begun, or a client that disconnected before (499)."""
         self._requests.labels(route, str(status)).inc()
 
     def answer(self) -> "AnswerMeter":
-        """The meter of an answer that begins to wait now."""
+        """Returns the meter of an answer that begins to wait now."""
         return AnswerMeter(self)
 
     def text(self, snapshot: ModelSnapshot) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         for name, gauge in self._gauges.items():
             gauge.set(getattr(snapshot, name))
         self._experts.counts = snapshot.experts
@@ -111,7 +113,7 @@ class Metrics:
 
 
 class AnswerMeter:
-    """Takes the times of one answer; used on the engine's thread."""
+    """Measures the times of one answer; used on the engine's thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -119,7 +121,7 @@ class AnswerMeter:
         self._has_begun = False
 
     def delta(self, delta: TextDelta) -> None:
-        """Some tokens were chosen, or none."""
+        """Records new tokens, of which there may be none."""
         count = len(delta.tokens)
         if not count:
             return
@@ -134,14 +136,14 @@ class AnswerMeter:
         metrics.tokens.add(count)
 
     def end(self, finish_info: FinishInfo) -> None:
-        """The answer has ended."""
+        """Records the end of the answer."""
         self._metrics._answers.labels(finish_info.reason).inc()
         self._metrics._prompt_tokens.inc(finish_info.timings.num_prompt_tokens)
         self._metrics._cached_tokens.inc(finish_info.timings.num_cached_tokens)
 
 
 class _ExpertCollector(Collector):
-    """Counts of the loaded model; they begin anew when it is loaded again."""
+    """Reports the counts of the loaded model; they restart at 0 when it is loaded again."""
 
     def __init__(self) -> None:
         self.counts: ExpertCounts | None = None

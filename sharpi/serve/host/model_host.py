@@ -1,4 +1,4 @@
-"""ModelHost: the model as the event loop sees it: answers, and what requests need to know of it."""
+"""ModelHost: the model on the event loop, for answers and for what requests need to know."""
 
 import asyncio
 import time
@@ -38,9 +38,9 @@ class ModelHostSettings(Struct, frozen=True):
 
 
 class ModelHost:
-    """Used on one event loop, but for `start` and `close`, which block.
+    """Runs answers on one event loop; only `start` and `close` block.
 
-    `created`: when it was made, seconds since 1970.
+    `created`: the time when it was made, in seconds since 1970.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ModelHost:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends everything; what was recorded is written."""
+        """Ends all answers and writes the recorded files."""
         self._thread.close()
 
     @property
@@ -74,36 +74,39 @@ class ModelHost:
             raise unknown_model(name, self.model_id)
 
     async def ready(self) -> Loaded:
-        """The model, loaded again if it was given back; keep no part of it beyond the request."""
+        """Returns the model, loaded again if necessary; keep no part of it beyond the request."""
         self._thread.last_use = time.monotonic()
         if self._thread.loaded is not None:
             return self._thread.loaded
         return await asyncio.wrap_future(self._thread.load())
 
     async def look(self, view: Callable[[Loaded], T]) -> T | None:
-        """What `view` makes of the model, between two of its steps; None where none is loaded."""
+        """Runs `view` on the model between two steps and returns its result.
+
+        None if none is loaded.
+        """
         return await asyncio.wrap_future(self._thread.look(view))
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the model is in memory."""
+        """True while the model is in memory."""
         return self._thread.loaded is not None
 
     @property
     def state(self) -> Literal["loaded", "loading", "idle"]:
-        """Idle: given back, and loaded again at the next request."""
+        """The state of the model; an idle one is unloaded and loads at the next request."""
         if self._thread.is_loading:
             return "loading"
         return "loaded" if self.is_loaded else "idle"
 
     @property
     def idle_seconds(self) -> float:
-        """Since when nobody has used the model."""
+        """The seconds since the model was last used."""
         return 0.0 if self._open else time.monotonic() - self._thread.last_use
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Only after `ready`."""
+        """The tokenizer of the loaded model; raises ApiError 503 if none is loaded."""
         loaded = self._thread.loaded
         if loaded is None:
             raise ApiError(503, "the model is not loaded; try again", "unavailable")
@@ -115,11 +118,12 @@ class ModelHost:
         request: GenerationRequest,
         constraint: Constraint | None = None,
     ) -> AsyncGenerator[Item, None]:
-        """Pieces, then one Ending; closing the generator or cancelling it ends the work.
+        """Yields text deltas, then one FinishInfo.
 
-        What cannot begin raises at the first item: ApiError 429 where too many are waiting and 503
-        where the model cannot be loaded, ContextFullError, UsageError. Later failures are an Ending
-        "error"; a server that stops ends answers with "cancelled".
+        Closing or cancelling the generator ends the work. A failure to begin is raised at the first
+        item: ApiError 429 if too many answers are waiting and 503 if the model cannot be loaded,
+        ContextFullError, UsageError. Later failures are a FinishInfo "error"; a server that stops
+        ends answers with "cancelled".
         """
         answer = TokenStream(prompt_ids, request, constraint, self.metrics.answer())
         self._admit(answer)
@@ -145,11 +149,11 @@ class ModelHost:
         self._open.add(answer)
 
     def stop(self) -> None:
-        """Begins no more answers; those that are open go on."""
+        """Refuses new answers; open ones continue."""
         self._is_stopping = True
 
     def cut(self) -> None:
-        """Ends all open answers where they are, as `cancelled`."""
+        """Ends all open answers at once, as `cancelled`."""
         self._is_stopping = True
         for answer in self._open:
             answer.put(FinishInfo("cancelled"))

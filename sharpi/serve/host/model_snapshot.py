@@ -1,4 +1,4 @@
-"""ModelSnapshot: how busy a model is and what its experts did, at one moment between two steps."""
+"""ModelSnapshot: the load of a model and the counts of its experts between two steps."""
 
 from typing import TypeAlias
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.serve.host.loaded import Loaded
 
-ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: what it counts, how many
+ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: (description, count)
 
 
 class ModelSnapshot(Struct, frozen=True):
@@ -23,7 +23,7 @@ class ModelSnapshot(Struct, frozen=True):
 
 
 def take_snapshot(loaded: Loaded) -> ModelSnapshot:
-    """To be called on the engine's thread."""
+    """Returns a snapshot; must be called on the engine's thread."""
     scheduler, stats = loaded.scheduler, loaded.engine.expert_stats()
     return ModelSnapshot(
         model_loaded=True,
@@ -39,10 +39,10 @@ def take_snapshot(loaded: Loaded) -> ModelSnapshot:
 def _counts(stats: ExpertStats) -> ExpertCounts:
     hits = stats.hit_count
     counts: ExpertCounts = {
-        "lookups": ("Experts that steps asked for.", hits.accesses),
-        "hits": ("Experts that were in memory.", hits.hits),
-        "misses": ("Experts that were not.", hits.accesses - hits.hits),
-        "late": ("Experts that were on their way.", stats.late),
+        "lookups": ("Experts that steps needed.", hits.accesses),
+        "hits": ("Needed experts that were resident.", hits.hits),
+        "misses": ("Needed experts that were not resident.", hits.accesses - hits.hits),
+        "late": ("Needed experts that were in flight.", stats.late),
         "loads": ("Experts that were read while a step waited.", stats.loads),
         "read_bytes": ("Bytes of experts read.", stats.bytes_read),
         "stall_seconds": ("Time that steps waited for experts.", stats.stall_seconds),
@@ -54,6 +54,9 @@ def _counts(stats: ExpertStats) -> ExpertCounts:
             "predicted_right": ("Predicted experts that were used.", predictions.right),
             "prefetched": ("Experts that were read ahead.", predictions.prefetched),
             "prefetch_used": ("Experts read ahead that were used.", predictions.prefetch_used),
-            "prefetch_wasted_bytes": ("Bytes read ahead for nothing.", predictions.wasted_bytes),
+            "prefetch_wasted_bytes": (
+                "Bytes read ahead for experts that were not used.",
+                predictions.wasted_bytes,
+            ),
         }
     return counts

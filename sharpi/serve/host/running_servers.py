@@ -1,6 +1,6 @@
-"""Which servers of this user run on this machine: a small file for each, locked while it lives.
+"""Lists this user's servers on this machine: one small file each, locked while the server runs.
 
-A lock ends with its process, however that ended: a file that can be locked is a stale one.
+The system releases a lock when its process ends for any reason, so a file without a lock is stale.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class RunningServer(Struct, frozen=True):
 
 @contextlib.contextmanager
 def announced(server: RunningServer) -> Iterator[None]:
-    """Lists the server while the block runs; raises OSError where its file cannot be written."""
+    """Lists the server while the block runs; raises OSError if its file cannot be written."""
     folder = _folder()
     port = server.url.rpartition(":")[2]
     path = folder / f"{server.pid}-{port}{_SUFFIX}"
@@ -47,7 +47,7 @@ def announced(server: RunningServer) -> Iterator[None]:
 
 
 def running_servers() -> list[RunningServer]:
-    """Those that live, oldest first; files of others are removed. Raises OSError."""
+    """Returns the running servers, oldest first, and removes stale files; raises OSError."""
     found = (_read(path) for path in sorted(_folder().glob(f"*{_SUFFIX}")))
     return sorted(filter(None, found), key=lambda server: (server.created, server.pid))
 
@@ -59,7 +59,7 @@ def _read(path: Path) -> RunningServer | None:
                 path.unlink(missing_ok=True)
                 return None
             return RunningServer(**json.load(file))
-    except (OSError, ValueError, TypeError):  # gone meanwhile, or of another version
+    except (OSError, ValueError, TypeError):  # removed meanwhile, or written by another version
         return None
 
 
@@ -72,7 +72,7 @@ def _is_stale(descriptor: int) -> bool:
 
 
 def _folder() -> Path:
-    """In the user's runtime folder, else in the temporary one; nobody else can enter it."""
+    """Returns the folder of the files, which only this user can enter; raises OSError."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     own = base and os.path.isdir(base)
     folder = Path(base or "", "sharpi") if own else _temporary()

@@ -1,6 +1,6 @@
-"""TokenStream: one answer on its way from the engine's thread to the event loop.
+"""TokenStream carries one answer from the engine's thread to the event loop.
 
-The engine never waits for a reader: pieces queue up, and there are as many at most as tokens.
+The engine never waits for a reader: items are queued, at most as many as there are tokens.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ Item: TypeAlias = TextDelta | FinishInfo
 
 
 class TokenStream:
-    """Made on the event loop; `put` may be called on any thread.
+    """Queues the items of one answer; created on the event loop, and any thread may call `put`.
 
-    `is_closed`: whether nobody wants it any more.
+    `is_closed`: the reader is gone.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TokenStream:
         self._items: asyncio.Queue[Item] = asyncio.Queue()
 
     def put(self, item: Item) -> None:
-        """Hands a piece or the end over; nothing follows an end, or goes to a closed event loop."""
+        """Queues a text delta or the end; drops items after the end or for a closed event loop."""
         if self._has_ended:
             return
         if isinstance(item, FinishInfo):
@@ -49,5 +49,5 @@ class TokenStream:
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
 
     async def next(self) -> Item:
-        """What comes next, once it is there; nothing comes after the Ending."""
+        """Waits for the next item and returns it; no item follows a FinishInfo."""
         return await self._items.get()

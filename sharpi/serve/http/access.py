@@ -1,7 +1,7 @@
-"""Access: who may ask: keys, and which web pages and host names a browser may come from.
+"""Access control: API keys, and the web pages and host names that browsers may use.
 
-A page on the web can make its visitor's browser send requests to this machine, but knows no key:
-where none is asked for, foreign origins are refused, and host names other than this machine's.
+Any web page can make its visitor's browser send requests to this machine, but does not know a key.
+Without keys, foreign origins and foreign host names are therefore refused.
 """
 
 import hashlib
@@ -18,9 +18,11 @@ _LOOPBACK_NAMES = ("localhost", "::1")
 
 
 class Access:
-    """`keys`: any of them lets in, none asks for none. `origins`: web pages that may ask.
+    """Checks the key, the origin and the host name of each request.
 
-    `host_names`: what Host may say; None takes all. `status_key` opens /props alone.
+    `keys`: any of them allows access; without keys none is needed. `origins`: web pages that may
+    send requests. `host_names`: allowed values of Host; None allows all. `status_key` allows /props
+    only.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Access:
         self._status_key = None if status_key is None else _digest(status_key.encode())
 
     def require(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raises ApiError 401 or 403; `headers` by their names in lower case."""
+        """Raises ApiError 401 or 403; `headers` has names in lower case."""
         self._require_host(headers.get("host", ""))
         if not self._keys:
             self._require_origin(headers.get("origin"), headers.get("host", ""))
@@ -52,18 +54,22 @@ class Access:
             return
         name = _host_name(host)
         if name not in self._host_names and name not in _LOOPBACK_NAMES and not _is_127(name):
-            raise ApiError(403, f"this server is not {name[:100]!r}; a key would let it be", "host")
+            raise ApiError(
+                403,
+                f"{name[:100]!r} is not a name of this server; an API key would allow it",
+                "host",
+            )
 
     def _require_origin(self, origin: str | None, host: str) -> None:
         if origin is None or "*" in self._origins or origin in self._origins:
             return
         if origin == "null" or urlsplit(origin).netloc != host:
             raise ApiError(
-                403, f"pages of {origin[:100]!r} may not ask; --cors-origin lets them", "origin"
+                403, f"pages of {origin[:100]!r} are refused; --cors-origin allows them", "origin"
             )
 
     def _has_key(self, path: str, headers: Mapping[str, str]) -> bool:
-        """Compares with every key, each in constant time."""
+        """Compares the key with every allowed one, each in constant time."""
         allowed = list(self._keys)
         if path == "/props" and self._status_key is not None:
             allowed.append(self._status_key)
@@ -73,7 +79,7 @@ class Access:
 
 
 def _digest(key: bytes) -> bytes:
-    """Of one length, so that the comparison tells nothing about that either."""
+    """Returns a hash, whose fixed length hides the key's length from timing as well."""
     return hashlib.sha256(key).digest()
 
 
@@ -87,7 +93,7 @@ def _is_public(path: str) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Without the port and the brackets of IPv6."""
+    """Returns the host without the port and the brackets of IPv6."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

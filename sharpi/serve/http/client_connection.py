@@ -1,7 +1,7 @@
-"""ClientConnection: one request and its response, watched from both ends.
+"""ClientConnection: one request and its response, with both ends of the connection watched.
 
-The application runs as a task that is cancelled once the client has gone, or has stopped reading:
-an answer's work ends with it, streaming or not.
+The application runs as a task, which is cancelled when the client has disconnected or stopped
+reading. So the work for an answer ends with the connection, streaming or not.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from sharpi.serve.http.request_body import ClientGone
 
 
 class ClientConnection:
-    """`status` is that of the response, None before it begins."""
+    """Runs the application for one request; `status` is the response's, None before it begins."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
         self.scope, self.status = scope, None
@@ -23,7 +23,10 @@ class ClientConnection:
     status: int | None
 
     async def run(self, app: ASGIApp, body: bytes) -> None:
-        """The application on a request that has come whole; raises ClientGone or its fault."""
+        """Runs the application with the whole body.
+
+        Raises ClientGone or the application's error.
+        """
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
@@ -44,7 +47,7 @@ class ClientConnection:
             await _ended(work)
 
     async def send(self, message: Message) -> None:
-        """To the client; ClientGone where it does not read."""
+        """Sends a message to the client; raises ClientGone if it does not read."""
         try:
             async with asyncio.timeout(self._stall_seconds):
                 await self._send(message)
@@ -61,8 +64,8 @@ class ClientConnection:
 
 
 async def _ended(task: "asyncio.Future[None]") -> None:
-    """Cancels what still runs, and waits until its generators are closed."""
+    """Cancels a running task, and waits until its generators are closed."""
     task.cancel()
     await asyncio.wait((task,))
     if not task.cancelled():
-        task.exception()  # is raised elsewhere or of no interest; else asyncio would complain
+        task.exception()  # raised elsewhere or not needed; reading it keeps asyncio from logging it

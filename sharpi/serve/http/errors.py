@@ -1,6 +1,6 @@
-"""ApiError: a request that gets no answer, and how each API words that.
+"""ApiError: a refused or failed request, and its JSON in each API.
 
-Paths under /v1/messages speak Anthropic's form, all others OpenAI's.
+Paths under /v1/messages use Anthropic's form, all others OpenAI's.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,10 @@ _CLIENTS_FAULT = (UsageError, TemplateError, GrammarError)
 
 
 class ApiError(Exception):
-    """`message` for the client; `code` and `param` as OpenAI has them, where there are any."""
+    """An error with a `message` for the client.
+
+    `code` and `param` are OpenAI's, None if there are none.
+    """
 
     def __init__(
         self,
@@ -42,46 +45,46 @@ class ApiError(Exception):
 
 
 def invalid_request(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:
-    """400: the request itself is wrong, in the field `param`."""
+    """Returns a 400: the request itself is wrong, in the field `param`."""
     return ApiError(400, message, code, param)
 
 
 def busy(num_open: int) -> ApiError:
-    """429: as many answers are open as may be."""
-    message = f"{num_open} answers are running or waiting, and no more may; try again later"
+    """Returns a 429: the server has reached its limit of answers."""
+    message = f"{num_open} answers are running or waiting, which is the limit; try again later"
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return ApiError(429, message, "rate_limit_exceeded", headers=headers)
 
 
 def unknown_model(name: str, known: str) -> ApiError:
-    """404: the server has another model."""
-    message = f"the model {name[:200]!r} is not here; this server has {known!r}"
+    """Returns a 404: the server has another model."""
+    message = f"the model {name[:200]!r} does not exist; this server has {known!r}"
     return ApiError(404, message, "model_not_found", "model")
 
 
 def not_loaded() -> ApiError:
-    """503: the model cannot be loaded again."""
+    """Returns a 503: the model cannot be loaded again."""
     return ApiError(503, "the model cannot be loaded; the server's log says why", "unavailable")
 
 
 def stopping() -> ApiError:
-    """503: the server was told to stop."""
+    """Returns a 503: the server is shutting down."""
     return ApiError(503, "the server is stopping", "unavailable")
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a client is told of an exception; of what is not its fault only that it happened."""
+    """Returns the error that the client gets; details only if the client caused it."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextFullError):
         return invalid_request(str(error), code="context_length_exceeded")
     if isinstance(error, _CLIENTS_FAULT):
         return invalid_request(str(error))
-    return ApiError(500, "the server failed at this request; its log says more", "server_error")
+    return ApiError(500, "the server failed to handle this request; see its log", "server_error")
 
 
 def openai_body(error: ApiError) -> dict[str, Any]:
-    """The JSON of an error as OpenAI words it."""
+    """Returns the JSON of an error in OpenAI's form."""
     fallback = "server_error" if error.status >= 500 else "invalid_request_error"
     kind = _OPENAI_TYPES.get(error.status, fallback)
     fields = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
@@ -89,19 +92,19 @@ def openai_body(error: ApiError) -> dict[str, Any]:
 
 
 def anthropic_body(error: ApiError) -> dict[str, Any]:
-    """The JSON of an error as Anthropic words it."""
+    """Returns the JSON of an error in Anthropic's form."""
     fallback = "api_error" if error.status >= 500 else "invalid_request_error"
     kind = _ANTHROPIC_TYPES.get(error.status, fallback)
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:
-    """The JSON of an error in the form of the API that `path` belongs to."""
+    """Returns the JSON of an error in the form of the API that `path` belongs to."""
     is_anthropic = path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/")
     return anthropic_body(error) if is_anthropic else openai_body(error)
 
 
 def error_response(path: str, error: Exception) -> JSONResponse:
-    """The whole response to a request that failed."""
+    """Returns the whole response to a request that failed."""
     fault = as_api_error(error)
     return JSONResponse(error_body(path, fault), fault.status, fault.headers)

@@ -1,4 +1,4 @@
-"""Server-sent events: how they are framed, begun, kept alive and ended."""
+"""Server-sent events: framing, beginning, keep-alive and end of a stream."""
 
 import json
 import logging
@@ -19,18 +19,21 @@ _log = logging.getLogger(__name__)
 
 
 def data_event(data: object) -> bytes:
-    """An event without a name."""
+    """Returns an event without a name."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
 
 
 def named_event(data: dict[str, Any]) -> bytes:
-    """An event that bears its data's type as its name."""
+    """Returns an event named by the type of its data."""
     return b"event: " + str(data["type"]).encode() + b"\n" + data_event(data)
 
 
 async def event_stream(events: Events, error_event: Callable[[ApiError], bytes]) -> "EventResponse":
-    """The response, once there is a first event; what fails before is raised, later it is sent."""
+    """Returns the response once there is a first event.
+
+    An error before that is raised; later ones are sent as `error_event`.
+    """
     try:
         return EventResponse(await anext(events), events, error_event)
     except BaseException:
@@ -39,7 +42,7 @@ async def event_stream(events: Events, error_event: Callable[[ApiError], bytes])
 
 
 class EventResponse(StreamingResponse):
-    """Each event is sent as it comes; the events are closed, whatever ends the response."""
+    """Sends each event as it comes, and closes the generator however the response ends."""
 
     def __init__(
         self, first: bytes, events: Events, error_event: Callable[[ApiError], bytes]
@@ -50,7 +53,7 @@ class EventResponse(StreamingResponse):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whoever called cancels it when the client leaves: the exchange does."""
+        """Streams the events; ClientConnection cancels it when the client disconnects."""
         try:
             await self.stream_response(send)
         finally:
@@ -67,5 +70,5 @@ async def _guarded(
     except Exception as error:
         fault = as_api_error(error)
         if fault.status >= 500:
-            _log.error("an answer failed under way", exc_info=error)
+            _log.error("an answer failed while it was streaming", exc_info=error)
         yield error_event(fault)

@@ -1,4 +1,4 @@
-"""The JSON in a request's body."""
+"""Parses the JSON body of a request."""
 
 import json
 from typing import NoReturn
@@ -11,9 +11,9 @@ _SURROGATE = b"\\ud"
 
 
 async def json_body(request: Request) -> object:
-    """Its value; raises ApiError for what is no JSON, or only Python's.
+    """Returns the body's value; raises ApiError if it is not JSON, or valid only in Python.
 
-    Halves of characters, which texts that were cut may have at their ends, become U+FFFD.
+    Lone surrogates, which cut texts may have at their ends, become U+FFFD.
     """
     body = await request.body()
     try:
@@ -30,4 +30,4 @@ def _without_halves(value: object) -> object:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")

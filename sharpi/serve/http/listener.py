@@ -7,11 +7,14 @@ import socket
 
 from sharpi.errors import UsageError
 
-_UNREAD_MILLISECONDS = 60_000  # a peer that takes nothing for so long is cut off by the system
+_UNREAD_MILLISECONDS = 60_000  # the system drops a peer that acknowledges nothing for this long
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bound, not yet listening; port 0 takes a free one. Raises UsageError where it cannot be."""
+    """Returns a bound and listening socket.
+
+    Port 0 takes a free one. Raises UsageError if it cannot bind.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -35,17 +38,19 @@ def _refusal(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use; choose another with --port, 0 takes a free one"
     if error.errno == errno.EACCES:
-        return f"port {port} needs rights that you lack; choose one from 1024 on with --port"
+        return (
+            f"port {port} needs privileges that you do not have; choose 1024 or higher with --port"
+        )
     return f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Whether only this machine can reach it."""
+    """Returns whether only this machine can reach the socket."""
     return _address(listener).is_loopback
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where this machine reaches it, without a slash at the end."""
+    """Returns the URL by which this machine reaches the socket, without a slash at the end."""
     address, port = _address(listener), listener.getsockname()[1]
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")

@@ -1,4 +1,4 @@
-"""The page at `/`: a fixed table of files, read once; no path from a request reaches the disk."""
+"""Serves the page at `/` from a fixed table of files; no path of a request reaches the disk."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# The page runs its own files and nothing else: not what a model writes, not what is elsewhere.
+# The page runs only its own files: no code that a model writes, and none from other hosts.
 _POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'"
@@ -33,14 +33,14 @@ class PageFile(Struct, frozen=True):
     tag: str
 
     async def respond(self, request: Request) -> Response:
-        """The file, or 304 for who has it already."""
+        """Returns the file, or 304 if the client has this version."""
         headers = self._headers()
         if self.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         return Response(self.content, headers=headers, media_type=self.media_type)
 
     def _headers(self) -> dict[str, str]:
-        """Kept, but asked for again: a newer sharpi has newer files at the same addresses."""
+        """Returns headers that make browsers revalidate, since a newer sharpi has newer files."""
         return {
             "Cache-Control": "no-cache",
             "ETag": self.tag,
@@ -51,7 +51,7 @@ class PageFile(Struct, frozen=True):
 
 
 def page_routes() -> list[Route]:
-    """GET and HEAD of `/` and of everything that the page loads, under `/page/`."""
+    """Returns the routes of `/` and, under `/page/`, of every file that the page loads."""
     folder = page_folder()
     files = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
     return [_route(folder, path) for path in files]

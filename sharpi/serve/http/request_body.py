@@ -1,4 +1,4 @@
-"""The body of a request, read whole and within limits before anything is done with it."""
+"""Reads the whole body of a request, within limits, before the request is handled."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,17 +9,20 @@ from sharpi.serve.http.errors import ApiError
 from sharpi.units import format_bytes
 
 _DISCARD_SECONDS = 2.0
-_LAST = {"Connection": "close"}  # what else comes on this connection cannot be told apart
+_LAST = {"Connection": "close"}  # later data on this connection could not be told from the body
 
 
 class ClientGone(Exception):
-    """The connection was closed by its other end."""
+    """The client has closed the connection."""
 
 
 async def read_body(
     receive: Receive, headers: Mapping[str, str], max_bytes: int, patience_seconds: float
 ) -> bytes:
-    """All of it; ApiError 413 as soon as it is too long, 408 where it does not come."""
+    """Returns the whole body.
+
+    Raises ApiError 413 if it is too long, 408 if it does not arrive in time.
+    """
     length = headers.get("content-length", "0")
     body = bytearray()
     more = True
@@ -39,7 +42,7 @@ async def _next_chunk(receive: Receive, patience_seconds: float) -> tuple[bytes,
         async with asyncio.timeout(patience_seconds):
             event = await receive()
     except TimeoutError:
-        message = "the rest of the request did not come"
+        message = "the rest of the request did not arrive"
         raise ApiError(408, message, "timeout", headers=_LAST) from None
     if event["type"] == "http.disconnect":
         raise ClientGone
@@ -47,7 +50,7 @@ async def _next_chunk(receive: Receive, patience_seconds: float) -> tuple[bytes,
 
 
 async def _discard(receive: Receive, patience_seconds: float) -> None:
-    """Reads on for a moment: many clients look for a response only once they have sent all."""
+    """Reads on for a moment, since many clients only read a response after sending everything."""
     more = True
     try:
         async with asyncio.timeout(min(_DISCARD_SECONDS, patience_seconds)):

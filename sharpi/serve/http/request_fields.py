@@ -1,6 +1,7 @@
-"""RequestFields: typed reads of one JSON object of a request, which remember what was read.
+"""RequestFields: typed reads of a JSON object in a request, with a record of what was read.
 
-What nobody has read when `close` is called is a parameter that sharpi does not know, and refused.
+A member that no one has read when `close` is called is a parameter that sharpi does not know; it is
+refused.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,10 +13,10 @@ _TYPES = {bool: "a boolean", int: "an integer", str: "a string", dict: "an objec
 
 
 class RequestFields:
-    """The members of an object at `path` ("" is the body); null counts as absent.
+    """Reads the members of an object at `path` ("" is the body); null counts as absent.
 
-    Every read raises ApiError, with the member's path as its parameter, for another type or a
-    value out of range.
+    Every read raises ApiError, with the member's path as its parameter, for another type or a value
+    out of range.
     """
 
     def __init__(self, value: object, path: str = "") -> None:
@@ -27,41 +28,41 @@ class RequestFields:
         self.path = path
 
     def raw(self, name: str) -> Any:
-        """The member as JSON has it; None where it is absent."""
+        """Returns the JSON value of the member; None if it is absent."""
         self._unread.discard(name)
         return self._values.get(name)
 
     def path_of(self, name: str) -> str:
-        """Where a member stands in the body."""
+        """Returns the path of a member in the body."""
         return f"{self.path}.{name}" if self.path else name
 
     def fail(self, name: str, message: str) -> NoReturn:
-        """Raises the ApiError of a member: `message` follows its path."""
+        """Raises the ApiError of a member; `message` follows its path."""
         path = self.path_of(name)
         raise invalid_request(f"'{path}' {message}", param=path)
 
     def text(self, name: str) -> str | None:
-        """A string."""
+        """Reads a string."""
         value: str | None = self._typed(name, str)
         return value
 
     def required_text(self, name: str) -> str:
-        """A string that must be there."""
+        """Reads a string that must be present."""
         value = self.text(name)
         return self.fail(name, "is required") if value is None else value
 
     def flag(self, name: str) -> bool | None:
-        """A boolean."""
+        """Reads a boolean."""
         value: bool | None = self._typed(name, bool)
         return value
 
     def integer(self, name: str, low: int, high: int) -> int | None:
-        """An integer from `low` to `high`."""
+        """Reads an integer from `low` to `high`."""
         value: int | None = self._typed(name, int)
         return value if value is None else self._within(name, value, low, high)
 
     def number(self, name: str, low: float, high: float) -> float | None:
-        """A number from `low` to `high`."""
+        """Reads a number from `low` to `high`."""
         value = self.raw(name)
         if value is None:
             return None
@@ -70,35 +71,35 @@ class RequestFields:
         return float(self._within(name, value, low, high))
 
     def choice(self, name: str, allowed: Collection[str]) -> str | None:
-        """One of a few strings."""
+        """Reads one of a few strings."""
         value = self.text(name)
         if value is not None and value not in allowed:
             self.fail(name, f"must be one of {', '.join(allowed)}, not '{value[:40]}'")
         return value
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
-        """An object, unread."""
+        """Reads an object as it is."""
         value: Mapping[str, Any] | None = self._typed(name, dict)
         return value
 
     def fields(self, name: str) -> "RequestFields | None":
-        """An object, to be read."""
+        """Reads an object as RequestFields."""
         value = self.mapping(name)
         return None if value is None else RequestFields(value, self.path_of(name))
 
     def items(self, name: str) -> list[Any] | None:
-        """A list, unread."""
+        """Reads a list as it is."""
         value: list[Any] | None = self._typed(name, list)
         return value
 
     def each(self, name: str) -> list["RequestFields"]:
-        """A list of objects, to be read; empty where it is absent."""
+        """Reads a list of objects as RequestFields; returns an empty list if it is absent."""
         path = self.path_of(name)
         items = self.items(name) or []
         return [RequestFields(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
     def texts(self, name: str, most: int) -> tuple[str, ...]:
-        """A string or a list of up to `most` strings; empty ones do not count."""
+        """Reads a string or a list of up to `most` strings; drops empty ones."""
         value = self.raw(name)
         texts = [value] if isinstance(value, str) else value or []
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -108,17 +109,17 @@ class RequestFields:
         return tuple(text for text in texts if text)
 
     def ignore(self, *names: str) -> None:
-        """Members that change nothing about an answer."""
+        """Accepts members that do not affect an answer."""
         self._unread.difference_update(names)
 
     def only(self, name: str, neutral: Iterable[object], why: str) -> None:
-        """Refuses a member unless it has one of the values that ask for nothing."""
+        """Refuses a member unless it has one of the `neutral` values, which have no effect."""
         value = self.raw(name)
         if value is not None and not any(_same(value, each) for each in neutral):
             self.fail(name, f"cannot be honoured: {why}")
 
     def close(self) -> None:
-        """Refuses members that nobody has read, unless they are null."""
+        """Refuses members that were not read, unless they are null."""
         for name in sorted(self._unread):
             if self._values[name] is not None:
                 path = self.path_of(name)[:80]
@@ -140,5 +141,5 @@ class RequestFields:
 
 
 def _same(value: object, other: object) -> bool:
-    """Equality as JSON has it: true is not 1."""
+    """Returns whether two values are equal in JSON, where true is not 1."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)

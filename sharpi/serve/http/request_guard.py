@@ -1,7 +1,7 @@
-"""RequestGuard: what every request passes on its way in and out.
+"""RequestGuard: the checks around every request and response.
 
-Access, the body's limits, the watch over the connection; and that no failure goes further than its
-own request, whose client gets it in the form of its API.
+It checks access, limits the body and watches the connection. It also confines a failure to its own
+request, and reports it to the client in the form of its API.
 """
 
 import time
@@ -15,7 +15,7 @@ from sharpi.serve.http.client_connection import ClientConnection
 from sharpi.serve.http.errors import as_api_error, error_response
 from sharpi.serve.http.request_body import ClientGone, read_body
 
-CLIENT_CLOSED = 499  # nginx's number for a client that left before its response
+CLIENT_CLOSED = 499  # nginx's status of a client that disconnected before its response
 
 Report = Callable[[Scope, int, float], None]
 
@@ -29,7 +29,11 @@ class RequestLimits(Struct, frozen=True):
 
 
 class RequestGuard:
-    """ASGI around `app`. `report` gets each request with its status and seconds, `tell` faults."""
+    """ASGI middleware around `app`.
+
+    `report` gets each request with its status and seconds, `tell` gets a line about each internal
+    error.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class RequestGuard:
     async def _answer_fault(
         self, connection: ClientConnection, receive: Receive, error: Exception
     ) -> None:
-        """A response that has begun ends where it is: the connection closes."""
+        """Sends an error response; if a response has begun already, the connection just closes."""
         path = connection.scope["path"]
         fault = as_api_error(error)
         if fault.status == 500:
@@ -80,14 +84,14 @@ class RequestGuard:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """The last of each name."""
+    """Returns the headers with names in lower case; the last of each name counts."""
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
 
 
 def _one_line(error: Exception) -> str:
-    """The exception, and where it was raised."""
+    """Returns the exception and the line that raised it."""
     trace, where = error.__traceback__, ""
     while trace is not None:
         where = f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"

@@ -1,4 +1,4 @@
-"""Answers of /v1/chat/completions: whole, and as chunks of a stream."""
+"""Builds the answers of /v1/chat/completions, whole or as chunks of a stream."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ _FINISH: dict[EndReason, str] = {
 async def chat_completion(
     host: ModelHost, prompt_requests: Sequence[PromptRequest], tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    """The whole body, a choice for each question."""
+    """Returns the body of an answer that is not streamed, with a choice for each request."""
     collected = await collect(host, prompt_requests)
     usage = total_usage([each.end.usage for each in collected if each.end], len(prompt_requests))
     return {
@@ -42,7 +42,7 @@ def chat_chunks(
     tokenizer: Tokenizer,
     includes_usage: bool,
 ) -> Events:
-    """The events of a stream; `includes_usage` adds one at the end."""
+    """Returns the events of a stream; `includes_usage` adds one at the end."""
     head = completion_head(host, "chat.completion.chunk", _ID_PREFIX)
     if includes_usage:
         head["usage"] = None
@@ -51,7 +51,7 @@ def chat_chunks(
 
 
 class _ChoiceChunks:
-    """One choice of a stream: its items as deltas, the first of which names the role."""
+    """Converts the parts of one choice to deltas, the first of which names the role."""
 
     def __init__(self, number: int, tokenizer: Tokenizer) -> None:
         self._number, self._tokenizer = number, tokenizer

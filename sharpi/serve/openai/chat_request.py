@@ -1,4 +1,4 @@
-"""The body of /v1/chat/completions, checked and made into a ChatCall."""
+"""Reads the body of /v1/chat/completions into a ChatCall."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class ChatRequest(Struct, frozen=True):
 
 
 def read_chat(body: object, host: ModelHost) -> ChatRequest:
-    """Raises ApiError for what is malformed, unknown or cannot be honoured."""
+    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
     fields = RequestFields(body)
     read_model(fields, host)
     _refuse_unsupported(fields)
@@ -78,7 +78,7 @@ def _num_logprobs(fields: RequestFields) -> int | None:
 
 
 def _messages_and_prefill(fields: RequestFields) -> tuple[tuple[Message, ...], str]:
-    """With "continue_final_message" the last message is the beginning of the answer."""
+    """Returns the messages, and the last one as prefill with "continue_final_message"."""
     messages = read_messages(fields)
     continues = fields.flag("continue_final_message")
     fields.only("add_generation_prompt", (not continues,), "it goes with 'continue_final_message'")

@@ -1,4 +1,4 @@
-"""What both kinds of OpenAI's completions share: head, usage, and the chunks of a stream."""
+"""The parts that chat completions and legacy completions share: head, usage and stream."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,14 +13,14 @@ from sharpi.serve.http.event_stream import DONE, Events, data_event
 
 
 class ChoiceChunks(Protocol):
-    """One choice of a stream."""
+    """Converts one choice of a stream."""
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterable[dict[str, Any]]:
-        """The chunks that an item makes."""
+        """Returns the chunks of one part, or of the end."""
 
 
 def completion_head(host: ModelHost, kind: str, id_prefix: str) -> dict[str, Any]:
-    """What a body and every chunk of a stream begin with."""
+    """Returns the fields at the beginning of a body and of every chunk."""
     return {
         "id": new_id(id_prefix),
         "object": kind,
@@ -30,7 +30,7 @@ def completion_head(host: ModelHost, kind: str, id_prefix: str) -> dict[str, Any
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
-    """Usage as both kinds of completions report it."""
+    """Returns the usage in the form of both kinds of completions."""
     return {
         "prompt_tokens": usage.num_prompt,
         "completion_tokens": usage.num_generated,
@@ -48,7 +48,10 @@ async def choice_events(
     answers_per_prompt: int,
     includes_usage: bool,
 ) -> Events:
-    """The events of a stream, a choice for each question; `includes_usage` adds one at the end."""
+    """Yields the events of a stream with a choice for each request.
+
+    `includes_usage` adds a last one.
+    """
     usages = [Usage()] * len(prompt_requests)
 
     def events_of(number: int, item: AnswerDeltaOrEnd) -> Iterator[bytes]:

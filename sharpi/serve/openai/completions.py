@@ -1,4 +1,4 @@
-"""Answers of /v1/completions: text that goes on from prompts, whole and as a stream."""
+"""Builds the answers of /v1/completions, whole or as a stream."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ async def completion(
     prompt_requests: list[PromptRequest],
     tokenizer: Tokenizer,
 ) -> dict[str, Any]:
-    """The whole body: for each prompt its answers."""
+    """Returns the body of answers that are not streamed, grouped by prompt."""
     collected = await collect(host, prompt_requests)
     ends = [each.end for each in collected if each.end]
     choices = []
@@ -47,7 +47,7 @@ def completion_chunks(
     prompt_requests: list[PromptRequest],
     tokenizer: Tokenizer,
 ) -> Events:
-    """The events of a stream."""
+    """Returns the events of a stream."""
     choices = [_Choice(number, asked, tokenizer) for number in range(len(prompt_requests))]
     return choice_events(
         host, prompt_requests, _head(host), choices, asked.num_answers, asked.includes_usage
@@ -55,7 +55,7 @@ def completion_chunks(
 
 
 class _Choice:
-    """One choice; the first of its chunks begins with the echoed prompt."""
+    """Converts one choice; its first chunk begins with the echoed prompt."""
 
     def __init__(self, number: int, asked: CompletionsRequest, tokenizer: Tokenizer) -> None:
         self._number = number

@@ -1,4 +1,4 @@
-"""The body of /v1/completions, checked: prompts as text or ids, each with a request."""
+"""Reads the body of /v1/completions: prompts as text or ids, and their request."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from sharpi.serve.openai.fields import (
     read_shape,
 )
 
-_DEFAULT_TOKENS = 16  # OpenAI's
+_DEFAULT_TOKENS = 16  # OpenAI's default
 _MAX_PROMPTS = 128
 
 
@@ -35,10 +35,10 @@ class CompletionsRequest(Struct, frozen=True):
 
 
 def read_completions(body: object, host: ModelHost) -> CompletionsRequest:
-    """Raises ApiError for what is malformed, unknown or cannot be honoured."""
+    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
     fields = RequestFields(body)
     read_model(fields, host)
-    fields.only("suffix", ("",), "the model writes on, it does not fill in")
+    fields.only("suffix", ("",), "the model continues text and does not fill gaps")
     fields.only("store", (False,), "sharpi keeps no answers")
     prompts = _prompts(fields, host)
     num_answers = fields.integer("n", 1, MAX_ANSWERS) or 1
@@ -46,7 +46,7 @@ def read_completions(body: object, host: ModelHost) -> CompletionsRequest:
     num_logprobs = _num_logprobs(fields)
     echo = fields.flag("echo") or False
     if echo and num_logprobs is not None:
-        fields.fail("echo", "and 'logprobs' cannot be had together")
+        fields.fail("echo", "and 'logprobs' cannot be combined")
     max_tokens = read_max_tokens(fields, "max_tokens")
     request = read_generation(
         fields, host, _DEFAULT_TOKENS if max_tokens is None else max_tokens, num_logprobs
@@ -65,14 +65,14 @@ def read_completions(body: object, host: ModelHost) -> CompletionsRequest:
 
 
 def _num_logprobs(fields: RequestFields) -> int | None:
-    """A number of best ones; llama.cpp's clients also say true or false."""
+    """Reads the number of best tokens; llama.cpp's clients also send true or false."""
     if isinstance(fields.raw("logprobs"), bool):
         return 0 if fields.flag("logprobs") else None
     return fields.integer("logprobs", 0, MAX_LOGPROBS)
 
 
 def _prompts(fields: RequestFields, host: ModelHost) -> list[tuple[str, list[int]]]:
-    """(text, ids) of each prompt: a string, ids, or a list of either."""
+    """Returns (text, ids) of each prompt: a string, ids, or a list of either."""
     value = fields.raw("prompt")
     if isinstance(value, str) or (isinstance(value, list) and value and _is_id(value[0])):
         value = [value]
@@ -92,7 +92,7 @@ def _prompt(fields: RequestFields, host: ModelHost, value: Any) -> tuple[str, li
     else:
         fields.fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
     if not ids:
-        fields.fail("prompt", "is empty, and the model has no token that begins a text")
+        fields.fail("prompt", "is empty, and the model has no BOS token")
     if not all(0 <= token_id < tokenizer.vocab_size for token_id in ids):
         fields.fail("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
     return value if isinstance(value, str) else tokenizer.decode(ids), ids

@@ -1,4 +1,4 @@
-"""What requests of OpenAI's APIs have in common: lengths, stops, the answer's form."""
+"""Reads the fields that OpenAI's APIs share: limits, stop strings and the form of the answer."""
 
 from sharpi.config import GenerationRequest
 from sharpi.serve.chat.chat_call import AnswerShape
@@ -11,7 +11,7 @@ MAX_ANSWERS = 16
 MAX_LOGPROBS = 20
 _MAX_STOPS = 16
 _MAX_TOKENS = 2**31 - 1
-# What changes nothing about an answer, or only what OpenAI bills, keeps and watches.
+# Fields without effect on an answer, or only on OpenAI's billing, caching and monitoring.
 _HARMLESS = (
     "user",
     "metadata",
@@ -25,7 +25,7 @@ _HARMLESS = (
 
 
 def read_max_tokens(fields: RequestFields, *names: str) -> int | None:
-    """The first that is given of several names of one limit."""
+    """Reads a limit by several names; the first that is given counts."""
     limits = [fields.integer(name, 0, _MAX_TOKENS) for name in names]
     return next((limit for limit in limits if limit is not None), None)
 
@@ -33,7 +33,7 @@ def read_max_tokens(fields: RequestFields, *names: str) -> int | None:
 def read_generation(
     fields: RequestFields, host: ModelHost, max_tokens: int | None, num_logprobs: int | None
 ) -> GenerationRequest:
-    """Sampling, biases and stops; also ignores what does no harm."""
+    """Reads sampling, biases and stop strings, and ignores fields without effect."""
     fields.ignore(*_HARMLESS)
     return GenerationRequest(
         max_tokens=-1 if max_tokens is None else max_tokens,
@@ -46,7 +46,7 @@ def read_generation(
 
 
 def read_include_usage(fields: RequestFields) -> bool:
-    """Whether a stream is to end with its usage."""
+    """Returns whether a stream ends with its usage."""
     options = fields.fields("stream_options")
     if options is None:
         return False
@@ -57,7 +57,7 @@ def read_include_usage(fields: RequestFields) -> bool:
 
 
 def read_shape(fields: RequestFields) -> AnswerShape:
-    """The form of "response_format", or that of the further field "grammar"."""
+    """Reads the form of the answer: "response_format", or sharpi's own field "grammar"."""
     grammar = fields.text("grammar")
     form = fields.fields("response_format")
     shape = AnswerShape() if form is None else shape_of(form, nested=True)

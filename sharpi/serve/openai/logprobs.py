@@ -1,4 +1,4 @@
-"""Log probabilities of tokens, as chat completions and as legacy completions report them."""
+"""Log probabilities of tokens in the forms of chat completions and legacy completions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.tokenizer.tokenizer import Tokenizer
 
-_LEAST = -9999.0  # what OpenAI says of a token that cannot come
+_LEAST = -9999.0  # OpenAI's value for a token that is impossible
 
 
 def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
-    """The "content" of chat logprobs: each token with its text, bytes and the best ones."""
+    """Returns "content" of chat logprobs: tokens with text, bytes and the best alternatives."""
     return [
         _entry(tokenizer, token.id, token.logprob)
         | {"top_logprobs": [_entry(tokenizer, *each) for each in token.alternatives]}
@@ -19,13 +19,13 @@ def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[
 
 
 class LegacyLogprobs:
-    """Those of one completion, whose texts' places in the answer go on from call to call."""
+    """The logprobs of one completion; text offsets continue from call to call."""
 
     def __init__(self, tokenizer: Tokenizer, offset: int = 0) -> None:
         self._tokenizer, self._offset = tokenizer, offset
 
     def of(self, tokens: Iterable[SampledToken]) -> dict[str, Any]:
-        """Four lists in step, of the next tokens."""
+        """Returns the four parallel lists of the next tokens."""
         entry: dict[str, Any] = {
             "tokens": [],
             "token_logprobs": [],
@@ -58,5 +58,5 @@ def _text(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def _finite(logprob: float | None) -> float:
-    """JSON has no infinity."""
+    """Returns a finite logprob, since JSON has no infinity."""
     return _LEAST if logprob is None else max(logprob, _LEAST)

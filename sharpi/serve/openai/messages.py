@@ -1,4 +1,4 @@
-"""Messages of /v1/chat/completions: checked, and with text contents only."""
+"""Reads the messages of /v1/chat/completions, with text contents only."""
 
 from typing import Any
 
@@ -10,13 +10,16 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
 def read_messages(fields: RequestFields) -> tuple[Message, ...]:
-    """The conversation, at least one message; developers speak as the system."""
+    """Reads the conversation, at least one message; the developer role becomes system."""
     messages = tuple(_message(each) for each in fields.each("messages"))
     return messages or fields.fail("messages", "must have at least one message")
 
 
 def read_content(fields: RequestFields, name: str = "content") -> str | None:
-    """A string, or the text of all parts, one a line; raises ApiError for images and sound."""
+    """Reads a string, or the parts' texts joined by line ends.
+
+    Raises ApiError for images and sound.
+    """
     value = fields.raw(name)
     if value is None or isinstance(value, str):
         return value
@@ -52,7 +55,7 @@ def _message(fields: RequestFields) -> Message:
 
 
 def _assistant(fields: RequestFields) -> Message:
-    """Reasoning, by either of its names, and calls."""
+    """Reads reasoning, by either of its names, and calls."""
     reasoning = fields.text("reasoning_content") or fields.text("reasoning")
     fields.ignore("reasoning", "reasoning_details")
     message: Message = {"reasoning_content": reasoning} if reasoning else {}
@@ -61,7 +64,7 @@ def _assistant(fields: RequestFields) -> Message:
 
 
 def _call(fields: RequestFields) -> dict[str, Any]:
-    fields.only("type", ("function",), "calls are of functions")
+    fields.only("type", ("function",), "only functions can be called")
     function = fields.fields("function") or fields.fail("function", "is required")
     name, arguments = function.required_text("name"), function.text("arguments") or "{}"
     fields.ignore("index")

@@ -1,4 +1,4 @@
-"""The input of /v1/responses: its items made into messages."""
+"""Converts the input items of /v1/responses to messages."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ _ROLES = ("system", "developer", "user", "assistant")
 
 
 def read_input(fields: RequestFields) -> tuple[Message, ...]:
-    """The instructions, then what "input" says: a text of the user's, or items."""
+    """Reads the instructions, then "input": a text of the user, or items."""
     instructions = fields.text("instructions")
     messages: list[Message] = []
     if instructions:
@@ -28,7 +28,7 @@ def read_input(fields: RequestFields) -> tuple[Message, ...]:
 
 
 def _add(messages: list[Message], item: RequestFields) -> None:
-    """What models say in one turn comes as several items, and is one message."""
+    """Adds an item; the several items of one assistant turn become one message."""
     match item.text("type") or "message":
         case "message":
             _add_message(messages, item)
@@ -56,7 +56,7 @@ def _add_message(messages: list[Message], item: RequestFields) -> None:
 
 
 def _reasoning(item: RequestFields) -> str:
-    """The reasoning itself, or what there is of summaries."""
+    """Returns the reasoning itself, or else its summaries."""
     item.ignore("encrypted_content")
     summaries, contents = item.each("summary"), item.each("content")
     return "\n".join(part.required_text("text") for part in contents or summaries)
@@ -70,7 +70,7 @@ def _add_call(messages: list[Message], item: RequestFields) -> None:
 
 
 def _assistant(messages: list[Message], key: str, text: str) -> None:
-    """Puts a text into the assistant's turn, or into a new one where that is past it."""
+    """Adds a text to the assistant's turn, or to a new one if the text cannot follow in that."""
     turn = _turn(messages)
     if turn.get(key) or turn.get("tool_calls") or (key != "content" and turn.get("content")):
         turn = {"role": "assistant", "content": ""}
@@ -80,7 +80,7 @@ def _assistant(messages: list[Message], key: str, text: str) -> None:
 
 
 def _turn(messages: list[Message]) -> dict[str, Any]:
-    """The assistant's message that is last, made where there is none."""
+    """Returns the assistant's message at the end, added if there is none."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     return messages[-1]

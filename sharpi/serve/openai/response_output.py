@@ -1,4 +1,4 @@
-"""Items of a response's output while they are written: a message, reasoning, a call."""
+"""Items of a response's output while they are streamed: a message, reasoning or a call."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 
 class Item(ABC):
-    """Number `index` of the output; `body` is complete once `end` has been consumed."""
+    """Item `index` of the output; its `body` is complete after `end`."""
 
     def __init__(self, index: int, tokenizer: Tokenizer, body: Event) -> None:
         self._index, self._tokenizer = index, tokenizer
@@ -22,20 +22,20 @@ class Item(ABC):
         self._pieces: list[str] = []
 
     def begin(self) -> Iterator[Event]:
-        """The events before its contents."""
+        """Yields the events before the contents."""
         item = {"type": "response.output_item.added", "item": dict(self.body)}
         yield item | {"output_index": self._index}
 
     @abstractmethod
     def add(self, part: AnswerDelta) -> Iterator[Event]:
-        """Some more of it."""
+        """Yields the events of one more part."""
 
     @abstractmethod
     def contents_end(self, text: str) -> Iterator[Event]:
-        """Puts the whole text into the body; the events that say it."""
+        """Puts the whole text into the body and yields the events that report it."""
 
     def end(self, status: str) -> Iterator[Event]:
-        """The events after its contents."""
+        """Yields the events after the contents."""
         yield from self.contents_end("".join(self._pieces))
         self.body["status"] = status
         item = {"type": "response.output_item.done", "item": self.body}
@@ -52,7 +52,7 @@ class Item(ABC):
 
 
 class _TextItem(Item):
-    """An item whose content is one part; `events` is what its deltas are called."""
+    """An item whose content is one text; `events` is the name of its delta events."""
 
     events: ClassVar[str]
     empty: ClassVar[Event]
@@ -72,7 +72,7 @@ class _TextItem(Item):
         yield self._event(f"{self.events}.delta", content_index=0, delta=text, **extra)
 
     def extra(self, part: AnswerDelta | None = None) -> Event:
-        """What goes along with the text of a part, None: with the whole."""
+        """Returns more fields for the text of a part, or for the whole text if `part` is None."""
         return {}
 
 
@@ -102,7 +102,7 @@ class MessageItem(_TextItem):
 
 
 class ReasoningItem(_TextItem):
-    """What the model thought."""
+    """The reasoning before the answer."""
 
     events = "reasoning_text"
     empty: ClassVar[Event] = {"type": "reasoning_text", "text": ""}

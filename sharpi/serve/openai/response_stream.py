@@ -1,4 +1,4 @@
-"""ResponseEvents: an answer as the events of /v1/responses, which also add up to its response."""
+"""ResponseEvents turns an answer into events of /v1/responses, and joins them to a response."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ Event = dict[str, Any]
 
 
 class ResponseEvents:
-    """One response and the events that it consists of, numbered."""
+    """One response and its numbered events."""
 
     def __init__(self, host: ModelHost, asked: ResponsesRequest, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -47,13 +47,13 @@ class ResponseEvents:
         }
 
     def stream(self, host: ModelHost, prompt_request: PromptRequest) -> Events:
-        """The events of a stream."""
+        """Returns the events of a stream."""
         return answer_events(
             host, [prompt_request], lambda _, item: map(named_event, self.of(item))
         )
 
     async def whole(self, host: ModelHost, prompt_request: PromptRequest) -> Event:
-        """The response, once it is complete."""
+        """Returns the response once it is complete."""
         async with answers(host, [prompt_request]) as items:
             async for numbered in items:
                 if numbered is not None:
@@ -62,7 +62,7 @@ class ResponseEvents:
         return self.response
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
-        """The events that an item of the answer makes."""
+        """Yields the events of one part of the answer, or of its end."""
         if self._number < 0:
             for kind in ("response.created", "response.in_progress"):
                 yield self._event({"type": kind, "response": self.response})
@@ -72,7 +72,7 @@ class ResponseEvents:
             yield from map(self._event, self._part(item))
 
     def error_event(self, error: ApiError) -> bytes:
-        """An error in mid-stream."""
+        """Returns the event of an error within a stream."""
         fault = {"code": error.code, "message": error.message, "param": error.param}
         return named_event(self._event({"type": "error", **fault}))
 
@@ -91,7 +91,7 @@ class ResponseEvents:
     def _in(
         self, kind: type[MessageItem] | type[ReasoningItem], part: AnswerDelta
     ) -> Iterator[Event]:
-        """Adds a part to the item that is open, or opens one of its kind."""
+        """Adds a part to the open item, or to a new one if that is of another kind."""
         if not isinstance(self._item, kind):
             yield from self._close()
             yield from self._open(kind(self._index, self._tokenizer))

@@ -1,4 +1,4 @@
-"""The body of /v1/responses, checked and made into a ChatCall."""
+"""Reads the body of /v1/responses into a ChatCall."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from sharpi.serve.openai.tools import read_choice, read_tools
 
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")
-# What a response says again of its request.
+# Fields of the request that the response repeats, with their defaults.
 _ECHOED: dict[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -44,7 +44,7 @@ class ResponsesRequest(Struct, frozen=True):
 
 
 def read_responses(body: object, host: ModelHost) -> ResponsesRequest:
-    """Raises ApiError for what is malformed, unknown or cannot be honoured."""
+    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
     fields = RequestFields(body)
     read_model(fields, host)
     _refuse_unsupported(fields)
@@ -76,7 +76,7 @@ def _refuse_unsupported(fields: RequestFields) -> None:
     fields.only("previous_response_id", (), _NOTHING_KEPT)
     fields.only("conversation", (), _NOTHING_KEPT)
     fields.only("prompt", (), "sharpi keeps no prompts")
-    fields.only("truncation", ("disabled",), "what is too long is refused")
+    fields.only("truncation", ("disabled",), "input that is too long is refused")
     fields.only("context_management", ([],), "sharpi edits no conversations")
     fields.only("moderation", (), "sharpi does not moderate")
 
@@ -91,7 +91,7 @@ def _num_logprobs(fields: RequestFields) -> int | None:
 
 
 def _effort(fields: RequestFields) -> str | None:
-    """Summaries are not made: the reasoning is there itself."""
+    """Reads the effort; summaries are ignored, since responses contain the reasoning itself."""
     reasoning = fields.fields("reasoning")
     if reasoning is None:
         return None

@@ -1,6 +1,6 @@
-"""The paths of OpenAI's APIs: requests read, the model asked, answers sent whole or as streams.
+"""The routes of OpenAI's APIs: they read requests, ask the model and send answers or streams.
 
-What /v1/models answers is read by clients of Anthropic's API, too.
+Clients of Anthropic's API also read /v1/models.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from sharpi.serve.openai.responses_request import read_responses
 
 
 class Models:
-    """The one model of a host."""
+    """Lists the one model of a host."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
 
     async def list(self, request: Request) -> Response:
-        """A list of one."""
+        """Returns a list of one model."""
         name = self._host.model_id
         page = {"has_more": False, "first_id": name, "last_id": name}
         return JSONResponse({"object": "list", "data": [self._model()], **page})
 
     async def one(self, request: Request) -> Response:
-        """The model, by its name or an alias; raises ApiError 404 for others."""
+        """Returns the model by its name or an alias; raises ApiError 404 for others."""
         self._host.require_model(request.path_params["name"])
         return JSONResponse(self._model())
 
@@ -55,7 +55,7 @@ class Models:
 
 
 def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
-    """Those of one host."""
+    """Returns the routes of one host."""
     api, models = OpenaiRoutes(host, chats), Models(host)
     return [
         Route("/v1/models", models.list, methods=["GET"]),
@@ -67,13 +67,13 @@ def routes(host: ModelHost, chats: ChatModels) -> list[Route]:
 
 
 class OpenaiRoutes:
-    """What the paths answer."""
+    """Answers the routes of OpenAI's APIs."""
 
     def __init__(self, host: ModelHost, chats: ChatModels) -> None:
         self._host, self._chats = host, chats
 
     async def chat_completions(self, request: Request) -> Response:
-        """A chat's next message."""
+        """Answers a chat with the next message."""
         body, model = await json_body(request), await self._chats.get()
         asked = read_chat(body, self._host)
         prompt_requests = await asyncio.to_thread(model.prompt_requests, asked.call)
@@ -83,7 +83,7 @@ class OpenaiRoutes:
         return JSONResponse(await chat_completion(self._host, prompt_requests, model.tokenizer))
 
     async def responses(self, request: Request) -> Response:
-        """A chat's next turn, as items."""
+        """Answers a chat with the items of the next turn."""
         body, model = await json_body(request), await self._chats.get()
         asked = read_responses(body, self._host)
         [prompt_request] = await asyncio.to_thread(model.prompt_requests, asked.call)
@@ -93,11 +93,15 @@ class OpenaiRoutes:
         return JSONResponse(await events.whole(self._host, prompt_request))
 
     async def completions(self, request: Request) -> Response:
-        """Text that goes on from prompts."""
+        """Continues the text of prompts."""
         body, model = await json_body(request), await self._chats.get()
         asked = await asyncio.to_thread(read_completions, body, self._host)
         prompt_requests = await asyncio.to_thread(
-            model.generation_states, asked.prompts, asked.request, asked.shape, asked.num_answers
+            model.completion_requests,
+            asked.prompts,
+            asked.request,
+            asked.shape,
+            asked.num_answers,
         )
         if asked.is_stream:
             chunks = completion_chunks(self._host, asked, prompt_requests, model.tokenizer)
@@ -106,5 +110,5 @@ class OpenaiRoutes:
 
 
 def error_event(error: ApiError) -> bytes:
-    """An error in mid-stream."""
+    """Returns the event of an error within a stream."""
     return data_event(openai_body(error))

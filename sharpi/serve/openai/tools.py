@@ -1,4 +1,4 @@
-"""Tools and their choice in OpenAI's requests; chat completions nest them, responses do not."""
+"""Reads tools and tool choice of OpenAI's APIs; chat completions nest them, responses do not."""
 
 from typing import Literal
 
@@ -17,14 +17,14 @@ _NO_OTHER = "sharpi has no tools of its own; only functions can be called"
 
 
 def read_tools(fields: RequestFields, *, nested: bool) -> tuple[Tool, ...]:
-    """The functions of "tools"; raises ApiError for any other kind of tool."""
+    """Reads the functions of "tools"; raises ApiError for any other kind of tool."""
     return each_tool(fields, lambda tool: _tool(tool, nested))
 
 
 def read_choice(
     fields: RequestFields, tools: tuple[Tool, ...], *, nested: bool
 ) -> tuple[ToolChoice, tuple[Tool, ...]]:
-    """The choice, and the tools that it leaves."""
+    """Reads the choice, and returns it with the tools that it allows."""
     choice, allowed = _mode_or_tool(fields, nested)
     parallel = fields.flag("parallel_tool_calls")
     choice = replace(choice, parallel=parallel is not False)
@@ -32,7 +32,9 @@ def read_choice(
     if wanted is not None:
         missing = wanted - {tool.name for tool in tools}
         if missing:
-            fields.fail("tool_choice", f"names the tool '{min(missing)[:64]}', which is not there")
+            fields.fail(
+                "tool_choice", f"names the tool '{min(missing)[:64]}', which is not among the tools"
+            )
     if choice.mode == "required" and not tools:
         fields.fail("tool_choice", "requires a call, but there are no tools")
     if allowed is not None:
@@ -63,7 +65,7 @@ def _mode_or_tool(fields: RequestFields, nested: bool) -> tuple[ToolChoice, set[
     kind = choice.choice("type", ("function", "allowed_tools"))
     inner = choice.fields(kind) if nested and kind else choice
     if kind is None or inner is None:
-        return fields.fail("tool_choice", "must say its type and tool")
+        return fields.fail("tool_choice", "must have a type and a tool")
     if kind == "function":
         return ToolChoice("required", inner.required_text("name")), None
     required = inner.choice("mode", ("auto", "required")) == "required"

@@ -1,7 +1,7 @@
-"""LiveExperts: GET /experts/live, the experts of the running model, for the page's heat map.
+"""GET /experts/live: the experts of the running model, for the page's heat map.
 
-What the page draws, which expert was used since it last looked, it computes itself: counts here
-only grow, and no watcher costs the server any state.
+Counts only grow. The page itself computes which expert was used since its last request, so that
+watchers need no state in the server.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.model_host import ModelHost
 
 _LOOK_SECONDS = 2.0
-_FRESH_SECONDS = 0.25  # however many pages look on, the engine is asked no more often
+_FRESH_SECONDS = 0.25  # views are shared for this long, however many pages ask
 
 
 class _Look(NamedTuple):
@@ -27,7 +27,7 @@ class _Look(NamedTuple):
 
 
 class LiveExperts:
-    """Looks at the model between two steps, and never has it loaded for that."""
+    """Reads the model's state between two steps, and never loads a model for that."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
@@ -36,7 +36,7 @@ class LiveExperts:
         self._fresh_until = 0.0
 
     async def respond(self, request: Request) -> JSONResponse:
-        """The latest look, a new one where that is old."""
+        """Returns the latest view, or a new one if that is old."""
         async with self._lock:
             if time.monotonic() >= self._fresh_until:
                 await self._renew()
@@ -44,7 +44,7 @@ class LiveExperts:
         return JSONResponse(self._latest | rate, headers={"Cache-Control": "no-store"})
 
     async def _renew(self) -> None:
-        """Unless the model is busy with a long step: then the last look has to do."""
+        """Takes a new view; keeps the last one if the model is busy with a long step."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 self._latest = as_json(await self._host.look(_look), time.monotonic())
@@ -54,7 +54,7 @@ class LiveExperts:
 
 
 def live_experts_route(host: ModelHost) -> Route:
-    """GET /experts/live."""
+    """Returns the route GET /experts/live."""
     return Route("/experts/live", LiveExperts(host).respond, methods=["GET"])
 
 
@@ -63,9 +63,9 @@ def _look(loaded: Loaded) -> _Look:
 
 
 def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
-    """`kind` says what there is: streamed or mapped experts, a dense model, or an unloaded one.
+    """Returns the view as JSON; `kind` tells streamed or mapped experts, dense and unloaded models.
 
-    `seconds`: when it was looked, of a clock that only serves for differences.
+    `seconds`: the time of the view, by a clock that is only good for differences.
     """
     if look is None:
         return {"kind": "unloaded"}
@@ -81,7 +81,10 @@ def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
 
 
 def _layer(view: ExpertView, row: int) -> dict[str, Any]:
-    """`resident`: a 1 or a 0 for every expert; counts of the store where there is one."""
+    """Returns one layer as JSON.
+
+    `resident` has a 1 or a 0 for each expert; counts are the expert store's.
+    """
     layer: dict[str, Any] = {
         "layer": view.layers[row],
         "slots": view.slots[row],

@@ -1,4 +1,4 @@
-"""/health, /metrics and /props: how the server is and what it has loaded."""
+"""/health, /metrics and /props: the state of the server and the loaded model."""
 
 import asyncio
 import os
@@ -17,12 +17,12 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.host.model_snapshot import ModelSnapshot, take_snapshot
 from sharpi.tiers.plan import Tier
 
-_LOOK_SECONDS = 2.0  # a step may take longer: then the last look has to do
+_LOOK_SECONDS = 2.0  # if a step takes longer, the last snapshot is used
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def routes(host: ModelHost) -> list[Route]:
-    """Those of one host."""
+    """Returns the status routes of one host."""
     status = Status(host)
     return [
         Route("/health", status.health, methods=["GET"]),
@@ -32,7 +32,7 @@ def routes(host: ModelHost) -> list[Route]:
 
 
 class Status:
-    """What the three routes answer; remembers its latest look at the model."""
+    """Answers the three routes; keeps its latest snapshot of the model."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
@@ -40,16 +40,16 @@ class Status:
         self._facts: dict[str, Any] = {}
 
     async def health(self, request: Request) -> Response:
-        """200 as long as answers can be had; an idle model is loaded when one is asked for."""
+        """Returns 200 while the server accepts requests; an idle model is loaded when one comes."""
         return JSONResponse({"status": "ok", "model": self._host.state})
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         await self._look()
         return Response(self._host.metrics.text(self._latest), media_type=_METRICS_TYPE)
 
     async def props(self, request: Request) -> Response:
-        """The server and its model as JSON."""
+        """Returns the server and its model as JSON."""
         await self._look()
         host, now = self._host, self._latest
         served = {
@@ -85,7 +85,7 @@ class Status:
 
 
 def model_facts(loaded: Loaded) -> dict[str, Any]:
-    """What stays the same of a loaded model; sizes in bytes, of the plan's tiers."""
+    """Returns the constant properties of a loaded model; sizes are bytes, by the plan's tiers."""
     engine = loaded.engine
     plan, model = engine.plan, engine.model_config
     tiers = {} if plan is None else {tier.value: plan.bytes_in(tier) for tier in Tier}
@@ -104,7 +104,7 @@ def model_facts(loaded: Loaded) -> dict[str, Any]:
 
 
 def resident_bytes() -> int | None:
-    """Memory of this process that is in RAM, mapped files included; None where unknown."""
+    """Returns the RAM of this process, mapped files included; None if unknown."""
     try:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize: texts to ids and back, in the fields of llama.cpp's server."""
+"""/tokenize and /detokenize: text to ids and back, with the fields of llama.cpp's server."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ _MAX_ID = 2**31 - 1
 
 
 def routes(host: ModelHost) -> list[Route]:
-    """Those of one host."""
+    """Returns the token routes of one host."""
     tokens = TokenRoutes(host)
     return [
         Route("/tokenize", tokens.tokenize, methods=["POST"]),
@@ -23,13 +23,13 @@ def routes(host: ModelHost) -> list[Route]:
 
 
 class TokenRoutes:
-    """What the two routes answer."""
+    """Answers the two routes."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
 
     async def tokenize(self, request: Request) -> Response:
-        """{"content", "add_special": false, "parse_special": true} to {"tokens"}."""
+        """Turns {"content", "add_special": false, "parse_special": true} into {"tokens"}."""
         fields = RequestFields(await json_body(request))
         text = fields.raw("content")
         if not isinstance(text, str):
@@ -47,7 +47,7 @@ class TokenRoutes:
         return JSONResponse({"tokens": ids})
 
     async def detokenize(self, request: Request) -> Response:
-        """{"tokens"} to {"content"}, control tokens shown."""
+        """Turns {"tokens"} into {"content"}, with control tokens shown."""
         fields = RequestFields(await json_body(request))
         ids = fields.items("tokens")
         if ids is None or not all(map(_is_id, ids)):

@@ -211,7 +211,7 @@ def test_a_failure_in_mid_stream_is_an_event(
     host.scripts = [["Hel", RuntimeError("secret")]]
     stream = iter(ask(claude, stream=True))
     assert [next(stream).type for _ in range(3)] == list(_FIRST)
-    with pytest.raises(anthropic.APIStatusError, match="failed at this request"):
+    with pytest.raises(anthropic.APIStatusError, match="failed to handle this request"):
         next(stream)
 
 

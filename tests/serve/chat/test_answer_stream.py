@@ -1,4 +1,4 @@
-"""Answers as one stream: order, waiting, failures, and what is closed when."""
+"""Answers as one stream: order, waiting, failures, and closing."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""Calls made into questions, for formats that need more than text: gpt-oss's channels."""
+"""Requests to formats that need more than text, such as gpt-oss's channels."""
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ def model() -> ChatModel:
 
 
 def takes(model: ChatModel, prompt_request: PromptRequest, text: str) -> bool:
-    """Whether the constraint lets an answer be this text."""
+    """Returns whether the constraint accepts this text as an answer."""
     constraint = prompt_request.constraint
     assert constraint is not None
     for token_id in model.tokenizer.encode(text, add_bos=False, parse_special=True):

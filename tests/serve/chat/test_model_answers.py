@@ -1,4 +1,4 @@
-"""Both APIs over a real model: what grammars, budgets, seeds and the KV cache make of answers."""
+"""Both APIs over a real model: the effect of grammars, budgets, seeds and the KV cache."""
 
 import json
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def test_a_turn_finds_its_beginning_in_the_kv_cache(gpt: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_a_sampled_turn_is_found_with_its_own_tokens(gpt: openai.OpenAI, seed: int) -> None:
-    """At this temperature the model spells words as its tokeniser would not."""
+    """At this temperature the model often spells words otherwise than its tokenizer."""
     question = [{"role": "user", "content": f"Tell me story number {seed}."}]
     hot = {**BRIEF, "temperature": 1.2, "max_tokens": 700, "messages": question}
     stories = (gpt.chat.completions.create(**{**hot, "seed": n}) for n in range(seed, 99, 10))

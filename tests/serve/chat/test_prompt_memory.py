@@ -1,4 +1,4 @@
-"""Ids that conversations keep: the model's own where a text has other tokenisations."""
+"""Stored ids of conversations: the model's own, where a text has several tokenizations."""
 
 from scripted_host import scripted_tokenizer
 

@@ -1,4 +1,4 @@
-"""The model as requests see it: answers, limits, idling, failures, and the end."""
+"""ModelHost as requests use it: answers, limits, idling, failures and shutdown."""
 
 import asyncio
 import shutil
@@ -138,7 +138,7 @@ class TestLimits:
         host = make_host(aliases=("other",))
         host.require_model("demo")
         host.require_model("other")
-        with pytest.raises(ApiError, match="'third' is not here"):
+        with pytest.raises(ApiError, match="'third' does not exist"):
             host.require_model("third")
 
 
@@ -251,7 +251,7 @@ async def _is_idle(host: ModelHost) -> bool:
 
 
 def is_mapped(file: Path) -> bool:
-    """Whether this process has any of it mapped."""
+    """Returns whether this process has any part of the file mapped."""
     return str(file) in Path("/proc/self/maps").read_text("utf-8")
 
 

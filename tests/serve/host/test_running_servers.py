@@ -1,4 +1,4 @@
-"""The files that `sharpi ps` finds servers by."""
+"""The files by which `sharpi ps` finds servers."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Who may ask: keys, origins of web pages, host names."""
+"""Access by keys, by origins of web pages and by host names."""
 
 import pytest
 
@@ -9,7 +9,7 @@ PATH = "/v1/chat/completions"
 
 
 def refusal(access: Access, path: str = PATH, **headers: str) -> int | None:
-    """The status of the refusal; None where it lets in."""
+    """Returns the status of the refusal; None if access is allowed."""
     try:
         access.require(path, {name.replace("_", "-"): value for name, value in headers.items()})
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Errors as OpenAI and Anthropic word them."""
+"""Errors in the forms of OpenAI and Anthropic."""
 
 import json
 

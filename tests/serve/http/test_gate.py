@@ -1,4 +1,4 @@
-"""What every request passes: the body's limits, the watch over the connection, faults."""
+"""RequestGuard: the limits of bodies, the watch over connections, and internal errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ LIMITS = RequestLimits(max_body_bytes=100, patience_seconds=0.05, stall_seconds=
 
 
 class Connection:
-    """The other end of one request, which says `chunks` and leaves when it is told to."""
+    """The client's end of one request; it sends `chunks` and disconnects on demand."""
 
     def __init__(self, *chunks: bytes, path: str = "/v1/x", is_complete: bool = True) -> None:
         self.scope: Scope = {"type": "http", "path": path, "method": "POST", "headers": []}

@@ -1,4 +1,4 @@
-"""The server's socket: where it is, and why it cannot be."""
+"""The server's socket: its address, and the errors of binding it."""
 
 import socket
 

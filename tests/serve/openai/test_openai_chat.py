@@ -180,7 +180,7 @@ def test_strict_calls_follow_their_schema(client: openai.OpenAI, host: ScriptedH
     assert constraint is not None
 
     def accept(text: str) -> list[bool]:
-        """Whether each token of a text was allowed, as it came."""
+        """Returns whether each token of a text was allowed."""
         ids = host.tokenizer.encode(text, add_bos=False, parse_special=True)
         allowed = []
         for token_id in ids:
@@ -281,7 +281,7 @@ def test_a_failure_in_mid_stream_is_an_event(client: openai.OpenAI, host: Script
     host.scripts = [["Hel", RuntimeError("secret")]]
     stream = iter(ask(client, stream=True))
     assert [next(stream).choices[0].delta.content for _ in range(2)] == ["", "Hel"]
-    with pytest.raises(openai.APIError, match="failed at this request"):
+    with pytest.raises(openai.APIError, match="failed to handle this request"):
         next(stream)
 
 

@@ -1,4 +1,4 @@
-"""A browser without a window, a server whose answers are written down, and the page of it."""
+"""A headless browser, a server with scripted answers, and its page."""
 
 import os
 import shutil
@@ -14,9 +14,9 @@ PATIENCE_MS = 60_000
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, driven by playwright; skips, and is counted, without either.
+    """Chromium, driven by playwright; tests without either are skipped and counted.
 
-    Its driver keeps an event loop running in the thread, so it ends before other tests want one.
+    Its driver keeps an event loop running in the thread, so it ends before other tests need one.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -37,20 +37,20 @@ def running_server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def server(running_server: ScriptedServer) -> ScriptedServer:
-    """As if it had just been started."""
+    """Resets the server to its initial state."""
     running_server.reset()
     return running_server
 
 
 @pytest.fixture
 def screen(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What a test's screen is like; parametrise it indirectly for another."""
+    """The test's screen; parametrise it indirectly for another."""
     return getattr(request, "param", {"viewport": {"width": 1280, "height": 800}})
 
 
 @pytest.fixture
 def page(browser: Any, server: ScriptedServer, screen: dict[str, Any]) -> Iterator[Any]:
-    """The page, loaded; a test fails if a script of it does, or if its policy is violated."""
+    """Loads the page; a test fails if a script fails or its security policy is violated."""
     context = browser.new_context(**screen)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -65,7 +65,7 @@ def page(browser: Any, server: ScriptedServer, screen: dict[str, Any]) -> Iterat
 
 @pytest.fixture
 def say(page: Any) -> Any:
-    """Writes a message and sends it with the key."""
+    """Writes a message and sends it with the Enter key."""
 
     def write(text: str) -> None:
         page.fill("#prompt", text)

@@ -1,4 +1,4 @@
-"""The page with a server behind it whose answers are written down."""
+"""The page with a server of scripted answers."""
 
 import asyncio
 import json
@@ -42,9 +42,10 @@ def greet(name):
 
 
 class ScriptedServer:
-    """Answers by the last message's text: `answers` has the deltas, `pause` seconds between two.
+    """Answers by the text of the last message.
 
-    Keeps the bodies of all requests; `num_dropped` counts answers whose client went away.
+    `answers` has the deltas, `pause` the seconds between two. It keeps the bodies of all requests;
+    `num_dropped` counts answers with a client that disconnected.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class ScriptedServer:
 
 
 def words(text: str) -> Deltas:
-    """A text in pieces of a few characters."""
+    """Splits a text into pieces of a few characters."""
     return [{"content": text[at : at + 5]} for at in range(0, len(text), 5)]
 
 
@@ -130,7 +131,7 @@ def event(chunk: dict[str, Any]) -> str:
 
 
 def live(look: int, kind: str) -> dict[str, Any]:
-    """A look at experts of which every layer has used a few since the look before."""
+    """Returns a view of experts in which every layer has used a few since the last one."""
     layers = [_layer(look, number, kind) for number in range(NUM_LAYERS)]
     return {
         "kind": kind,
@@ -161,7 +162,7 @@ def _layer(look: int, layer: int, kind: str) -> dict[str, Any]:
 
 
 class RunningServer:
-    """A context: the application on a free port of this machine, in a thread."""
+    """Serves the application on a free port of this machine, in a thread."""
 
     def __init__(self, server: ScriptedServer) -> None:
         config = uvicorn.Config(server.app(), port=0, log_level="error", lifespan="off")

@@ -1,4 +1,4 @@
-"""GET /experts/live of a model that runs: what the heat map is drawn from."""
+"""GET /experts/live of a running model, the data of the heat map."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def host(config: RunConfig) -> Iterator[ModelHost]:
 
 @pytest.fixture
 def client(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    """Every request looks anew."""
+    """Returns a client for which every request takes a new view."""
     monkeypatch.setattr(live_experts, "_FRESH_SECONDS", 0.0)
     return TestClient(Starlette(routes=[live_experts_route(host)]))
 

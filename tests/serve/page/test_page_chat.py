@@ -1,4 +1,4 @@
-"""Talking to a model in the page: sending, streaming, stopping, failing, and the keyboard."""
+"""Chatting in the page: sending, streaming, stopping, failing, and the keyboard."""
 
 import time
 from typing import Any

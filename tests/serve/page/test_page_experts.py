@@ -18,7 +18,7 @@ COLOURS = """() => {
 
 
 def rgb(page: Any, name: str) -> str:
-    """What a colour of the style sheet is as a pixel."""
+    """Returns the pixel value of a colour in the style sheet."""
     script = """(name) => {
       const context = new OffscreenCanvas(1, 1).getContext('2d');
       context.fillStyle = getComputedStyle(document.body).getPropertyValue(name);

@@ -1,4 +1,4 @@
-"""The page's files as they are served: types, headers, and nothing but what is in the table."""
+"""The page's files as they are served: types, headers, and no path beyond the table."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Answers as Markdown, and that nothing in them is ever more than text."""
+"""Answers as Markdown, in which nothing becomes active content."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ HOSTILE = """<script>window.broken = 1</script> <img src=x onerror="window.broke
 
 @pytest.fixture(scope="module")
 def render(browser: Any, running_server: ScriptedServer) -> Iterator[Any]:
-    """The HTML of a text, made by the page's own module."""
+    """Returns the HTML of a text, rendered by the page's own module."""
     page = browser.new_page()
     page.goto(f"{running_server.url}page/css/base.css")
 

@@ -1,4 +1,4 @@
-// How fast an answer came, from its chunks and the usage that the last one reports.
+// Measures the speed of an answer, from its chunks and the usage in the last one.
 
 export class AnswerTimer {
   #start = performance.now();
@@ -16,14 +16,14 @@ export class AnswerTimer {
     this.#numChunks++;
   }
 
-  // Tokens per second after the first one; null while that cannot be known.
+  // Tokens per second after the first one; null until it is known.
   get speed() {
     const seconds = (this.#last - this.#first) / 1000;
     const tokens = this.#usage?.completion_tokens ?? this.#numChunks;
     return this.#first !== null && seconds > 0 && tokens > 1 ? (tokens - 1) / seconds : null;
   }
 
-  // For the line under the answer.
+  // The text under the answer.
   get words() {
     const words = [];
     if (this.speed !== null) words.push(`${this.speed.toFixed(1)} tokens/s`);

@@ -1,4 +1,4 @@
-// The key that the server may ask for; it lives as long as the tab does.
+// The API key, stored until the tab is closed.
 
 const NAME = "sharpi-api-key";
 

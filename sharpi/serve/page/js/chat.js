@@ -1,4 +1,4 @@
-// The conversation: what was said, and the answer that is under way.
+// The conversation: its messages and the answer that is streaming.
 
 import { AnswerTimer } from "./answer_timer.js";
 import { element, show } from "./elements.js";
@@ -6,7 +6,7 @@ import { AnswerView, showQuestion } from "./message_view.js";
 import { Scroller } from "./scroller.js";
 
 export class Chat {
-  #messages = []; // as the interface has them
+  #messages = []; // in the API's form
   #running = null; // an AbortController
   #list = element("messages");
   #scroller = new Scroller();
@@ -45,14 +45,14 @@ export class Chat {
     this.composer.isBusy = true;
     this.#say("Answering");
     const outcome = await this.#receive(view, running.signal);
-    if (this.#running !== running) return; // another chat has begun meanwhile
+    if (this.#running !== running) return; // another chat has begun in the meantime
     this.#running = null;
     this.composer.isBusy = false;
     this.#end(view, outcome);
     this.#scroller.follow();
   }
 
-  // Shows the answer as it comes; returns the error that ended it, if one did.
+  // Shows the answer while it streams; returns the error that ended it, if any.
   async #receive(view, signal) {
     const timer = new AnswerTimer();
     try {
@@ -104,7 +104,7 @@ export class Chat {
     this.#answer();
   }
 
-  // A question that got no word of an answer goes back where it was written.
+  // Moves a question without any answer back into the message box.
   #forget(view) {
     this.composer.restore(this.#messages.pop().content);
     view.node.previousElementSibling.remove();
@@ -112,7 +112,7 @@ export class Chat {
     show(element("welcome"), !this.#messages.length);
   }
 
-  // Two questions in a row are more than many chat templates take.
+  // Removes an unanswered question: many chat templates refuse two in a row.
   #giveUpUnanswered() {
     if (this.#messages.at(-1)?.role === "user") this.#messages.pop();
     this.#list.querySelectorAll(".fault button").forEach((button) => button.remove());

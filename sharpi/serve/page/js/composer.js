@@ -1,4 +1,4 @@
-// The box that messages are written in, and its two buttons.
+// The message box and its two buttons.
 
 import { element, show } from "./elements.js";
 
@@ -22,7 +22,7 @@ export class Composer {
     this.#box.focus();
   }
 
-  // Text that was taken out comes back, unless something else was written.
+  // Puts a text back into the box, unless it has new text.
   restore(text) {
     if (!this.#box.value) this.#box.value = text;
     this.#fit();

@@ -1,4 +1,4 @@
-// A button that copies text, and says so.
+// A button that copies text and confirms it.
 
 import { make } from "./elements.js";
 
@@ -13,7 +13,7 @@ export function copyButton(text, label = "Copy") {
   return button;
 }
 
-// Away from localhost a browser has a clipboard over HTTPS only.
+// Except on localhost, browsers provide the clipboard over HTTPS only.
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);

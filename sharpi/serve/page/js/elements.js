@@ -1,4 +1,4 @@
-// Finds and makes elements. Text always becomes a text node, never HTML.
+// Finds and creates elements. Text always becomes a text node, never HTML.
 
 export function element(id) {
   return document.getElementById(id);

@@ -1,4 +1,4 @@
-// Server-sent events: the data of each, from the bytes of a response.
+// Yields the data of each server-sent event in a response.
 
 export async function* readEvents(body) {
   const decoder = new TextDecoder();
@@ -13,7 +13,7 @@ export async function* readEvents(body) {
   }
 }
 
-// Not every browser can iterate a stream.
+// Not every browser can iterate over a stream.
 async function* chunks(body) {
   const reader = body.getReader();
   try {

@@ -1,24 +1,24 @@
-// What happened between two looks at the experts, cell by cell and in all.
+// Computes what changed between two polls of the experts, for each cell and in total.
 
 export const DISK = 0;
 export const RESIDENT = 1;
 export const HIT = 2;
 export const LOADED = 3;
 
-const FADE = 0.6; // of the brightness, from one look to the next
+const FADE = 0.6; // brightness that remains from one poll to the next
 const SMOOTHING = 0.5;
-const DIM = 0.08; // less is not seen
+const DIM = 0.08; // heat below this is not visible
 
 export class ExpertActivity {
   layers = [];
   numExperts = 0;
   states = new Uint8Array(); // (layers, experts): DISK or RESIDENT
   glows = new Uint8Array(); // HIT or LOADED where heat is not 0
-  heat = new Float32Array(); // 0 to 1: how lately and how much it was used
+  heat = new Float32Array(); // 0 to 1: recent use
   hitRate = null; // since the start
   bytesPerSecond = null;
   totals = {};
-  #isFresh = new Uint8Array(); // used since the look before
+  #isFresh = new Uint8Array(); // used since the previous poll
   #before = null;
 
   take(live) {
@@ -54,7 +54,7 @@ export class ExpertActivity {
     });
   }
 
-  // `share`: of the uses of the layer's most used expert.
+  // `share`: uses relative to the layer's most used expert.
   #use(cell, glow, share) {
     this.glows[cell] = glow;
     this.heat[cell] = (1 + share) / 2;
@@ -84,13 +84,13 @@ export class ExpertActivity {
     this.totals = { disk: cells - resident, resident, hit: fresh(HIT), loaded: fresh(LOADED) };
   }
 
-  // Experts of a row that were used since the look before.
+  // The number of experts of a row that were used since the previous poll.
   usedNow(row) {
     const cells = this.#isFresh.subarray(row * this.numExperts, (row + 1) * this.numExperts);
     return cells.reduce((count, isFresh) => count + isFresh, 0);
   }
 
-  // For who cannot see the map.
+  // A text for those who cannot see the map.
   get summary() {
     const { disk, resident, hit, loaded } = this.totals;
     return (
@@ -100,12 +100,12 @@ export class ExpertActivity {
   }
 }
 
-// The counts of a model that was loaded again begin anew.
+// A model that was loaded again starts its counts at 0.
 function grown(now, before) {
   return Math.max(0, now - before);
 }
 
-// Two looks a second see a few loads each: their rate jumps.
+// Smooths the rate: each of the two polls per second sees only a few loads.
 function smoothed(before, now) {
   if (before === null || now === 0) return now;
   return before + SMOOTHING * (now - before);

@@ -1,4 +1,4 @@
-// Polls the experts while they can be seen, and shows them as figures, a heat map and a table.
+// Polls the experts while they are visible, and shows figures, a heat map and a table.
 
 import { element, show } from "./elements.js";
 import { ExpertActivity } from "./expert_activity.js";
@@ -9,11 +9,11 @@ const POLL_MS = 500;
 const RETRY_MS = 4000;
 
 const NOTES = {
-  dense: "This model has no experts: all of it is computed for every token.",
+  dense: "This model has no experts: every token uses all of its weights.",
   mapped: "All experts are in memory, so none is ever loaded. Brighter ones were used most just now.",
   streamed: "Experts by layer. Those on disk are loaded into a slot when a token needs them.",
   busy: "The model is busy with a long step.",
-  unloaded: "The model was unloaded because nobody used it. The next message loads it again.",
+  unloaded: "The model was unloaded because it was not used. The next message loads it again.",
 };
 
 export class ExpertsPanel {
@@ -31,7 +31,7 @@ export class ExpertsPanel {
     element("by-layer").addEventListener("toggle", () => this.#showTable());
   }
 
-  // Looks now, and from then on as long as the panel is in sight.
+  // Polls now, and then regularly while the panel is visible.
   async refresh() {
     clearTimeout(this.#timer);
     if (this.#polling || !this.#isSeen) return;

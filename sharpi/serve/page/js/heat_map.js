@@ -1,9 +1,9 @@
-// Draws experts by layer on a canvas, a row for each layer, and says which one is pointed at.
+// Draws the experts on a canvas, one row per layer, and describes the one under the pointer.
 
 import { DISK, HIT, LOADED, RESIDENT } from "./expert_activity.js";
 
-const MIN_CELL = 2; // device pixels; narrower ones are drawn together
-const MIN_HEIGHT = 10; // CSS pixels of a row, as long as all rows have MAX_TOTAL_HEIGHT at most
+const MIN_CELL = 2; // device pixels; narrower cells are merged
+const MIN_HEIGHT = 10; // CSS pixels of a row, unless all rows exceed MAX_TOTAL_HEIGHT
 const MAX_HEIGHT = 26;
 const MAX_TOTAL_HEIGHT = 560;
 
@@ -41,7 +41,7 @@ export class HeatMap {
     this.#paint(grid);
   }
 
-  // `together`: experts that share a cell because the screen has too few pixels.
+  // `together`: the number of experts per cell, more than 1 if there are too few pixels.
   #grid(width) {
     const { layers, numExperts } = this.#activity;
     const together = Math.ceil((numExperts * MIN_CELL) / (width * devicePixelRatio));
@@ -79,7 +79,7 @@ export class HeatMap {
     return best;
   }
 
-  // What it was used for shines over what it is.
+  // Draws the state of an expert, and its last use over that.
   #cell(context, colours, cell, rectangle) {
     const { states, glows, heat } = this.#activity;
     context.globalAlpha = 1;

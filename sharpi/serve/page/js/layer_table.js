@@ -1,4 +1,4 @@
-// The experts as a table, for who wants numbers or cannot see the map.
+// The experts as a table of numbers, readable without the map.
 
 import { make } from "./elements.js";
 

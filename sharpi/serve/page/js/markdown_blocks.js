@@ -1,6 +1,6 @@
-// Markdown as a tree of blocks; plain data, every block with the lines it came from.
+// Parses Markdown into a tree of blocks: plain data with the source lines of each block.
 //
-// Time grows with the text alone: no pattern backtracks, and nesting ends at MAX_DEPTH.
+// Time is linear in the text: no pattern backtracks, and nesting ends at MAX_DEPTH.
 
 import { isDelimiterRow, tableAt } from "./markdown_tables.js";
 
@@ -46,7 +46,7 @@ function fenceOf(line) {
   return { fence: found[1], language: found[2].trim().split(/\s/)[0], indent: indentOf(line) };
 }
 
-// A fence that is never closed goes on to the end: that is how an answer streams.
+// A fence that is not closed extends to the end, as in an answer that is streaming.
 function fenceAt(lines, at) {
   const open = fenceOf(lines[at]);
   if (!open) return null;
@@ -105,7 +105,7 @@ function listAt(lines, at, depth) {
   return { kind: "list", isOrdered: first.isOrdered, start: first.number, items, end };
 }
 
-// Two more spaces nest, whatever the marker's width: so models write it.
+// Two more spaces nest an item, whatever the marker's width, since models write it so.
 function isDeeper(marker, parent) {
   return marker.indent >= parent.indent + 2;
 }

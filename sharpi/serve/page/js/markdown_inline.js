@@ -1,4 +1,4 @@
-// Emphasis, code, links and line breaks within a block, as nodes. What is none of these is text.
+// Parses emphasis, code, links and line breaks within a block into nodes; the rest is text.
 
 import { make } from "./elements.js";
 import { linkAt, safeLink, urlAt } from "./markdown_links.js";
@@ -16,7 +16,7 @@ export function inlineNodes(text, depth = 0) {
 class Inline {
   #nodes = [];
   #plain = "";
-  #missing = new Set(); // runs for which no end follows: they are looked for once
+  #missing = new Set(); // runs without an end, which need no second search
 
   constructor(text, depth) {
     this.text = text;
@@ -35,7 +35,7 @@ class Inline {
     return this.#nodes;
   }
 
-  // Takes what begins with a special character, or that alone as text; returns where it ends.
+  // Parses markup at a special character, or takes the character as text; returns the end.
   #special(at) {
     const { text } = this;
     const end = this.#markup(at);
@@ -45,7 +45,7 @@ class Inline {
     return at + run;
   }
 
-  // Returns `at` where no markup begins.
+  // Parses the markup at `at` and returns its end; returns `at` if there is none.
   #markup(at) {
     switch (this.text[at]) {
       case "\\":
@@ -79,7 +79,7 @@ class Inline {
     return this.#add(make("code", {}, isPadded ? inner.slice(1, -1) : inner), end);
   }
 
-  // After the run that closes the one at `at`; -1 where none does.
+  // Returns the end of the run that closes the one at `at`; -1 if there is none.
   #endOfCode(at) {
     const { text } = this;
     const run = runAt(text, at);
@@ -105,7 +105,7 @@ class Inline {
     return this.#add(tags.reduce((nodes, tag) => [make(tag, {}, ...nodes)], inner)[0], end);
   }
 
-  // A longer run closes too, with its last marks: **bold *and more***.
+  // A longer run also closes, with its last marks: **bold *and more***.
   #endOfEmphasis(from, mark, run) {
     const { text } = this;
     if (this.#missing.has(mark + run)) return -1;

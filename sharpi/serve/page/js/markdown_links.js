@@ -1,4 +1,4 @@
-// Links with schemes that cannot run anything. Images become links: nothing outside is fetched.
+// Links with harmless schemes. Images become links, so that nothing external is fetched.
 
 import { make } from "./elements.js";
 
@@ -8,13 +8,13 @@ const MAX_URL = 2000;
 const URL_AT = /https?:\/\/[^\s<>"`]{1,2000}/y;
 const ENDS_SENTENCE = /[.,;:!?'"*_~\])}]/;
 
-// A link, or null for a scheme that is none of SCHEMES.
+// Returns a link, or null for a scheme that is not in SCHEMES.
 export function safeLink(href, ...label) {
   if (!URL.canParse(href) || !SCHEMES.includes(new URL(href).protocol)) return null;
   return make("a", { href, target: "_blank", rel: "noopener noreferrer" }, ...label);
 }
 
-// A bare address, also in angle brackets, that begins at `at`.
+// Parses a bare URL at `at`, with or without angle brackets.
 export function urlAt(text, at) {
   const isBracketed = text[at] === "<";
   URL_AT.lastIndex = isBracketed ? at + 1 : at;
@@ -26,7 +26,7 @@ export function urlAt(text, at) {
   return { href, end: at + href.length + (isBracketed ? 2 : 0) };
 }
 
-// "see https://a.b/c_(d)." ends before the full stop, not before the bracket.
+// In "see https://a.b/c_(d)." the URL ends before the full stop, not before the bracket.
 function withoutSentence(href) {
   let end = href.length;
   while (ENDS_SENTENCE.test(href[end - 1])) {
@@ -36,7 +36,7 @@ function withoutSentence(href) {
   return href.slice(0, end);
 }
 
-// [label](href "title") or ![alt](source); null where `at` begins neither.
+// Parses [label](href "title") or ![alt](source); returns null if `at` begins neither.
 export function linkAt(text, at) {
   const open = text[at] === "!" ? at + 1 : at;
   const close = text[open] === "[" ? bracketEnd(text, open, "[", "]", MAX_LABEL) : -1;

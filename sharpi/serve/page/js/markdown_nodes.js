@@ -1,4 +1,4 @@
-// Blocks of Markdown as elements.
+// Converts blocks of Markdown to elements.
 
 import { copyButton } from "./copy_button.js";
 import { make } from "./elements.js";
@@ -35,7 +35,7 @@ function listNode({ isOrdered, start, items }) {
   return list;
 }
 
-// An item's first paragraph stands beside its marker.
+// The first paragraph of an item is on the line of its marker.
 function itemNode([first, ...rest]) {
   const item = make("li");
   if (first?.kind === "paragraph") item.append(...inlineNodes(first.text));

@@ -1,4 +1,4 @@
-// Tables: a row, a row of dashes, and more rows, all with bars between their cells.
+// Parses tables: a row, a row of dashes, and more rows, with bars between cells.
 
 export function tableAt(lines, at) {
   if (!lines[at].includes("|") || !isDelimiterRow(lines[at + 1] ?? "")) return null;
@@ -15,7 +15,7 @@ export function isDelimiterRow(line) {
   return line.includes("|") && cellsOf(line).every((cell) => /^:?-+:?$/.test(cell));
 }
 
-// A bar after a backslash is text.
+// Splits a row into cells; a bar after a backslash is text.
 function cellsOf(line) {
   const cells = line.trim().replace(/^\|/, "").split("|");
   for (let i = 0; i < cells.length - 1;) {

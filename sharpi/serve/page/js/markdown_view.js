@@ -1,4 +1,4 @@
-// Markdown that grows: only blocks whose text has changed are made anew.
+// Shows Markdown that grows; only blocks with changed text are created again.
 
 import { parseBlocks } from "./markdown_blocks.js";
 import { blockNode } from "./markdown_nodes.js";
@@ -8,20 +8,20 @@ const PAUSE_MS = 50;
 export class MarkdownView {
   #box;
   #text = "";
-  #shown = []; // the source of each child
+  #shown = []; // the source text of each child
   #timer = null;
 
   constructor(box) {
     this.#box = box;
   }
 
-  // All of the text so far, in sight soon.
+  // Shows the whole text so far, after a short pause.
   show(text) {
     this.#text = text;
     this.#timer ??= setTimeout(() => this.finish(), PAUSE_MS);
   }
 
-  // What was given is in sight now.
+  // Shows the last text now.
   finish() {
     clearTimeout(this.#timer);
     this.#timer = null;

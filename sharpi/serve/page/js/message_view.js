@@ -1,4 +1,4 @@
-// How a question and an answer look.
+// The views of a question and of an answer.
 
 import { copyButton } from "./copy_button.js";
 import { make, show } from "./elements.js";
@@ -37,7 +37,7 @@ export class AnswerView {
     );
   }
 
-  // A choice of a chunk, which may be missing.
+  // Adds the choice of a chunk, which may be missing.
   take(choice) {
     const { content, reasoning_content: reasoning } = choice?.delta ?? {};
     if (reasoning) this.#think(reasoning);

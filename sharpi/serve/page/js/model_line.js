@@ -1,4 +1,4 @@
-// Which model answers, and what it takes where the user says nothing.
+// The name of the model, and the defaults of its settings.
 
 import { element } from "./elements.js";
 
@@ -16,7 +16,7 @@ export async function showModel(server, settings) {
   }
 }
 
-// A server without /props is one to chat with all the same.
+// A server without /props can still be used for chat.
 async function defaults(server) {
   try {
     return (await server.get("props")).sampling ?? {};

@@ -1,4 +1,4 @@
-// The panel of experts: beside the chat, or a drawer over it where there is no room.
+// The panel of experts: beside the chat, or a drawer over it on small screens.
 
 import { element, show } from "./elements.js";
 
@@ -38,7 +38,7 @@ export class Panel {
     this.onChange();
   }
 
-  // The drawer takes the key before a running answer does.
+  // The Escape key closes the drawer before it stops an answer.
   #escape(event) {
     if (event.key !== "Escape" || !this.isOpen || !NARROW.matches) return;
     event.stopPropagation();

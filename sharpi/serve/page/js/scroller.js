@@ -1,4 +1,4 @@
-// Keeps the newest words in sight, unless the reader has scrolled away from them.
+// Scrolls to the newest text, unless the user has scrolled away from it.
 
 import { element, show } from "./elements.js";
 
@@ -8,7 +8,7 @@ export class Scroller {
   #box = element("scroller");
   #button = element("newest");
   #isAtEnd = true;
-  #top = 0; // where it was scrolled to at the last look
+  #top = 0; // the scroll position at the last check
 
   constructor() {
     this.#box.addEventListener("scroll", () => this.#look(), { passive: true });
@@ -27,7 +27,7 @@ export class Scroller {
     this.#look();
   }
 
-  // Only the reader scrolls up; more text alone is no sign that somebody left the end.
+  // Only the user scrolls up; a larger distance alone may be due to new text.
   #look() {
     const { scrollTop, scrollHeight, clientHeight } = this.#box;
     const isNear = scrollHeight - clientHeight - scrollTop < NEAR_PIXELS;

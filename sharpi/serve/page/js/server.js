@@ -1,4 +1,4 @@
-// The server's interface: JSON, streams of events, and what went wrong in words.
+// The client of the server's API: JSON, event streams, and error messages.
 
 import { readEvents } from "./event_stream.js";
 
@@ -14,14 +14,14 @@ export class ServerError extends Error {
 }
 
 export class Server {
-  model; // its name, once it is known
+  model; // the model's name, once it is known
   #key;
 
   constructor(key) {
     this.#key = key;
   }
 
-  // The name of the model that it serves.
+  // Returns the name of the model that the server has.
   async findModel() {
     this.model ??= (await this.get("v1/models")).data?.[0]?.id;
     return this.model;
@@ -32,7 +32,7 @@ export class Server {
     return response.json();
   }
 
-  // The chunks of a streamed answer; the signal ends it.
+  // Yields the chunks of a streamed answer; the signal ends it.
   async *stream(path, body, signal) {
     const response = await this.#fetch(path, {
       method: "POST",
@@ -46,7 +46,7 @@ export class Server {
       if (chunk.error) throw new ServerError(messageOf(chunk));
       yield chunk;
     }
-    throw new ServerError("The answer broke off: the connection to the server was lost.");
+    throw new ServerError("The answer is incomplete: the connection to the server was lost.");
   }
 
   async #fetch(path, options) {

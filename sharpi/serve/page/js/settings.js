@@ -1,4 +1,4 @@
-// What the user wants of answers. Kept in this browser, the key excepted.
+// The user's settings, stored in this browser, except for the key.
 
 import { element } from "./elements.js";
 
@@ -20,7 +20,7 @@ export class Settings {
     this.#dialog.addEventListener("close", () => this.#keep());
   }
 
-  // `field` has the focus then.
+  // Opens the dialog with the focus on `field`.
   open(field = "system") {
     this.#input("key").value = this.#key.value;
     this.#dialog.showModal();
@@ -32,7 +32,7 @@ export class Settings {
     this.open("key");
   }
 
-  // What the server takes where a field is empty.
+  // Shows the server's defaults in empty fields.
   showDefaults(defaults) {
     for (const name of NUMBERS) {
       if (defaults[name] != null) this.#input(name).placeholder = String(defaults[name]);
@@ -43,7 +43,7 @@ export class Settings {
     return this.#input("system").value.trim();
   }
 
-  // The members of a request.
+  // The fields of a request.
   get request() {
     const request = {};
     for (const name of NUMBERS) {
