@@ -32,7 +32,7 @@ KINDS = ("byte_level", "by_words", "gemma", "demo")
 
 
 def with_bytes(model: str) -> Tokenizer:
-    """Control tokens, the 256 bytes and a few pieces; what is no piece is spelled in bytes."""
+    """Returns control tokens, the 256 bytes and a few pieces; other text is spelled in bytes."""
     spelled = [f"<0x{byte:02X}>" for byte in range(256)]
     pieces = PIECES + TAIL
     return Tokenizer(

@@ -1,4 +1,4 @@
-"""llguidance's complaints as one line."""
+"""llguidance's error messages as one line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Grammars over every kind of vocabulary: what may come, where it may end, what is refused."""
+"""Grammars over every kind of vocabulary: allowed tokens, ends and refusals."""
 
 import json
 import time
@@ -245,7 +245,7 @@ class TestRefused:
 
 
 def refused(compile_it: Any) -> None:
-    """With one line of bounded length."""
+    """Asserts an error of one line with bounded length."""
     with pytest.raises(GrammarError) as caught:
         compile_it()
     assert 10 < len(str(caught.value)) <= 300

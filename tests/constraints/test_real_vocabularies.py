@@ -1,4 +1,4 @@
-"""Grammars over the vocabularies of real models, where those are to be had."""
+"""Grammars over the vocabularies of real models, if they are available."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Answers by constraints, without a model: given texts, and choices at random."""
+"""Walks through constraints without a model: given texts, and random choices."""
 
 import random
 
@@ -19,12 +19,12 @@ def allowed_ids(mask: TokenMask | None, tokenizer: Tokenizer) -> set[int]:
 
 
 def follows(constraint: Constraint, tokenizer: Tokenizer, text: str) -> bool:
-    """Whether the constraint lets the text come, which it then has."""
+    """Returns whether the constraint allows the text, and advances it."""
     return all(goes_on(constraint, token) for token in tokenizer.encode_inside(text))
 
 
 def goes_on(constraint: Constraint, token: int) -> bool:
-    """Whether a token may come, which it then has."""
+    """Returns whether a token is allowed, and advances the constraint by it."""
     mask = constraint.allowed()
     if mask is not None and not allows(mask, token):
         return False
@@ -41,7 +41,7 @@ def may_end(constraint: Constraint, tokenizer: Tokenizer) -> bool:
 def random_answer(
     constraint: Constraint, tokenizer: Tokenizer, seed: int, max_tokens: int = 2000
 ) -> str:
-    """A walk that likes to close what is open, up to an end token."""
+    """Returns a random walk to an end token, which prefers to close what is open."""
     chance, text = random.Random(seed), b""
     for _ in range(max_tokens):
         ids = sorted(allowed_ids(constraint.allowed(), tokenizer))

@@ -36,7 +36,7 @@ END = "<|im_end|>"
 def small_tokenizer(
     *, control: Sequence[str] = (), shown: Sequence[str] = (), template: str | None = None
 ) -> Tokenizer:
-    """All bytes, an end token, and markers: control tokens, or such as are part of the text."""
+    """Returns a tokenizer of all bytes, an end token and markers, some of them control tokens."""
     tokens = [*byte_of_letter(), END, *control, *shown]
     kinds = [TokenKind.NORMAL] * 256 + [TokenKind.CONTROL] * (1 + len(control))
     kinds += [TokenKind.USER_DEFINED] * len(shown)
@@ -61,7 +61,7 @@ def read(
     markers: ReasoningMarkers | None = THINK,
     starts_inside: bool = False,
 ) -> list[Any]:
-    """Joined events of an answer."""
+    """Returns the joined events of an answer."""
     source = AnswerText()
     parser = AnswerParser(source, form.read_answer(source, Calls(tools), markers, starts_inside))
     events = [event for piece in pieces for event in parser.feed(piece)]
@@ -69,7 +69,7 @@ def read(
 
 
 def joined(events: Iterable[AnswerEvent]) -> list[Any]:
-    """Kind and text of stretches of the same kind; of a call its name and its arguments' text."""
+    """Joins events of the same kind into (kind, text); calls into name and arguments."""
     found: list[Any] = []
     for event in events:
         if isinstance(event, CallBegin):
@@ -89,7 +89,7 @@ def joined(events: Iterable[AnswerEvent]) -> list[Any]:
 
 
 def is_accepted(tokenizer: Tokenizer, grammar: str, text: str) -> bool:
-    """Whether a grammar allows an answer, each token of it and its end."""
+    """Returns whether a grammar allows each token of an answer and its end."""
     constraint = Grammars(tokenizer).lark(grammar)
     ids = tokenizer.encode(text, add_bos=False, parse_special=True)
     end = min(tokenizer.end_ids)

@@ -1,4 +1,4 @@
-"""gpt-oss's channels for whoever reads along."""
+"""gpt-oss's channels, split for display."""
 
 from sharpi.dialogue.channel_splitter import ChannelSplitter, opens_channels, without_channels
 

@@ -1,4 +1,4 @@
-"""What holds for every tool format: written calls are read again, and grammars force them."""
+"""Properties of every tool format: written calls are read again, and grammars force them."""
 
 import json
 from dataclasses import dataclass
@@ -129,7 +129,7 @@ def test_text_is_text(case: Case) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
-    """Whatever of words and markers is no call comes out as it is."""
+    """Words and markers that form no call are returned unchanged."""
     form = CASES[name].form
     if name == "harmony":
         return

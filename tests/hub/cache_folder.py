@@ -12,7 +12,7 @@ def write_model(
     commit: str = "a" * 40,
     ref: str | None = "main",
 ) -> Path:
-    """One revision with these files; returns its snapshot."""
+    """Writes one revision with these files and returns its snapshot."""
     home = folder / ("models--" + repository.replace("/", "--"))
     snapshot = home / "snapshots" / commit
     for path, data in files.items():
@@ -29,7 +29,7 @@ def write_model(
 
 
 def write_partial(folder: Path, repository: str, path: str, data: bytes) -> Path:
-    """What a broken download of `path` leaves."""
+    """Writes what an interrupted download of `path` leaves."""
     home = folder / ("models--" + repository.replace("/", "--"))
     partial = home / "partial" / ("b" * 64) / path
     partial.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A hub to pull from, an empty cache to pull into, and somebody who listens."""
+"""A hub to pull from, an empty cache to pull into, and a watcher that records."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from stand_in import StandIn
 
 @pytest.fixture(autouse=True)
 def nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No token of the developer's reaches a test, nor does a variable that switches the hub off."""
+    """Removes the developer's token, and a variable that switches the hub off."""
     from huggingface_hub import constants
 
     monkeypatch.delenv("HF_TOKEN", raising=False)

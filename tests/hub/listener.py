@@ -1,4 +1,4 @@
-"""A Watcher that remembers what it was told."""
+"""A Watcher that records its calls."""
 
 
 class Listener:

@@ -1,7 +1,7 @@
-"""A stand-in of the hub's HTTP interface: repositories in memory, and every way it can go wrong.
+"""A stand-in for the hub's HTTP interface: repositories in memory, and its possible failures.
 
-Files are served as the hub serves large ones: a redirect with the checksum in its headers, to a
-content network under another host name, which knows ranges.
+Files are served as the hub serves large ones: a redirect, with the checksum in its headers, to a
+content network under another host name, which supports ranges.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _FILE = re.compile(r"/(?P<repository>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?
 
 @dataclass
 class Request:
-    """What a client asked for."""
+    """A request of a client."""
 
     method: str
     path: str
@@ -33,14 +33,14 @@ class Request:
 
 @dataclass
 class Refusal:
-    """An answer other than the right one."""
+    """A response other than the correct one."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
 
 
 class StandIn:
-    """The hub; `with` starts and stops it. Faults are set as attributes, while it runs."""
+    """The hub; `with` starts and stops it. Faults are set as attributes while it runs."""
 
     def __init__(self) -> None:
         self.commits: dict[tuple[str, str], dict[str, bytes]] = {}
@@ -61,7 +61,7 @@ class StandIn:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def add(self, repository: str, files: dict[str, bytes], ref: str = "main") -> str:
-        """A commit of these files, to which `ref` points from now on."""
+        """Adds a commit of these files, to which `ref` then points."""
         listing = json.dumps({path: checksum(data) for path, data in files.items()})
         commit = hashlib.sha1(listing.encode()).hexdigest()
         self.commits[repository, commit] = files
@@ -196,7 +196,7 @@ class StandIn:
 
 
 def checksum(data: bytes) -> str:
-    """What names a large file's content at the hub."""
+    """Returns the name of a large file's content at the hub."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What is in a cache folder, by which names, and what looking one up says."""
+"""The models in a cache folder, their names, and looking one up."""
 
 import os
 from pathlib import Path

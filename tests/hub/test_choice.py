@@ -1,4 +1,4 @@
-"""Which model a name means among those that are there."""
+"""The model that a name means among those available."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is a model's name, and what cannot be one."""
+"""Valid and invalid names of models."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pulling from a stand-in of the hub: what arrives, what breaks, and what is said about it."""
+"""Pulling from a stand-in for the hub: results, failures and messages."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Removing a model takes what is its own and nothing else."""
+"""Removing a model deletes its own files and nothing else."""
 
 import mmap
 from pathlib import Path

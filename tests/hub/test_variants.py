@@ -1,4 +1,4 @@
-"""The models among a repository's files, as repositories really name them."""
+"""The models among a repository's files, with the names of real repositories."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -16,14 +16,14 @@ SPECIAL_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 
 @pytest.fixture(scope="session")
 def vectors() -> dict[str, Any]:
-    """What llama.cpp answered, see make_vectors.py."""
+    """llama.cpp's recorded ids, see make_vectors.py."""
     recorded: dict[str, Any] = json.loads((HERE / "vectors.json").read_text())
     return recorded
 
 
 @pytest.fixture(scope="session")
 def byte_level(vectors: dict[str, Any]) -> Vocabulary:
-    """256 bytes, some hundred merges and a few special tokens."""
+    """A vocabulary of 256 bytes, some hundred merges and a few special tokens."""
     return Vocabulary(
         "gpt2",
         pre_tokenizer="gpt-2",
@@ -34,13 +34,13 @@ def byte_level(vectors: dict[str, Any]) -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def by_words(vectors: dict[str, Any]) -> Vocabulary:
-    """SentencePiece, no token across words."""
+    """A SentencePiece vocabulary without tokens across words."""
     return Vocabulary("llama", special_ids=SPECIAL_IDS, **vectors["vocabularies"]["by_words"])
 
 
 @pytest.fixture(scope="session")
 def across(vectors: dict[str, Any]) -> Vocabulary:
-    """SentencePiece with tokens that reach across words."""
+    """A SentencePiece vocabulary with tokens across words."""
     return Vocabulary("llama", special_ids=SPECIAL_IDS, **vectors["vocabularies"]["across"])
 
 
@@ -57,7 +57,7 @@ def byte_tokenizer(byte_level: Vocabulary) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def shared_vocabularies() -> Path:
-    """Real vocabularies with llama.cpp's own vectors, where they are to be had."""
+    """Real vocabularies with llama.cpp's own vectors, if they are available."""
     root = os.environ.get("SHARPI_SHARED")
     folder = (Path(root) if root else HERE.parents[2] / "shared") / "tokenizers"
     if not folder.is_dir():

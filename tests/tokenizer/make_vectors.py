@@ -42,7 +42,7 @@ SPACE_MARK = "\u2581"
 
 
 def byte_letters() -> list[str]:
-    """GPT-2's letter of each byte, in byte order."""
+    """Returns GPT-2's letter for each byte, in byte order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return [
@@ -51,7 +51,7 @@ def byte_letters() -> list[str]:
 
 
 def byte_level_vocabulary() -> dict[str, Any]:
-    """Merges learned across word boundaries, so that every wrong cut shows in the ids."""
+    """Returns merges learned across word boundaries, so that every wrong split changes the ids."""
     letters = byte_letters()
     corpus = [[letters[byte] for byte in text.encode()] for text in TEXTS]
     merges: list[str] = []
@@ -68,7 +68,7 @@ def byte_level_vocabulary() -> dict[str, Any]:
 
 
 def merged(word: list[str], left: str, right: str) -> list[str]:
-    """The word with each pair joined, from the left."""
+    """Returns the word with each occurrence of the pair joined, from the left."""
     joined: list[str] = []
     for letter in word:
         if joined and joined[-1] == left and letter == right:
@@ -79,7 +79,10 @@ def merged(word: list[str], left: str, right: str) -> list[str]:
 
 
 def sentence_piece_vocabulary(*, across_words: bool) -> dict[str, Any]:
-    """Random pieces of the texts with scores that often tie; rare characters only as bytes."""
+    """Returns random pieces of the texts with scores that often tie.
+
+    Rare characters are only in it as bytes.
+    """
     token_sampler = random.Random(SEED + across_words)
     texts = [text.replace(" ", SPACE_MARK) for text in TEXTS if len(text) > 8]
     pieces: dict[str, float] = {character: -1000.0 for text in texts[:20] for character in text}
@@ -99,7 +102,7 @@ def sentence_piece_vocabulary(*, across_words: bool) -> dict[str, Any]:
 
 
 def write_gguf(path: Path, vocabulary: dict[str, Any], **options: Any) -> None:
-    """A file with nothing but a vocabulary, and what llama.cpp wants beside it."""
+    """Writes a file with only a vocabulary and the metadata that llama.cpp requires."""
     writer = GGUFWriter(path, "llama")
     writer.add_context_length(64)
     writer.add_embedding_length(32)
@@ -125,7 +128,7 @@ def write_gguf(path: Path, vocabulary: dict[str, Any], **options: Any) -> None:
 
 
 def ids_of_llama_cpp(vocabulary: dict[str, Any], **options: Any) -> dict[str, list[list[int]]]:
-    """Ids of every text, without BOS, and of the special ones both ways."""
+    """Returns the ids of every text without BOS, with special tokens parsed and not."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "vocabulary.gguf"
         write_gguf(path, vocabulary, **options)

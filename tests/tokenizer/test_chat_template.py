@@ -1,4 +1,4 @@
-"""Chat templates in the manner of popular models, and what they may rely on."""
+"""Chat templates in the style of popular models, and the functions that they may use."""
 
 import json
 import re

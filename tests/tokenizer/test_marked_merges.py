@@ -1,4 +1,4 @@
-"""Gemma 4's tokenizer: marks for spaces, merges by rank, bytes for what is no token."""
+"""Gemma 4's tokenizer: marks for spaces, merges by rank, bytes for unknown characters."""
 
 import pytest
 

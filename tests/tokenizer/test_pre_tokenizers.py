@@ -1,4 +1,4 @@
-"""Cuts that follow a model's own rules where llama.cpp's differ."""
+"""Splits that follow a model's own rules where llama.cpp's differ."""
 
 import pytest
 from tokenizers import Regex, pre_tokenizers

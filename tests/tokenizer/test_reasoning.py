@@ -1,4 +1,4 @@
-"""Reasoning told from the answer, however the text is cut."""
+"""Separating reasoning from the answer, however the text is split."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ from sharpi.tokenizer.vocabulary import Vocabulary
 def split(
     *pieces: str, starts_inside: bool = False, markers: ReasoningMarkers = THINK
 ) -> list[tuple[str, str]]:
-    """All pieces, neighbours of one kind joined."""
+    """Returns all pieces, with adjacent ones of one kind joined."""
     splitter = ReasoningSplitter(starts_inside, markers)
     found: list[tuple[str, str]] = []
     for kind, text in [part for piece in pieces for part in splitter.feed(piece)] + [

@@ -1,4 +1,4 @@
-"""Which tokens end a generation, and which kinds the rules by text change."""
+"""The tokens that end a generation, and the kinds that rules by text change."""
 
 import pytest
 from msgspec.structs import replace

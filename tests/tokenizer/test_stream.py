@@ -6,7 +6,7 @@ from sharpi.tokenizer.vocabulary import Vocabulary
 
 
 def byte_ids(tokenizer: Tokenizer, data: bytes) -> list[int]:
-    """One token a byte."""
+    """Returns one token per byte."""
     ids = {tokenizer.token_bytes(i): i for i in reversed(range(tokenizer.vocab_size))}
     return [ids[bytes([byte])] for byte in data]
 

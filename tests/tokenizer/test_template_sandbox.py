@@ -1,4 +1,4 @@
-"""Hostile templates: none reaches Python, and all of them end soon and small."""
+"""Hostile templates: none reaches Python, and all are stopped early."""
 
 import time
 import tracemalloc
@@ -99,7 +99,7 @@ MAX_BYTES = 400 << 20
 
 @pytest.mark.parametrize("source", ESCAPES)
 def test_no_way_to_python(source: str) -> None:
-    """What the sandbox withholds is an error, or undefined and so written as nothing."""
+    """Withheld attributes raise an error, or are undefined and render as nothing."""
     try:
         text = ChatFormat("template", source).render([{"role": "user", "content": "Hi"}])
     except TemplateError:
@@ -109,7 +109,7 @@ def test_no_way_to_python(source: str) -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_endless_work(name: str) -> None:
-    """Without its limits the template would not end in a lifetime."""
+    """Without its limits the template would practically never end."""
     with pytest.raises(TemplateError) as caught:
         ChatFormat("template", BOMBS[name]).render([{"role": "user", "content": "Hi"}])
     assert "\n" not in str(caught.value)

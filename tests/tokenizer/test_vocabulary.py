@@ -19,7 +19,7 @@ LLAMA = {
 
 
 def metadata(**changes: Any) -> Metadata:
-    """The llama file with other values; None removes a key, `__` is a dot."""
+    """Returns the llama file's metadata with other values; None removes a key, `__` is a dot."""
     values = LLAMA | {f"tokenizer.{key.replace('__', '.')}": v for key, v in changes.items()}
     return Metadata(Path("m.gguf"), {key: v for key, v in values.items() if v is not None})
 

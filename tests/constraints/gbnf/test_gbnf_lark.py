@@ -1,4 +1,4 @@
-"""GBNF: what its rules mean, and what is refused with the line at fault."""
+"""GBNF: the meaning of its rules, and errors with the number of the faulty line."""
 
 import pytest
 from walks import follows, may_end

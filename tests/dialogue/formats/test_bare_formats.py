@@ -1,4 +1,4 @@
-"""Llama 3: calls without a marker, told from other JSON and lists."""
+"""Llama 3: calls without a marker, as distinct from other JSON and lists."""
 
 import pytest
 from answers import read

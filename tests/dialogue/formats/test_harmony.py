@@ -1,4 +1,4 @@
-"""gpt-oss's channels, as published and as the model varies them."""
+"""gpt-oss's channels, as documented and with the model's variations."""
 
 import pytest
 from answers import read

@@ -1,4 +1,4 @@
-"""Calls in `<tool_call>` tags as models write them, well and badly."""
+"""Calls in `<tool_call>` tags, well-formed and malformed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Mistral and DeepSeek: both generations of each, as published and as models vary them."""
+"""Mistral and DeepSeek: both versions of each, as documented and with variations."""
 
 import pytest
 from answers import read
