@@ -43,9 +43,7 @@ def hub_errors(repository: str) -> Iterator[None]:
         raise UnreachableError("HF_HUB_OFFLINE is set") from error
     except HfHubHTTPError as error:
         raise http_error(error, repository) from error
-    except (
-        LocalEntryNotFoundError
-    ) as error:  # raised by the library for a HEAD request without answer
+    except LocalEntryNotFoundError as error:  # raised for a HEAD request without answer
         raise UnreachableError(
             f"the hub stopped answering about {repository}; try again"
         ) from error

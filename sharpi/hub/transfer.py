@@ -76,9 +76,8 @@ def _receive_range(
         if response.status_code != 206:  # the whole file, not the range
             on_bytes(-target.received)
             target.restart()
-        for data in (
-            response.iter_bytes()
-        ):  # as they arrive: a broken connection would lose a partly filled chunk
+        # Without a chunk size: a connection that breaks would lose a partly filled chunk.
+        for data in response.iter_bytes():
             target.append(data)
             on_bytes(len(data))
             if target.received > target.size:
