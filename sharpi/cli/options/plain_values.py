@@ -1,9 +1,9 @@
-"""Values that are plainly what an option takes, taken as they are.
+"""Reads plain values of options without Typer's adapters.
 
-Typer makes a pydantic adapter for every parameter, given or not, and imports pydantic for the first
-one: together a fifth of the time to the first token. Here defaults stay what they are, and numbers,
-choices and text are read where nothing about them needs to be decided. Everything else, and every
-message, is Typer's.
+Typer builds a pydantic adapter for every parameter, given or not, and imports pydantic for the
+first one: together a fifth of the time to the first token. Here defaults are used as they are, and
+numbers, choices and text are parsed directly if they are plain. Typer handles all other values, and
+every error message.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ _NOT_PLAIN: Final = object()
 
 
 class PlainValues:
-    """Mixed into a command or group of Typer's: its parameters take such values themselves."""
+    """A mixin for Typer's commands and groups whose parameters parse plain values themselves."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -26,7 +26,7 @@ class PlainValues:
 
 
 class PlainGroup(PlainValues, TyperGroup):
-    """A group of commands, likewise."""
+    """A group of commands with such parameters."""
 
 
 def _take_plain_values(parameter: Any) -> None:
@@ -43,8 +43,8 @@ def _take_plain_values(parameter: Any) -> None:
 
 
 def plain(parameter: Any, value: Any) -> Any:
-    """What the value means, or _NOT_PLAIN."""
-    descriptor = getattr(parameter, "type_descriptor", None)  # of Typer from 0.29 on
+    """Returns the parsed value, or _NOT_PLAIN if Typer has to parse it."""
+    descriptor = getattr(parameter, "type_descriptor", None)  # since Typer 0.29
     if descriptor is None:
         return _NOT_PLAIN
     is_list = parameter.multiple or parameter.nargs != 1
