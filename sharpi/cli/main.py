@@ -66,9 +66,9 @@ def sharpi(
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Returns the app with the command that the arguments begin with, or all.
+    """Returns the app with the command that the arguments begin with, or with all commands.
 
-    Each is slow to build.
+    Each command takes a while to build.
     """
     app = typer.Typer(
         name="sharpi",

@@ -36,7 +36,7 @@ class AfterTrigger:
     def allowed(self) -> TokenMask | None:
         """Returns what the grammar allows.
 
-        Outside it, every token that does not extend beyond a trigger.
+        Outside the grammar every token is allowed that does not extend beyond a trigger.
         """
         if self._inner is not None:
             return self._inner.allowed()

@@ -20,7 +20,7 @@ class AnswerParser:
     def feed(self, text: str) -> Iterator[AnswerEvent]:
         """Yields the events that are decided.
 
-        A possible marker waits. The caller must exhaust it.
+        A possible marker waits. The caller must exhaust the generator.
         """
         self._source.append(text)
         yield from self._read()

@@ -48,7 +48,7 @@ class AnswerText:
     ) -> Steps[str | None]:
         """Yields the text up to the first of the marks as events and returns that mark.
 
-        None at the end.
+        Returns None at the end of the answer.
         """
         while True:
             before, mark = _cut(self.rest, marks)
@@ -64,7 +64,7 @@ class AnswerText:
             yield None
 
     def read_until(self, marks: Collection[str]) -> Steps[tuple[str, str | None]]:
-        """Returns the text up to the first of the marks, and that mark; None at the end."""
+        """Returns the text up to the first of the marks, and that mark or None at the end."""
         while True:
             before, mark = _cut(self.rest, marks)
             if mark is not None or self.is_ended:

@@ -35,7 +35,7 @@ def may_be_text(schema: Mapping[str, Any]) -> bool:
 def json_text(text: str, schema: Mapping[str, Any]) -> str:
     """Returns the JSON of a bare value.
 
-    A string unless it is another value that the schema allows.
+    It is a string unless the text is another value that the schema allows.
     """
     types = _types(schema)
     word = text.strip()

@@ -52,7 +52,7 @@ class Blobs:
     def keep(self, file: RemoteFile, received: PartialFile) -> None:
         """Moves what was received to the blobs.
 
-        Raises HubError, and removes it, if its checksum is wrong.
+        If its checksum is wrong, removes it and raises HubError.
         """
         if not received.is_sound:
             self._forget(file)

@@ -24,9 +24,9 @@ def _words(numbers: str, letters: str = r"\p{L}", others: str = r"[^\s\p{L}\p{N}
 
 
 def _cased_words(numbers: str, ending: str = "") -> str:
-    """Matches the same, but splits where lower case meets upper case.
+    """Matches words as `_words` does, but splits them where lower case meets upper case.
 
-    Non-ASCII letters count as both.
+    Letters beyond ASCII count as both.
     """
     lead, upper, lower = r"[^\r\n\p{L}\p{N}]?", r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
     return (

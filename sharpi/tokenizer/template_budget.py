@@ -94,7 +94,7 @@ class TemplateBudget:
     def admit_filter(self, value: Any, arguments: Iterable[Any]) -> None:
         """Limits the result of a filter to the value's size times its arguments.
 
-        Numbers count as they are.
+        A number among the arguments counts as its value.
         """
         factor = 1
         for argument in arguments:

@@ -27,9 +27,9 @@ class OptionSources:
         return self.by_flag(parameter) or self.by_variable(parameter)
 
     def name(self, parameter: str) -> str:
-        """Returns the variable that gave the option, or its long flag.
+        """Returns the variable that gave the option, or else its long flag.
 
-        The `--no-` flag if it is off.
+        The flag of a switch that is off is its `--no-` form.
         """
         option = self._options[parameter]
         if self.by_variable(parameter):

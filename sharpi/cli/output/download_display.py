@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 class DownloadLines:
-    """Prints a line when a file begins and when it is complete.
-
-    A Watcher for pipes and log files.
-    """
+    """A Watcher for pipes and log files: one line when a file begins, one when it is complete."""
 
     def __init__(self) -> None:
         self._path = ""

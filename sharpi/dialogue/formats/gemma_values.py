@@ -18,7 +18,7 @@ _ENDS = (",", "}", "]")
 def pass_object(source: AnswerText, calls: Calls, depth: int = 0) -> Steps[bool]:
     """Yields `{key:value,...}` as JSON events.
 
-    Returns False if the answer ends inside or it is no object.
+    Returns False if the answer ends inside, or if it is not an object.
     """
     return (yield from _pass_items(source, calls, depth, "{", "}"))
 

@@ -69,7 +69,7 @@ def _begun(name: str) -> str:
 def _read_header(source: AnswerText, mark: str) -> Steps[str | None]:
     """Returns the text between a mark and the message.
 
-    None if the answer ends before the message.
+    Returns None if the answer ends before the message.
     """
     header = mark
     while mark != MESSAGE:

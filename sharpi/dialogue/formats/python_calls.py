@@ -59,10 +59,7 @@ class _JsonWords(ast.NodeTransformer):
 
 
 def _calls_of(text: str) -> list[tuple[str, str]] | None:
-    """Returns names and arguments as JSON.
-
-    None if the text is not a list of calls with literals.
-    """
+    """Returns names and arguments as JSON; None if it is no list of calls with literals."""
     try:
         tree = _JsonWords().visit(ast.parse(text, mode="eval")).body
         if not isinstance(tree, ast.List):

@@ -85,9 +85,9 @@ def _read_call(fields: RequestFields, host: ModelHost) -> tuple[ChatCall, bool]:
 
 
 def _thinking(fields: RequestFields, effort: str | None) -> tuple[Thinking, bool]:
-    """Reads the limits of reasoning and whether it is shown.
+    """Reads the limits of reasoning, and whether it is shown.
 
-    Without the field the model decides.
+    Without the field the model decides how much it reasons.
     """
     otherwise = read_thinking(fields, effort)
     asked = fields.fields("thinking")

@@ -36,9 +36,9 @@ class ConstrainedModel(Protocol):
 
 
 def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns the constraint from where reasoning closes.
+    """Returns the tools' constraint, which applies after the reasoning; None if there is none.
 
-    None if tools need none. Raises ApiError.
+    Raises ApiError.
     """
     constraint = _of_answer(model, call)
     markers = model.dialogue.reasoning

@@ -39,7 +39,7 @@ class ChatModel:
     def grammars(self) -> Grammars:
         """The compiler of constraints.
 
-        Created on first use, since it reads the whole vocabulary.
+        It is created on first use, since it reads the whole vocabulary.
         """
         return Grammars(self.tokenizer)
 

@@ -66,7 +66,7 @@ class EngineThread:
     def look(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
         """Runs `view` on the model between two steps and returns its result.
 
-        None if none is loaded.
+        Returns None if no model is loaded.
         """
         return self._ask(lambda: view(self.loaded) if self.loaded else None)
 

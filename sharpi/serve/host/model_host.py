@@ -83,7 +83,7 @@ class ModelHost:
     async def look(self, view: Callable[[Loaded], T]) -> T | None:
         """Runs `view` on the model between two steps and returns its result.
 
-        None if none is loaded.
+        Returns None if no model is loaded.
         """
         return await asyncio.wrap_future(self._thread.look(view))
 

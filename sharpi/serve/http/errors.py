@@ -28,7 +28,7 @@ _CLIENTS_FAULT = (UsageError, TemplateError, GrammarError)
 class ApiError(Exception):
     """An error with a `message` for the client.
 
-    `code` and `param` are OpenAI's, None if there are none.
+    `code` and `param` are OpenAI's fields, None if the error has none.
     """
 
     def __init__(

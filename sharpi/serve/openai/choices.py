@@ -50,7 +50,7 @@ async def choice_events(
 ) -> Events:
     """Yields the events of a stream with a choice for each request.
 
-    `includes_usage` adds a last one.
+    `includes_usage` adds an event at the end.
     """
     usages = [Usage()] * len(prompt_requests)
 
