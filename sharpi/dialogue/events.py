@@ -6,26 +6,26 @@ from msgspec import Struct
 
 
 class Reasoning(Struct, frozen=True):
-    """Some of what the model thinks before it answers."""
+    """A part of the reasoning before the answer."""
 
     text: str
 
 
 class Text(Struct, frozen=True):
-    """Some of the answer itself."""
+    """A part of the answer itself."""
 
     text: str
 
 
 class CallBegin(Struct, frozen=True):
-    """Call number `index` of the answer begins; its arguments follow as `CallArguments`."""
+    """Begins call number `index` of the answer; its arguments follow as `CallArguments`."""
 
     index: int
     name: str
 
 
 class CallArguments(Struct, frozen=True):
-    """Some of the JSON text of a call's arguments; all of a call's together are one JSON object."""
+    """A part of the JSON text of a call's arguments; the parts of a call form one JSON object."""
 
     index: int
     text: str

@@ -14,10 +14,10 @@ _BESIDE = ("type", "id")
 
 
 class _Read(Struct):
-    """What of an object has been read: `held` are arguments that came before the name."""
+    """The state of reading an object."""
 
     name: str | None = None
-    held: str | None = None
+    held: str | None = None  # arguments that came before the name
     is_begun: bool = False
 
 

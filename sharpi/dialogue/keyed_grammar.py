@@ -11,10 +11,10 @@ from sharpi.dialogue.typed_value import may_be_text, property_schema
 
 
 class ArgumentSpec(Struct, frozen=True):
-    """One argument: its schema stands for itself."""
+    """One argument of a tool."""
 
     key: str
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any]  # complete by itself: it includes shared definitions
     is_required: bool
 
     @property

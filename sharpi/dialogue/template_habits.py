@@ -36,32 +36,23 @@ _TOOLS = [
 
 
 class CallHabits(Struct, frozen=True):
-    """How calls are handed to a template that shows them.
+    """The form of calls that a template shows."""
 
-    `as_text`: arguments as JSON text rather than an object. `empty_content`: the content of a
-    message that only calls. `ids`: they are as they come, have nine letters and digits, or are what
-    names the tool, as `functions.name:0`. `one_each`: of several calls in a message only one is
-    shown, or none.
-    """
-
+    # Unchanged ("any"), nine letters and digits ("short"), or `functions.name:0` ("named").
     ids: IdStyle
-    as_text: bool
-    empty_content: str | None
-    one_each: bool
+    as_text: bool  # passes arguments as JSON text rather than an object
+    empty_content: str | None  # the content of a message that has only calls
+    one_each: bool  # the template shows at most one call of a message
 
 
 class TemplateHabits(Struct, frozen=True):
-    """What a template shows; `calls` None: no calls, and no results of tools either.
-
-    `knows_developer`: it tells that role from the system's. `thinks_aside`: reasoning is `thinking`
-    to it, and not to stand beside both content and calls.
-    """
+    """The parts of a conversation that a template shows."""
 
     shows_system: bool
     shows_tools: bool
-    knows_developer: bool
-    thinks_aside: bool
-    calls: CallHabits | None
+    knows_developer: bool  # has a developer role beside the system role
+    thinks_aside: bool  # takes reasoning as `thinking`, and not beside both content and calls
+    calls: CallHabits | None  # None: shows neither calls nor results
 
 
 def observe(chat_format: ChatFormat) -> TemplateHabits:

@@ -7,19 +7,17 @@ from msgspec import Struct, field
 
 
 class Tool(Struct, frozen=True):
-    """A function; `parameters` is the JSON schema of its arguments, an object."""
+    """A function that a model may call."""
 
     name: str
     description: str = ""
+    # The JSON schema of its arguments, an object.
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
 
 
 class ToolChoice(Struct, frozen=True):
-    """`mode` "required" makes at least one call certain, of the tool `name` if it is given.
+    """Limits the calls of an answer."""
 
-    Without `parallel` an answer has one call at most.
-    """
-
-    mode: Literal["auto", "none", "required"] = "auto"
-    name: str | None = None
-    parallel: bool = True
+    mode: Literal["auto", "none", "required"] = "auto"  # "required" forces at least one call
+    name: str | None = None  # the only tool to be called with "required"; None for any
+    parallel: bool = True  # allows several calls in one answer

@@ -10,21 +10,21 @@ from sharpi.hub.variants import Variant
 
 
 class CachedFile(Struct, frozen=True):
-    """One file: its path in the repository, and where it lies; a link unless it was only begun."""
+    """One file of a repository in the cache."""
 
-    path: str
-    location: Path
-    size: int
-    modified: float
+    path: str  # in the repository
+    location: Path  # a link to the blob; the file itself if it is partial
+    size: int  # bytes
+    modified: float  # seconds since 1970
     is_partial: bool = False
 
 
 class CachedModel(Struct, frozen=True):
-    """One model of one revision, with its files in order."""
+    """One model of one revision."""
 
     name: ModelName
     variant: Variant
-    files: tuple[CachedFile, ...]
+    files: tuple[CachedFile, ...]  # in order
 
     @property
     def is_complete(self) -> bool:

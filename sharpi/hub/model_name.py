@@ -17,11 +17,11 @@ _LONGEST_REPOSITORY = 96  # the hub's limit
 
 
 class ModelName(Struct, frozen=True):
-    """A repository of the hub, which of its quants, and which revision; None where not said."""
+    """The name of a model at the hub."""
 
-    repository: str
-    quant: str | None = None
-    revision: str | None = None
+    repository: str  # ORG/REPO
+    quant: str | None = None  # a label, file name or path; None if not given
+    revision: str | None = None  # a branch, tag or commit; None for the main one
 
     def __str__(self) -> str:
         quant = "" if self.quant is None else f":{self.quant}"

@@ -22,10 +22,10 @@ _PATIENT = Patience()
 
 
 class Pulled(Struct, frozen=True):
-    """A model that is in the cache now: what to call it, and the file to open."""
+    """A model that is in the cache now."""
 
     name: ModelName
-    start: Path
+    start: Path  # the file to open
     received_bytes: int
 
 

@@ -17,18 +17,18 @@ _SEARCH_SECONDS = 5.0
 
 
 class RemoteFile(Struct, frozen=True):
-    """One file; `checksum` names its blob: SHA-256 if it is large, else git's SHA-1."""
+    """One file at the hub."""
 
     path: str
-    size: int
-    checksum: str
+    size: int  # bytes
+    checksum: str  # the name of its blob: SHA-256 of a large file, else git's SHA-1
 
 
 class RemoteRepository(Struct, frozen=True):
-    """What a revision consisted of when the hub was asked."""
+    """The files of a revision when the hub was asked."""
 
     commit: str
-    files: dict[str, RemoteFile]
+    files: dict[str, RemoteFile]  # by path
 
 
 def ask(api: HfApi, name: ModelName) -> RemoteRepository:

@@ -18,9 +18,9 @@ _RANGE_BYTES = 16 << 30  # one request: content networks do not serve more than 
 
 
 class Patience(Struct, frozen=True):
-    """How often to try again without a byte received in between, and how long to wait at first."""
+    """Limits retries of a download."""
 
-    max_attempts: int = 5
+    max_attempts: int = 5  # attempts in a row that receive nothing
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 30.0
 
@@ -32,7 +32,7 @@ class Patience(Struct, frozen=True):
 
 
 class DownloadSource(Struct, frozen=True):
-    """Where the bytes come from; the URL may redirect, each time to another place."""
+    """The URL of a file; it may redirect, each time to another place."""
 
     repository: str
     url: str

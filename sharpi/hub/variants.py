@@ -22,10 +22,10 @@ _IMPORTANCE = re.compile(r"(?:^|[-._])imatrix(?:[-._]|$)", re.IGNORECASE)
 
 
 class Variant(Struct, frozen=True):
-    """One model of a repository: what names it there, and its files in order."""
+    """One model of a repository."""
 
-    label: str
-    paths: tuple[str, ...]
+    label: str  # the quant, or else the file name or path
+    paths: tuple[str, ...]  # the files in order
     num_parts: int = 1
 
     @property

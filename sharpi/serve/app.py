@@ -30,13 +30,13 @@ def log_line(text: str) -> None:
 
 
 class AppSettings(Struct, frozen=True):
-    """Who may ask, how much, and what is logged; `origins` get CORS headers."""
+    """The settings of access, limits and logs."""
 
     access: Access = field(default_factory=Access)
     limits: RequestLimits = field(default_factory=RequestLimits)
-    origins: Sequence[str] = ()
+    origins: Sequence[str] = ()  # get CORS headers
     logs_requests: bool = False
-    tell: Callable[[str], None] = log_line
+    tell: Callable[[str], None] = log_line  # prints a line of the log
 
 
 def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:

@@ -143,15 +143,12 @@ FALLBACK = "default"
 
 
 class PreTokenizer(Struct, frozen=True):
-    """`patterns` in order. `takes_whole_words`: a word that is a token is not merged, but taken.
-
-    `adds_bos`: whether texts begin with BOS where the file does not say.
-    """
+    """The rules that split text into words before merging."""
 
     name: str
-    patterns: tuple[str, ...]
-    takes_whole_words: bool
-    adds_bos: bool
+    patterns: tuple[str, ...]  # applied in this order
+    takes_whole_words: bool  # a word that is a token is not merged from its parts
+    adds_bos: bool  # texts begin with BOS if the file does not say
 
 
 def find_pre_tokenizer(name: str) -> PreTokenizer | None:

@@ -12,7 +12,7 @@ ReasoningDelta = tuple[Kind, str]
 
 
 class ReasoningMarkers(Struct, frozen=True):
-    """What stands before and after reasoning."""
+    """The texts that open and close reasoning."""
 
     opening: str
     closing: str

@@ -48,29 +48,22 @@ BLANKS = " \t\n\v\f\r"
 
 
 class SpecialToken(Struct, frozen=True):
-    """A token that is looked for in text.
-
-    `is_hidden`: control or unknown, looked for only on request. `strips_left` and `strips_right`
-    eat the blanks beside it.
-    """
+    """A token that is searched for in text."""
 
     text: str
     token_id: int
-    is_hidden: bool
-    strips_left: bool = False
-    strips_right: bool = False
+    is_hidden: bool  # control or unknown, only found on request
+    strips_left: bool = False  # removes the blanks before it
+    strips_right: bool = False  # removes the blanks after it
 
 
 class SpecialTokens(Struct, frozen=True):
-    """`kinds`: of all tokens, after the rules by text. `found`: longest text first.
+    """The special tokens of a vocabulary."""
 
-    `hidden_ids`: tokens that steer the model and are no part of the text.
-    """
-
-    kinds: Sequence[int]
-    end_ids: frozenset[int]
-    hidden_ids: frozenset[int]
-    found: tuple[SpecialToken, ...]
+    kinds: Sequence[int]  # of all tokens, after the rules by text
+    end_ids: frozenset[int]  # tokens that end a generation
+    hidden_ids: frozenset[int]  # tokens that control the model and are not text
+    found: tuple[SpecialToken, ...]  # longest text first
 
     def split(self, text: str, *, parse_hidden: bool) -> list[str | int]:
         """Splits a text into plain text and ids of special tokens, in order.

@@ -46,27 +46,25 @@ class TokenKind(IntEnum):
 
 
 class Vocabulary(Struct, frozen=True):
-    """Tokens in the file's order and the rules beside them; None where the file does not say.
+    """The tokens in the file's order and their rules; None where the file does not say."""
 
-    `model`: one of SUPPORTED_MODELS. `tokens`: texts, GPT-2's byte letters or SentencePiece's
-    pieces; bytes that are not UTF-8 are surrogates. `kinds`: a TokenKind each. `merges`: "left
-    right" by rank (gpt2, gemma4). `scores`: one each (llama). `special_ids`: id by role ("bos",
-    "eos", "eot" ...). `other_templates`: chat templates by name ("tool_use" ...).
-    """
-
-    model: str
+    model: str  # one of SUPPORTED_MODELS
     pre_tokenizer: str | None = None
+    # Texts: GPT-2's byte letters or SentencePiece's pieces; surrogates stand for bytes that are not
+    # UTF-8.
     tokens: list[str] = field(default_factory=list)
-    kinds: list[int] = field(default_factory=list)
-    merges: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)  # a TokenKind each
+    merges: list[str] = field(default_factory=list)  # "left right" by rank (gpt2, gemma4)
+    scores: list[float] = field(default_factory=list)  # one each (llama)
+    # Id by role ("bos", "eos", "eot" ...).
     special_ids: Mapping[str, int] = field(default_factory=dict)
     add_bos: bool | None = None
     add_eos: bool | None = None
     add_space_prefix: bool | None = None
     chat_template: str | None = None
+    # Chat templates by name ("tool_use" ...).
     other_templates: Mapping[str, str] = field(default_factory=dict)
-    model_name: str = ""
+    model_name: str = ""  # general.name of the file
 
     def id_of(self, role: str) -> int | None:
         """Returns the id of a role, None if no token has it."""

@@ -13,14 +13,11 @@ if TYPE_CHECKING:
 
 
 class Prompt(Struct, frozen=True):
-    """`text` and its `ids` as the model gets them; `echo` is what to print before the answer.
+    """The prompt of one answer."""
 
-    A continuation reads whole only together with what it continues; an answer stands by itself.
-    """
-
-    text: str
-    ids: list[int]
-    echo: str
+    text: str  # as the model gets it
+    ids: list[int]  # as the model gets them
+    echo: str  # printed before the answer: the text that a continuation continues, else ""
 
 
 def refuse_contradictions(options: ConversationOptions) -> None:

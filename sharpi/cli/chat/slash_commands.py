@@ -15,11 +15,11 @@ _NOT_COUNTED = "No experts were counted: there are none, or all fit and --expert
 
 
 class SlashCommand(Struct, frozen=True):
-    """`act` gets what follows the name; `usage` and `purpose` are its line in /help."""
+    """One command and its line in /help."""
 
     usage: str
     purpose: str
-    act: Callable[[str], None]
+    act: Callable[[str], None]  # gets the text after the command's name
 
 
 class SlashCommands:

@@ -20,11 +20,11 @@ _NO_LIBRARY = (
 
 
 class AnswerForm(Struct, frozen=True):
-    """`kind`: one of Grammars' methods. `value`: the schema or the grammar; `source`: its file."""
+    """The required form of an answer."""
 
-    kind: str
-    value: Any = None
-    source: str = ""
+    kind: str  # the method of Grammars that compiles it
+    value: Any = None  # the schema or the grammar
+    source: str = ""  # the file that it came from
 
 
 class FormedAnswers:

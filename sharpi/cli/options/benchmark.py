@@ -18,7 +18,7 @@ def _count_list(text: str) -> str:
 
 
 class BenchmarkOptions(Struct, frozen=True):
-    """What is measured; names and defaults are llama-bench's."""
+    """The tests to run; names and defaults are llama-bench's."""
 
     heading: ClassVar = "Tests"
 

@@ -13,7 +13,7 @@ _NAMES = ("json_schema", "json_object", "grammar")
 
 
 class ConstraintOptions(Struct, frozen=True):
-    """What form an answer must have, token by token."""
+    """The form that every token of an answer is constrained to."""
 
     heading: ClassVar = "Structured output"
 

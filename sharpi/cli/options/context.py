@@ -12,7 +12,7 @@ _RUN = RunConfig(model=Path())
 
 
 class ContextOptions(Struct, frozen=True):
-    """How many tokens are remembered, and what happens when they are too many."""
+    """The size of the context, and what happens when it is full."""
 
     heading: ClassVar = "Context"
 

@@ -8,7 +8,7 @@ from sharpi.cli.options.option import option
 
 
 class ConversationOptions(Struct, frozen=True):
-    """How text becomes a conversation with the model's chat template."""
+    """Options of the chat template."""
 
     heading: ClassVar = "Conversation"
 

@@ -16,7 +16,7 @@ from sharpi.config import RunConfig
 
 
 class EngineOptions(Struct, frozen=True):
-    """A group of groups: every command that loads an engine takes it."""
+    """All groups of options for an engine; every command that loads one takes them."""
 
     machine: MachineOptions
     tiers: TierOptions

@@ -41,7 +41,7 @@ def _ids(text: str | None) -> str | None:
 
 
 class ExpertOptions(Struct, frozen=True):
-    """Policy, prediction and a fixed set; of no effect where all experts are in place."""
+    """Policy, prediction and fixed sets; they have no effect if all experts are resident."""
 
     heading: ClassVar = "Experts"
 

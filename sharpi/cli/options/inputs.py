@@ -21,16 +21,16 @@ _PROMPT_OPTIONS = ("prompt_text", "prompt_file")
 
 
 class InputValue(Struct, frozen=True):
-    """One value that was given: its name for messages, and whether it stood on the command line."""
+    """A value that was given."""
 
-    name: str
+    name: str  # the option's or argument's name for messages
     value: str
-    is_explicit: bool = True
-    is_file: bool = False
+    is_explicit: bool = True  # given on the command line rather than by a variable
+    is_file: bool = False  # the value is the path of a file
 
 
 class Inputs(Struct, frozen=True):
-    """The model file and the prompt that a command line came down to."""
+    """The model file and the prompt of a command."""
 
     model: Path
     prompt: str

@@ -23,7 +23,7 @@ def _stop_strings(
 
 
 class LengthOptions(Struct, frozen=True):
-    """Where an answer ends."""
+    """The options that end an answer."""
 
     heading: ClassVar = "Length"
 

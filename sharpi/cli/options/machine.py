@@ -14,7 +14,7 @@ _RUN = RunConfig(model=Path())
 
 
 class MachineOptions(Struct, frozen=True):
-    """What the arithmetic runs on, and in which precision."""
+    """The processor and the precision of arithmetic."""
 
     heading: ClassVar = "Machine"
 

@@ -23,7 +23,7 @@ def _factor(value: float | None) -> float | None:
 
 
 class MissOptions(Struct, frozen=True):
-    """Misses, and the buffers of prompts; of no effect where no GPU computes with slots."""
+    """Misses, and the buffers of prompts; they have no effect unless a GPU computes with slots."""
 
     heading: ClassVar = "Experts not on the GPU"
 

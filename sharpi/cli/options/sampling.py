@@ -11,7 +11,7 @@ _SAMPLING = SamplingParams()
 
 
 class SamplingOptions(Struct, frozen=True):
-    """How the next token is chosen."""
+    """The parameters of the sampler."""
 
     heading: ClassVar = "Sampling"
 

@@ -18,7 +18,7 @@ def _keys(value: list[str] | None) -> list[str] | None:
 
 
 class ServeOptions(Struct, frozen=True):
-    """Where the server listens, who may ask, and how much at once."""
+    """The address, access and limits of the server."""
 
     heading: ClassVar = "Server"
 

@@ -27,7 +27,7 @@ def size(text: str) -> int:
 
 
 class TierOptions(Struct, frozen=True):
-    """Budgets and placements; what is not given is decided by the planner."""
+    """Budgets and placements; the planner decides what is not given."""
 
     heading: ClassVar = "Memory"
 

@@ -12,7 +12,7 @@ _HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/en
 
 
 class Advice(Struct, frozen=True):
-    """Something missing: `needed_for` and `command` are for people."""
+    """Something that is missing, in words for the user."""
 
     missing: str
     needed_for: str

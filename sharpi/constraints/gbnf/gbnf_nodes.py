@@ -6,40 +6,40 @@ from msgspec import Struct
 
 
 class Characters(Struct, frozen=True):
-    """Text or one character of a set, as Lark writes it."""
+    """Text or one character of a set, in Lark's notation."""
 
     lark: str
 
 
 class Token(Struct, frozen=True):
-    """One token of the vocabulary, which is no text."""
+    """One token of the vocabulary that is not text."""
 
     lark: str
 
 
 class Reference(Struct, frozen=True):
-    """Another rule."""
+    """A reference to another rule."""
 
     name: str
 
 
 class Run(Struct, frozen=True):
-    """One after the other."""
+    """A sequence of parts."""
 
     parts: tuple["Node", ...]
 
 
 class Choice(Struct, frozen=True):
-    """One of them."""
+    """A choice among parts."""
 
     parts: tuple["Node", ...]
 
 
 class Repeat(Struct, frozen=True):
-    """As often as `times` says, in Lark's words: `*`, `+`, `?`, `{2,3}`."""
+    """A repeated part."""
 
     part: "Node"
-    times: str
+    times: str  # in Lark's notation: `*`, `+`, `?`, `{2,3}`
 
 
 Node: TypeAlias = Characters | Token | Reference | Run | Choice | Repeat

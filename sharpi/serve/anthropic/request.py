@@ -21,11 +21,11 @@ _HARMLESS = ("metadata", "service_tier", "cache_control", "diagnostics", "infere
 
 
 class MessagesRequest(Struct, frozen=True):
-    """A call, and how its answer is to be sent; `shows_thinking`: with its reasoning."""
+    """A call and the way to send its answer."""
 
     call: ChatCall
     is_stream: bool = False
-    shows_thinking: bool = True
+    shows_thinking: bool = True  # sends the reasoning
 
 
 def read_messages_request(body: object, host: ModelHost) -> MessagesRequest:

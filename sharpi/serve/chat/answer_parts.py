@@ -17,41 +17,39 @@ EndReason = Literal["stop", "stop_string", "length", "context", "calls"]
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one answer; those of the prompt that were in the KV cache count as prompt, too."""
+    """The token counts of one answer."""
 
-    num_prompt: int = 0
-    num_cached: int = 0
+    num_prompt: int = 0  # includes tokens found in the KV cache
+    num_cached: int = 0  # prompt tokens found in the KV cache
     num_generated: int = 0
     num_reasoning: int = 0
 
 
 class AnswerDelta(Struct, frozen=True):
-    """Some of an answer, and the tokens it was chosen with, if it is text."""
+    """A part of an answer."""
 
     event: AnswerEvent
-    tokens: tuple[SampledToken, ...] = ()
+    tokens: tuple[SampledToken, ...] = ()  # the sampled tokens of a text
 
 
 class AnswerEnd(Struct, frozen=True):
-    """How an answer ended, and by which stop string if by one."""
+    """The end of an answer."""
 
     reason: EndReason
     usage: Usage
-    stop: str | None = None
+    stop: str | None = None  # the stop string that ended it
 
 
 AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
 class PromptRequest(Struct, frozen=True):
-    """What one answer is asked with; `parser` None makes everything text.
-
-    `remember` is told the text, the tokens and the end token of an answer that ended by one.
-    """
+    """The request for one answer."""
 
     prompt_ids: list[int]
     request: GenerationRequest
     constraint: Constraint | None = None
-    parser: "AnswerParser | None" = None
+    parser: "AnswerParser | None" = None  # None makes everything text
     parallel_calls: bool = True
+    # Gets the text, the tokens and the end token of an answer that ended by one.
     remember: Callable[[str, list[int], int], None] | None = None

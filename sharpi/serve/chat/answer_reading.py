@@ -43,18 +43,15 @@ async def answer(
 
 
 class _Progress(Struct):
-    """Parts made of pieces, and the counts of tokens.
-
-    `pending`: tokens whose text has not come yet. `is_text`: whether the newest part was text.
-    """
+    """Turns text deltas into parts, and counts tokens."""
 
     prompt_request: PromptRequest
     end_ids: frozenset[int]
     num_generated: int = 0
     num_reasoning: int = 0
     num_calls: int = 0
-    is_text: bool = True
-    pending: list[SampledToken] = field(default_factory=list)
+    is_text: bool = True  # the newest part was text
+    pending: list[SampledToken] = field(default_factory=list)  # tokens that have no text yet
     texts: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 

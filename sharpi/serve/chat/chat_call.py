@@ -12,36 +12,28 @@ Message: TypeAlias = dict[str, Any]
 
 
 class AnswerShape(Struct, frozen=True):
-    """What the text of an answer has to be: anything, some JSON, or what a grammar derives.
-
-    `value` is the JSON schema or the grammar's text, `param` the parameter it came by.
-    """
+    """The form of an answer's text: anything, JSON, or a text of a grammar."""
 
     kind: Literal["text", "json_object", "json_schema", "grammar"] = "text"
-    value: Any = None
-    param: str | None = None
+    value: Any = None  # the JSON schema or the grammar's text
+    param: str | None = None  # the request's parameter that gave it
 
 
 class ChatCall(Struct, frozen=True):
-    """Messages in OpenAI's shape, with text contents only, and how they are to be answered.
+    """A chat request."""
 
-    `prefill`: the answer's beginning, which the model goes on from. `thinking_budget`: tokens of
-    reasoning at most. `template_values`: further variables for the chat template. `num_answers`
-    are independent of each other; with a seed, each has its own that follows from it.
-    `has_strict_calls`: also calls that nobody forces follow the schemas of their tools.
-    """
-
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...]  # in OpenAI's form, with text contents only
     request: GenerationRequest
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     shape: AnswerShape = field(default_factory=AnswerShape)
     enable_thinking: bool | None = None
-    thinking_budget: int | None = None
+    thinking_budget: int | None = None  # tokens of reasoning at most
+    # More variables for the chat template.
     template_values: Mapping[str, Any] = field(default_factory=dict)
-    prefill: str = ""
-    num_answers: int = 1
-    has_strict_calls: bool = False
+    prefill: str = ""  # the beginning of the answer, which the model continues
+    num_answers: int = 1  # independent of each other; a given seed is increased by one for each
+    has_strict_calls: bool = False  # calls follow their tools' schemas even if no call is required
 
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:

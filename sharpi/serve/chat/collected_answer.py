@@ -25,13 +25,13 @@ class CollectedCall(Struct):
 
 
 class CollectedAnswer(Struct):
-    """What has come so far; `end` None while more may come."""
+    """The parts received so far."""
 
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[CollectedCall] = field(default_factory=list)
     tokens: list[SampledToken] = field(default_factory=list)
-    end: AnswerEnd | None = None
+    end: AnswerEnd | None = None  # None until the answer has ended
 
     @property
     def text(self) -> str:

@@ -22,10 +22,11 @@ _EFFORTS = {
 
 
 class Thinking(Struct, frozen=True):
-    """`is_enabled` None leaves it to the template; `budget`: tokens of reasoning at most."""
+    """The limits of reasoning."""
 
-    is_enabled: bool | None = None
-    budget: int | None = None
+    is_enabled: bool | None = None  # None leaves it to the template
+    budget: int | None = None  # tokens of reasoning at most
+    # More variables for the chat template.
     template_values: Mapping[str, Any] = field(default_factory=dict)
 
 

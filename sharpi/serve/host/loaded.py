@@ -9,12 +9,10 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 
 
 class Loaded(Struct, frozen=True, eq=False):
-    """To be stepped and asked on the engine's thread alone.
-
-    `per_model_cache`, by their type: what requests make of the model once and want again. They go
-    with it: what outlives an unloaded model keeps its file mapped.
-    """
+    """A loaded model; only the engine's thread steps it and reads it."""
 
     engine: Engine
     scheduler: Scheduler
+    # Objects that requests build once per model, by type; dropped with the model, since they would
+    # keep its file mapped.
     per_model_cache: dict[type, Any] = field(default_factory=dict)

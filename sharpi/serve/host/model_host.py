@@ -22,19 +22,15 @@ T = TypeVar("T")
 
 
 class ModelHostSettings(Struct, frozen=True):
-    """What the user asked of the host.
+    """The user's settings of the host."""
 
-    `model_id` is the model's name in the APIs, `aliases` are others that it answers to. At most
-    `max_parallel` answers run and `max_waiting` more wait. `idle_seconds` None never unloads.
-    `sampling`: what a request gets that says nothing else.
-    """
-
-    model_id: str
-    aliases: tuple[str, ...] = ()
-    max_parallel: int = 4
-    max_waiting: int = 64
+    model_id: str  # the model's name in the APIs
+    aliases: tuple[str, ...] = ()  # other names of the model
+    max_parallel: int = 4  # answers that run at once
+    max_waiting: int = 64  # more answers that may wait
+    # Unloads the model after this time without use; None never does.
     idle_seconds: float | None = None
-    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: SamplingParams = field(default_factory=SamplingParams)  # the defaults of requests
 
 
 class ModelHost:

@@ -11,7 +11,7 @@ ExpertCounts: TypeAlias = dict[str, tuple[str, float]]  # name: (description, co
 
 
 class ModelSnapshot(Struct, frozen=True):
-    """All 0 where no model is loaded; `experts` None where nobody counts them."""
+    """The load of a model; all 0 if none is loaded."""
 
     model_loaded: bool = False
     answers_waiting: int = 0
@@ -19,7 +19,7 @@ class ModelSnapshot(Struct, frozen=True):
     kv_pages_in_use: int = 0
     kv_pages_kept: int = 0
     kv_pages: int = 0
-    experts: ExpertCounts | None = None
+    experts: ExpertCounts | None = None  # None if they are not counted
 
 
 def take_snapshot(loaded: Loaded) -> ModelSnapshot:

@@ -19,13 +19,13 @@ _SUFFIX = ".json"
 
 
 class RunningServer(Struct, frozen=True):
-    """`status_key` opens the server's /props to who can read this, and nothing else."""
+    """One running server."""
 
     pid: int
     url: str
     model: str
-    created: int
-    status_key: str
+    created: int  # seconds since 1970
+    status_key: str  # opens the server's /props, and nothing else
 
 
 @contextlib.contextmanager

@@ -26,11 +26,11 @@ _POLICY = (
 
 
 class PageFile(Struct, frozen=True):
-    """One file's bytes; `tag` changes when they do."""
+    """One file of the page."""
 
     content: bytes
     media_type: str
-    tag: str
+    tag: str  # changes with the content
 
     async def respond(self, request: Request) -> Response:
         """Returns the file, or 304 if the client has this version."""

@@ -21,11 +21,11 @@ Report = Callable[[Scope, int, float], None]
 
 
 class RequestLimits(Struct, frozen=True):
-    """A body's bytes; seconds that one may take to send or take more of a message."""
+    """Limits the size and the time of a request."""
 
     max_body_bytes: int = 32 << 20
-    patience_seconds: float = 30.0
-    stall_seconds: float = 60.0
+    patience_seconds: float = 30.0  # for each part of the body to arrive
+    stall_seconds: float = 60.0  # for a client to take each message
 
 
 class RequestGuard:

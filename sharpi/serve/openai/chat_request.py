@@ -23,11 +23,11 @@ from sharpi.serve.openai.tools import read_choice, read_tools
 
 
 class ChatRequest(Struct, frozen=True):
-    """A call, and how its answer is to be sent."""
+    """A call and the way to send its answer."""
 
     call: ChatCall
     is_stream: bool
-    includes_usage: bool
+    includes_usage: bool  # a stream ends with its usage
 
 
 def read_chat(body: object, host: ModelHost) -> ChatRequest:

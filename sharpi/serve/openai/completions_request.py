@@ -23,15 +23,15 @@ _MAX_PROMPTS = 128
 
 
 class CompletionsRequest(Struct, frozen=True):
-    """Ids of the prompts; `echoes` are the texts to put before their answers, if any."""
+    """Prompts and the way to send their answers."""
 
-    prompts: tuple[list[int], ...]
-    echoes: tuple[str, ...]
+    prompts: tuple[list[int], ...]  # token ids
+    echoes: tuple[str, ...]  # a text to put before the answers of each prompt, or ""
     request: GenerationRequest
     shape: AnswerShape
-    num_answers: int
+    num_answers: int  # for each prompt
     is_stream: bool
-    includes_usage: bool
+    includes_usage: bool  # a stream ends with its usage
 
 
 def read_completions(body: object, host: ModelHost) -> CompletionsRequest:

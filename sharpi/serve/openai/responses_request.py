@@ -36,11 +36,11 @@ _NOTHING_KEPT = "sharpi keeps no answers; send the conversation"
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """A call, how its answer is to be sent, and what the response repeats of the request."""
+    """A call and the way to send its answer."""
 
     call: ChatCall
     is_stream: bool
-    echoed: Mapping[str, Any]
+    echoed: Mapping[str, Any]  # fields of the request that the response repeats
 
 
 def read_responses(body: object, host: ModelHost) -> ResponsesRequest:

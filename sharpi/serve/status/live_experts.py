@@ -21,9 +21,9 @@ _FRESH_SECONDS = 0.25  # views are shared for this long, however many pages ask
 
 
 class _Look(NamedTuple):
-    """A view of a model that is loaded; None where it has no experts."""
+    """The view of a loaded model."""
 
-    view: ExpertView | None
+    view: ExpertView | None  # None without experts
 
 
 class LiveExperts:
