@@ -83,7 +83,8 @@ class CpuPart(RecordedPart[Program]):
         count, num_pages = len(segment.ids), min(len(segment.pages), self._pages.shape[1])
         rows = slice(first, first + count)
         self._ids[rows] = segment.ids
-        self._positions[rows] = np.arange(segment.position, segment.position + count)
+        at = segment.position
+        self._positions[rows] = at if count == 1 else np.arange(at, at + count)
         self._sequences[rows] = row
         end = first_output + len(segment.outputs)
         self._outputs[first_output:end] = segment.outputs + first

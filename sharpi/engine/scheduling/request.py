@@ -61,16 +61,15 @@ class Request:
         return self.table is not None and len(self.tokens) - self.table.length == 1
 
     def open(self, cache: PrefixCache, max_pages: int) -> PageTable:
-        """Returns the table; begins one on the cached prefix. Raises ContextFullError."""
-        if self.table is None:
-            self.table = table = PageTable(cache, self.tokens, max_pages)
-            self._marks = self._places_to_remember(table) if cache.states.are_needed else []
-            if not self.is_prefilled:
-                timings = self.generation_state.timings
-                timings.num_cached_tokens = table.length
-                timings.num_prompt_tokens = self.num_pending
-                self.generation_state.begin()
-        return self.table
+        """Begins a table on the cached prefix; raises ContextFullError."""
+        self.table = table = PageTable(cache, self.tokens, max_pages)
+        self._marks = self._places_to_remember(table) if cache.states.are_needed else []
+        if not self.is_prefilled:
+            timings = self.generation_state.timings
+            timings.num_cached_tokens = table.length
+            timings.num_prompt_tokens = self.num_pending
+            self.generation_state.begin()
+        return table
 
     def _places_to_remember(self, table: PageTable) -> list[int]:
         """Finds where others may go on: the end of what is shared, and of what will not change."""
@@ -91,20 +90,18 @@ class Request:
     def segment(self, count: int) -> Segment:
         """Builds the request's share of a step; logits are wanted where no token is left then."""
         assert self.table is not None
-        ids = self._next_tokens(count)
-        outputs = None if count == self.num_pending else _NO_ROWS
+        start = self.table.length
+        ids = self.tokens[start : start + count]
+        outputs = None if start + count == len(self.tokens) else _NO_ROWS
         return self.table.segment(ids, outputs, self.request_id.number)
 
     def computed(self, count: int) -> None:
         """Takes note that the segment of so many tokens has been computed."""
         assert self.table is not None
-        self.table.finish(self._next_tokens(count))
+        start = self.table.length
+        self.table.finish(self.tokens[start : start + count])
         if self._marks and self.table.length in self._marks:
             self.table.remember()
-
-    def _next_tokens(self, count: int) -> list[int]:
-        start = self.num_computed
-        return self.tokens[start : start + count]
 
     def release(self) -> None:
         """Gives up pages and state; computed tokens may be found again in the prefix cache."""

@@ -54,7 +54,7 @@ class RunQueue:
 
         For 0 where it had to give way itself. Raises ContextFullError where no other can.
         """
-        table = request.open(self._cache, self._max_pages)
+        table = request.table or request.open(self._cache, self._max_pages)
         count = 1 if budget == 1 else request.next_count(budget)
         while not table.reserve(count):
             if len(self.running) == 1:
