@@ -18,11 +18,12 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
+from sharpi.engine.scheduling.context_limit import fitted, shifted
 from sharpi.engine.scheduling.inbox import Inbox
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.engine.scheduling.run_queue import RunQueue
-from sharpi.errors import ContextFullError, UsageError
+from sharpi.errors import UsageError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 # The logits of an output, or only the id of the largest.
@@ -66,7 +67,8 @@ class Scheduler:
         if not 1 <= max_parallel <= most:
             raise UsageError(f"this engine computes 1 to {most} sequences at once")
         model.runner.prepare()
-        self._model, self._runner = model, model.runner
+        self._tokenizer, self._runner = model.tokenizer, model.runner
+        self._shifts = model.config.context_shift
         self._cache = cache or PrefixCache(model.runner)
         self._pace = ChunkPace(model.runner.batch_size)
         self._inbox = Inbox()
@@ -86,7 +88,7 @@ class Scheduler:
         on_end: Callable[[FinishInfo], None],
     ) -> RequestId:
         """Adds a request; raises UsageError or ContextFullError if it can never be answered."""
-        tokenizer, vocab_size = self._model.tokenizer, self._runner.vocab_size
+        tokenizer, vocab_size = self._tokenizer, self._runner.vocab_size
         generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
         return self.enqueue(generation_state, on_delta, on_end)
 
@@ -97,11 +99,8 @@ class Scheduler:
         on_end: Callable[[FinishInfo], None],
     ) -> RequestId:
         """Adds the request of a generation that is to begin; raises ContextFullError."""
-        tokens, size = generation_state.prompt, self._runner.context_size
-        if len(tokens) >= size:
-            if not self._shifts:
-                raise _prompt_too_long(len(tokens), size)
-            tokens = _shifted(tokens, size)
+        size = self._runner.context_size
+        tokens = fitted(generation_state.prompt, size, shifts=self._shifts)
         generation_state.start()
         queued = Request(self._inbox.number(), generation_state, tokens, on_delta, on_end)
         self._inbox.put(queued)
@@ -144,10 +143,6 @@ class Scheduler:
     def drop_cache(self) -> None:
         """Forgets the pages that are kept for prompts to come."""
         self._cache.clear()
-
-    @property
-    def _shifts(self) -> bool:
-        return self._model.config.context_shift
 
     def step(self) -> bool:
         """Computes one step of all requests that can go on; False if there was nothing to do."""
@@ -274,7 +269,7 @@ class Scheduler:
             return delta
         if not self._shifts:
             return TextDelta(delta.text + generation_state.end("context").text, delta.tokens)
-        request.tokens = _shifted(request.tokens, size)
+        request.tokens = shifted(request.tokens, size)
         request.release()
         return delta
 
@@ -296,22 +291,6 @@ def _takes_largest(shares: list[Share]) -> bool:
     request, num_tokens, is_prompt = shares[0]
     is_alone = len(shares) == num_tokens == 1 and not is_prompt
     return is_alone and request.generation_state.takes_largest
-
-
-def _shifted(tokens: list[int], size: int) -> list[int]:
-    """Keeps of a full context the first token and the newest half.
-
-    The half is computed anew, so the text continues exactly as from a fresh prompt of these tokens.
-    """
-    return [tokens[0], *tokens[len(tokens) - max(1, size // 2 - 1) :]]
-
-
-def _prompt_too_long(num_tokens: int, size: int) -> ContextFullError:
-    """Reports a prompt that leaves no room for an answer."""
-    return ContextFullError(
-        f"the prompt has {num_tokens} tokens and the context {size};"
-        " raise it with -c, or drop its beginning with --context-shift"
-    )
 
 
 __all__ = ["Model", "RequestId", "Scheduler"]
