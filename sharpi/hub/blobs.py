@@ -38,7 +38,7 @@ class Blobs:
         except OSError:
             return False
         if size != file.size:
-            self._watcher.note(f"{file.path} in the cache has the wrong size; fetching it anew")
+            self._watcher.note(f"{file.path} in the cache has the wrong size; fetching it again")
             blob.unlink()
         return size == file.size
 
