@@ -83,6 +83,6 @@ def test_a_gpu_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)
     experts.begin([0])
-    with pytest.raises(DeviceError, match="does not answer"):
+    with pytest.raises(DeviceError, match="does not respond"):
         experts.serve_rest()
     experts.close()

@@ -161,7 +161,7 @@ def test_slots_are_given_back(device: Device, kind: PolicyKind) -> None:
     world.use(0, [4, 0, 9])
     assert world.tables.read_num_slots() == {0: 5}
     world.assert_true(0, range(EXPERTS))
-    with pytest.raises(ValueError, match="room for 6"):
+    with pytest.raises(ValueError, match="memory for 6"):
         world.tables.resize(0, 7)
 
 
