@@ -49,10 +49,7 @@ HEADING = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel; `percent` of the GPU's read rate, and the same without what starting costs.
-
-    Rates are None where a kernel reads too little for one.
-    """
+    """One kernel's results; rates are None if it reads too little for one."""
 
     kernel: str
     quant_type: str
@@ -61,19 +58,19 @@ class Row:
     num_bytes: int
     microseconds: float
     gigabytes_per_second: float | None
-    percent: float | None
-    percent_without_start: float | None
+    percent: float | None  # of the GPU's read rate
+    percent_without_start: float | None  # the same without the cost of a launch
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure, and how long at most; `launches`: in one graph, at least."""
+    """The measurements and their limits."""
 
     sizes: Sizes
     types: tuple[QuantType, ...]
-    launches: int
+    launches: int  # the least in one graph
     tries: int
-    seconds: float
+    seconds: float  # after which no case begins
 
 
 def main() -> None:

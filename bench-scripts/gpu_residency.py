@@ -32,9 +32,9 @@ _DRY_SIZES = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One engine: `percent` of the experts in VRAM, None for all experts on the CPU."""
+    """One engine and its options."""
 
-    percent: int | None
+    percent: int | None  # of the experts in VRAM; None: all experts on the CPU
     options: dict[str, Any]
 
     @property

@@ -35,7 +35,7 @@ _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; `rate` and `limit` in GB/s for one token, GOP/s for more."""
+    """One measurement; `rate` and `limit` are in GB/s for one token, GOP/s for more."""
 
     quant_type: str
     instruction_set: str

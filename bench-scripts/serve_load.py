@@ -31,11 +31,12 @@ _WARM_SHARE = 0.2  # of the time, after which memory should not grow any more
 
 @dataclass
 class Figures:
-    """`texts`: the first answer to each greedy request. Times in seconds, memory in bytes."""
+    """Figures of all requests; times in seconds, memory in bytes."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first_tokens: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
+    # the first answer to each greedy request
     texts: dict[tuple[int, int], str] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)

@@ -68,11 +68,7 @@ TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a model; those of Qwen3-30B-A3B.
-
-    `skew`: how unlike the experts' shares of the tokens are. With 0.5 a quarter of 128 experts gets
-    about two thirds of the routes, as trained models have it; with 0 it gets little over a quarter.
-    """
+    """The sizes of a model; the defaults are those of Qwen3-30B-A3B."""
 
     layers: int = 48
     hidden: int = 2048
@@ -83,17 +79,18 @@ class Shape:
     used: int = 8
     expert_hidden: int = 768
     vocabulary: int = 151936
+    # of the experts' shares: at 0.5 a quarter of 128 experts gets about two thirds of the routes
     skew: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Name, type and sizes, columns last; `fill`: blocks of a pool, ones, or a router."""
+    """Name, type and sizes of a tensor, columns last."""
 
     name: str
     quant_type: QuantType
     sizes: tuple[int, ...]
-    fill: str = "blocks"
+    fill: str = "blocks"  # blocks of a pool, ones, or a router
     skew: float = 0.0
 
     @property

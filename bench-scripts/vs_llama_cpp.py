@@ -29,7 +29,7 @@ Samples = dict[str, list[float]]  # tokens per second by contestant, one value p
 
 @dataclass(frozen=True)
 class Test:
-    """Prefill ("pp") or decode ("tg") of `count` tokens after `depth` others."""
+    """Prefill ("pp") or decode ("tg") of `count` tokens after `depth` other tokens."""
 
     kind: str
     count: int

@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker is started with; `variant` and `options` are for the worker to read."""
+    """The settings that a worker starts with; `variant` and `options` are for the worker."""
 
     model: str
     num_threads: int
@@ -29,20 +29,20 @@ class Settings:
 
 @dataclass(frozen=True)
 class Turn:
-    """`ids` computed in passes of `pass_size`; `before`, already in the KV cache, is not timed."""
+    """Token ids to compute in passes of `pass_size`."""
 
-    before: list[int]
+    before: list[int]  # computed first and not timed
     ids: list[int]
     pass_size: int
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A turn as the worker's own clock saw it; `counts` is what grew meanwhile, by name."""
+    """A turn's times by the worker's own clock."""
 
     seconds: float
     pass_seconds: list[float]
-    counts: dict[str, float]
+    counts: dict[str, float]  # increases during the turn, by name
 
 
 class Contestant:

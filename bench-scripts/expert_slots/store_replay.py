@@ -22,10 +22,10 @@ _TOKENS = 2  # staging buffers and prefetch queue have room for two tokens' expe
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of computing that pauses stand for: one layer's, and what follows the last layer."""
+    """Seconds of computing that pauses stand for."""
 
-    layer: float
-    output: float
+    layer: float  # of one layer
+    output: float  # after the last layer
 
     def token_seconds(self, num_layers: int) -> float:
         """Returns the seconds of a token that waits for nothing."""
@@ -34,7 +34,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What store and policy counted, by layer, and the clock time of all tokens."""
+    """The counts of store and policy by layer, and the clock time of all tokens."""
 
     store: tuple[StoreCounts, ...]
     policy: tuple[Counts, ...]

@@ -17,24 +17,19 @@ HEADING = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """One policy with one number of slots a layer; rates are 0 to 1, of all look-ups.
-
-    `hit_rate`: there when they were needed. `late_rate`: on their way then. `unread_rate`: had a
-    slot, but the queue of prefetches had dropped the read. Loads are those of the policy, reads all
-    those of the disk in experts; `first_layers_late` is the part of the late ones that belong to
-    the two layers which are decided at the end of the token before.
-    """
+    """One policy with one number of slots per layer; rates are 0 to 1, of all lookups."""
 
     policy: str
     slots: int
     simulated_hit_rate: float
-    hit_rate: float
-    late_rate: float
-    unread_rate: float
+    hit_rate: float  # resident when needed
+    late_rate: float  # in flight when needed
+    unread_rate: float  # with a slot, but its read was dropped from the queue of prefetches
+    # part of the late ones in the two layers that the previous token's end decides
     first_layers_late: float
     simulated_loads_per_token: float
-    loads_per_token: float
-    reads_per_token: float
+    loads_per_token: float  # of the policy
+    reads_per_token: float  # all reads of the disk, in experts
     stall_ms_per_token: float
     ms_per_token: float
 

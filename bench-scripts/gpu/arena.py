@@ -32,7 +32,7 @@ def room(device: Device, num_bytes: int) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Matrices (rows, columns) of one type, one after the other, aligned as sharpi aligns them."""
+    """Matrices (rows, columns) of one type, one after the other, aligned like sharpi's."""
 
     quant_type: QuantType
     rows: int

@@ -30,7 +30,7 @@ _KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Those of Qwen3-30B-A3B; `arena_bytes`: of weights that a case walks through."""
+    """The sizes of Qwen3-30B-A3B."""
 
     hidden: int = 2048
     expert_hidden: int = 768
@@ -42,24 +42,21 @@ class Sizes:
     output_rows: int = 32768
     contexts: tuple[int, ...] = (512, 4096, 32768)
     batches: tuple[int, ...] = (1, 8)
-    arena_bytes: int = 512 << 20
+    arena_bytes: int = 512 << 20  # of weights that a case goes through
     max_kv_layers: int = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Launches that differ in nothing but what they read; `num_bytes` is what one of them reads.
-
-    `num_bytes` 0: too little for a rate. `launches_of_one`: launches that belong together.
-    """
+    """Launches that differ only in the memory that they read."""
 
     kernel: str
     shape: str
     tokens: int
-    num_bytes: int
+    num_bytes: int  # read by one launch; 0: too little for a rate
     launches: list[Launch] = field(repr=False)
     quant_type: str = ""
-    launches_of_one: int = 1
+    launches_of_one: int = 1  # launches that belong together
 
 
 def expert_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Case]:

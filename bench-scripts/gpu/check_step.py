@@ -24,7 +24,7 @@ _LEAST_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Findings:
-    """What a step's program found: figures for the report, failures and notes of one line each."""
+    """Findings of a step's program: figures, and failures and notes of one line each."""
 
     figures: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A program and its arguments; `--json PATH` is added where it writes findings."""
+    """A program and its arguments; `--json PATH` is added if it writes findings."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a step went."""
+    """The result of a step."""
 
     name: str
     title: str

@@ -15,15 +15,12 @@ _SKEW, _SKEWED_LAYERS = "0.5", 12  # a quarter of the experts gets two thirds of
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is to be checked: the synthetic model's sizes as flags, and how much is decoded.
+    """Options of a check."""
 
-    `experts`: of a layer of that model. `folder`: where it and everything else of the run is.
-    """
-
-    folder: Path
+    folder: Path  # of the synthetic model and all other files of the run
     is_dry: bool
-    shape: tuple[str, ...]
-    experts: int
+    shape: tuple[str, ...]  # the synthetic model's sizes, as flags
+    experts: int  # of a layer of that model
     ram: str | None = None
     kernel_seconds: float = 60
 

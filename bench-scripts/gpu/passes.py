@@ -17,12 +17,12 @@ from sharpi.ops.cuda.recorded import MissMode
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Tokens of each kind of pass; `auto`: over which the quickest way is found, and then timed."""
+    """Tokens of each kind of pass."""
 
     prompts: tuple[int, ...] = (512, 2048)
     decoded: int = 96
     warm_up: int = 32
-    auto: int = 600
+    auto: int = 600  # for finding the fastest miss mode, and timing it
     repetitions: int = 3
     greedy: int = 24
     batch_size: int = 512
@@ -35,23 +35,23 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Means of a token; `hit_rate` and `bus_bytes` None where all experts are in one place."""
+    """Means per token."""
 
     mode: str
     seconds: float
     typical_seconds: float
-    hit_rate: float | None
-    bus_bytes: float | None
+    hit_rate: float | None  # None if all experts are in one place
+    bus_bytes: float | None  # None if all experts are in one place
     verdict: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """`must_cross_bytes`: of the experts that were used and had no slot when the prompt began."""
+    """One prompt's time."""
 
     tokens: int
     seconds: float
-    must_cross_bytes: int
+    must_cross_bytes: int  # of the used experts that had no slot when the prompt began
 
 
 class Passes:

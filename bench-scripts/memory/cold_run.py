@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Test:
-    """What everyone computes."""
+    """A test that every program runs."""
 
     name: str
     turn: Turn
@@ -35,20 +35,16 @@ class Test:
 
 @dataclass(frozen=True)
 class Run:
-    """One contestant's turn; `description` is what the contestant says of itself.
-
-    `load_seconds` until the model was ready; `cached_share`: the part of the files that was cached
-    before, 0 to 1; `disk_rates`: bytes a second of direct reads right before and right after.
-    """
+    """One contestant's turn."""
 
     test: str
     contestant: str
     num_tokens: int
     timing: Timing
-    load_seconds: float
-    cached_share: float
-    description: dict[str, Any]
-    disk_rates: tuple[float, ...] = ()
+    load_seconds: float  # until the model was ready
+    cached_share: float  # part of the files that was cached before, 0 to 1
+    description: dict[str, Any]  # the program's own
+    disk_rates: tuple[float, ...] = ()  # bytes per second of direct reads right before and after
 
     @property
     def tokens_per_second(self) -> float:

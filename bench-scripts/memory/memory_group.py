@@ -21,14 +21,11 @@ _REMOVAL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where memory groups are made; `limits`: the files that limit RAM and, if there, swap.
-
-    `swap_is_extra`: whether the second one counts swap alone rather than both together.
-    """
+    """A hierarchy of cgroups in which memory groups can be made."""
 
     folder: Path
-    limits: tuple[str, str]
-    swap_is_extra: bool
+    limits: tuple[str, str]  # files that limit RAM and, if it exists, swap
+    swap_is_extra: bool  # the second one counts swap alone rather than both together
 
 
 def find_hierarchy(mounts: Path = _MOUNTS) -> Hierarchy:

@@ -30,14 +30,11 @@ BPE_DROPOUT, BPE_DROPOUT_UNTIL, LONG_WINDOWS_FROM = 0.1, 0.6, 0.7
 
 @dataclass(frozen=True)
 class Budget:
-    """Minutes of wall clock and epochs; the schedule ends with whichever ends first.
-
-    `begun` is the fraction of the schedule that an earlier, resumed run has done.
-    """
+    """Minutes of wall clock and epochs; the schedule ends with the first of them to end."""
 
     minutes: float
     epochs: float
-    begun: float = 0.0
+    begun: float = 0.0  # part of the schedule that an earlier, resumed run has done
     started: float = field(default_factory=time.monotonic)
 
     def minutes_used(self) -> float:
@@ -52,7 +49,7 @@ class Budget:
 
 @dataclass
 class Record:
-    """The validation curve, and the best checkpoint so far, both kept in `out`."""
+    """The validation curve and the best checkpoint so far, both kept in `out`."""
 
     out: Path
     budget: Budget

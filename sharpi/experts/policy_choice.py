@@ -20,11 +20,11 @@ _PREFETCHING = (PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END)
 
 
 class ExpertShape(Struct, frozen=True):
-    """A model's routed experts; `slots` by layer index, 0 in dense layers."""
+    """A model's routed experts and their slots."""
 
     num_experts: int
     experts_per_token: int
-    slots: tuple[int, ...]
+    slots: tuple[int, ...]  # by layer index; 0 in dense layers
 
     @property
     def num_moe_layers(self) -> int:

@@ -61,27 +61,21 @@ class Counts(NamedTuple):
 
 
 class PolicySettings(Struct, frozen=True):
-    """One model's slots and how they are to be used.
-
-    `slots` and `pinned` have an entry per layer; of the ids in `pinned` at most half of the slots'
-    number are pinned, the first ones (for static, whose whole set they are, as many as slots).
-    `warm` ids of each layer, best first, fill free slots at the start.
-    `load_budget`, for learned, is in expert loads a token. `moving_slots` lets it move slots to the
-    layers that need them, for which the experts of all layers have to be of one size. After
-    `warm_pin_after` accesses of all layers together the `warm_pin` most used experts of each layer
-    are pinned; 0 is off.
-    """
+    """One model's slots, and the settings of the policy that decides about them."""
 
     kind: PolicyKind
     num_experts: int
     experts_per_token: int
-    slots: tuple[int, ...]
+    slots: tuple[int, ...]  # of each layer
+    # ids of each layer; the first ones are pinned, up to half of the slots (static: all of them)
     pinned: tuple[tuple[int, ...], ...] = ()
-    admission: bool = False
-    load_budget: float = 0.0
+    admission: bool = False  # slru: a miss takes a slot only if it is used more than the victim
+    load_budget: float = 0.0  # learned: expert loads per token
+    # learned: slots move to layers that need them; all experts must have one size
     moving_slots: bool = False
-    warm_pin: int = 0
-    warm_pin_after: int = 0
+    warm_pin: int = 0  # most used experts that each layer pins by itself; 0 is off
+    warm_pin_after: int = 0  # accesses of all layers together before that
+    # ids of each layer, best first, that fill free slots at the start
     warm: tuple[tuple[int, ...], ...] = ()
 
     @property

@@ -17,10 +17,10 @@ _MOST_USES = 1 << 53  # the largest integer that every JSON reader holds exactly
 
 
 class ExpertProfile(Struct, frozen=True, eq=False):
-    """Uses of each expert, (layers, experts); `model` is the file's name without its folder."""
+    """The uses of a model's experts in earlier runs."""
 
-    model: str
-    uses: NDArray[np.int64]
+    model: str  # the file's name without its folder
+    uses: NDArray[np.int64]  # (layers, experts)
 
     def ranked(self, layer: int) -> tuple[int, ...]:
         """Returns the layer's used experts, most used first; lower ids first among equals."""

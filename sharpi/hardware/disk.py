@@ -25,10 +25,10 @@ SECONDS = 0.5
 
 
 class DiskRate(Struct, frozen=True):
-    """`is_direct`: whether the file system let reads past its page cache."""
+    """The measured rate of a disk."""
 
     bytes_per_second: float
-    is_direct: bool
+    is_direct: bool  # the file system allowed reads past its page cache
 
 
 def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:

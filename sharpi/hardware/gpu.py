@@ -15,19 +15,19 @@ _NVIDIA = "0x10de"  # PCI vendor id
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU; sizes in bytes. `compute_capability` as in "9.0"."""
+    """One GPU; sizes in bytes."""
 
     name: str
     total_vram: int
     free_vram: int
-    compute_capability: str
+    compute_capability: str  # as in "9.0"
 
 
 class GpuDriver(Struct, frozen=True):
-    """The driver and its GPUs. `cuda_version`: the newest CUDA that it runs."""
+    """The driver and its GPUs."""
 
     version: str
-    cuda_version: str
+    cuda_version: str  # the newest CUDA that it runs
     gpus: tuple[Gpu, ...]
 
 

@@ -11,7 +11,7 @@ from sharpi.ops.cpu.library import instruction_set
 
 
 class Rates(Struct, frozen=True):
-    """Bytes a second, as measured; None where nobody did."""
+    """Measured bytes per second; None if not measured."""
 
     ram_read: float | None = None
     disk_read: float | None = None
@@ -20,19 +20,15 @@ class Rates(Struct, frozen=True):
 
 
 class HardwareInfo(Struct, frozen=True):
-    """`physical_cores` counts those this process may use; sizes in bytes.
+    """The machine's resources; sizes in bytes."""
 
-    `free_ram`: what may be taken, within the limit of a memory cgroup. `ram_limit`: that limit.
-    `free_vram`: of the first GPU, 0 without one or where nobody looked.
-    """
-
-    physical_cores: int
+    physical_cores: int  # that this process may use
     logical_cores: int
     total_ram: int
-    free_ram: int
+    free_ram: int  # that may be taken, within the limit of a memory cgroup
     instruction_set: str
-    ram_limit: int | None = None
-    free_vram: int = 0
+    ram_limit: int | None = None  # of the memory cgroup
+    free_vram: int = 0  # of the first GPU; 0 without one or if not probed
     rates: Rates = Rates()
 
 

@@ -11,14 +11,11 @@ _PROC = Path("/proc")
 
 
 class MemoryInfo(Struct, frozen=True):
-    """Bytes. `limit`: the tightest of the cgroups this process is in, None without one.
-
-    `free`: what can be taken without harm, page cache counted as free, within the limit.
-    """
+    """Memory of the machine in bytes."""
 
     total: int
-    free: int
-    limit: int | None = None
+    free: int  # that can be taken without harm within the limit; page cache counts as free
+    limit: int | None = None  # the tightest of the process's cgroups; None without one
     huge_page_size: int = 0
 
 
@@ -48,7 +45,7 @@ class _Group(Struct, frozen=True):
 
 
 class _Files(Struct, frozen=True):
-    """Where a version of cgroups keeps its figures."""
+    """The files in which a version of cgroups keeps its figures."""
 
     limits: tuple[str, ...]
     usage: str

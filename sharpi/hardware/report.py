@@ -26,39 +26,33 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class DiskReport(Struct, frozen=True):
-    """The disk of a folder or file; `fault` says why it could not be measured."""
+    """The disk of a folder or file."""
 
     path: str
     free_bytes: int
     bytes_per_second: float | None
     is_direct: bool | None
-    fault: str | None
+    fault: str | None  # why it could not be measured
 
 
 class HardwareReport(Struct, frozen=True):
-    """The whole machine; rates in bytes a second, None where they could not be measured.
-
-    `instruction_sets` are those that run here, the one in use first; `better_instruction_sets` are
-    faster ones, each with the processor features that are missing for it.
-    `kernels_fault` says why the native library does not work. `transparent_huge_pages`: always,
-    madvise, never, or None where the kernel has none. `has_gpu`: an NVIDIA device is plugged in,
-    with or without a driver. `packages`: versions of optional packages.
-    """
+    """The whole machine; rates are in bytes per second, None if they could not be measured."""
 
     physical_cores: int
     logical_cores: int
-    instruction_sets: tuple[str, ...]
+    instruction_sets: tuple[str, ...]  # those that run here, the one in use first
+    # faster ones, each with the CPU features that are missing
     better_instruction_sets: dict[str, list[str]]
-    kernels_fault: str | None
+    kernels_fault: str | None  # why the native library does not work
     memory: MemoryInfo
     page_size: int
-    transparent_huge_pages: str | None
+    transparent_huge_pages: str | None  # always, madvise, never; None if the kernel has none
     ram_read_bytes_per_second: float | None
     ram_copy_bytes_per_second: float
     disk: DiskReport
-    has_gpu: bool
+    has_gpu: bool  # an NVIDIA device is plugged in, with or without a driver
     gpu_driver: GpuDriver | None
-    packages: dict[str, str | None]
+    packages: dict[str, str | None]  # versions of optional packages
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a dict for JSON."""

@@ -21,22 +21,17 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 class LayerFacts(Struct, frozen=True):
-    """One layer's encoded sizes in bytes.
+    """One layer's sizes as the file encodes them."""
 
-    `dense_weights_bytes`: all but the routed experts. `kv_page_bytes`: KV cache of 64 positions.
-    `num_experts` 0 is a dense layer. `expert_bytes`: gate, up and down of one expert, None where
-    the tensors do not show it. `slot_bytes`: the buffer that any expert of the layer is read into,
-    whole aligned ranges of the file for each of the three. `state_bytes`: one copy of what a
-    recurrent layer carries. `kv_layer`: the earlier layer whose keys and values it reads, which
-    has to be on the same processor.
-    """
-
-    dense_weights_bytes: int
-    kv_page_bytes: int
-    num_experts: int = 0
+    dense_weights_bytes: int  # all but the routed experts
+    kv_page_bytes: int  # KV cache of 64 positions
+    num_experts: int = 0  # 0 in a dense layer
+    # gate, up and down of one expert; None if the tensors do not show it
     expert_bytes: int | None = 0
+    # the buffer for any expert: whole aligned ranges of the file for each of the three
     slot_bytes: int = 0
-    state_bytes: int = 0
+    state_bytes: int = 0  # one copy of a recurrent layer's state
+    # the earlier layer whose keys and values it reads, on the same processor
     kv_layer: int | None = None
 
     @property
@@ -46,14 +41,11 @@ class LayerFacts(Struct, frozen=True):
 
 
 class ModelFacts(Struct, frozen=True):
-    """A whole model; `embedding_bytes` is 0 where the output matrix serves as embedding, too.
-
-    `output_bytes` counts what belongs to no layer and is read for every token.
-    """
+    """The sizes of a whole model."""
 
     layers: tuple[LayerFacts, ...]
-    embedding_bytes: int
-    output_bytes: int
+    embedding_bytes: int  # 0 if the output matrix serves as embedding, too
+    output_bytes: int  # everything that belongs to no layer and is read for every token
     num_experts_per_token: int
     widths: BufferWidths
 

@@ -16,20 +16,16 @@ RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator gran
 
 
 class GpuPlan(Struct, frozen=True):
-    """`layers`: indices of those on the GPU; `slots`: experts of each that have room there.
+    """The GPU's part of a plan."""
 
-    `staging`: room for others, where not all have, and `stash` for prompts that these pass by.
-    `growth`: where the KV cache begins small.
-    """
-
-    layers: frozenset[int]
-    slots: dict[int, int]
+    layers: frozenset[int]  # indices of the layers on the GPU
+    slots: dict[int, int]  # experts of each layer that have room there
     has_output: bool
     ledger: Ledger
     notes: tuple[str, ...] = ()
-    staging: GpuStaging = NO_STAGING
-    stash: StashPlan = NO_STASH
-    growth: KvGrowth | None = None
+    staging: GpuStaging = NO_STAGING  # room for other experts, if not all have slots
+    stash: StashPlan = NO_STASH  # room for prompts that pass layer by layer
+    growth: KvGrowth | None = None  # if the KV cache begins small
 
     def takes_experts(self, index: int) -> bool:
         """Returns True if the layer's experts may have slots on the GPU."""

@@ -16,14 +16,14 @@ Layers = Mapping[int, LayerFacts]
 
 
 class GpuExperts(Struct, frozen=True):
-    """Slots by layer, and what is beside them; `growth` where the KV cache begins small."""
+    """The experts' part of a GPU's memory."""
 
-    slots: dict[int, int] = field(default_factory=dict)
+    slots: dict[int, int] = field(default_factory=dict)  # by layer
     slots_bytes: int = 0
     staging: GpuStaging = NO_STAGING
     staging_bytes: int = 0
     stash: StashPlan = NO_STASH
-    growth: KvGrowth | None = None
+    growth: KvGrowth | None = None  # if the KV cache begins small
 
 
 def gpu_experts(

@@ -16,10 +16,10 @@ from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
 
 
 class HostPlan(Struct, frozen=True):
-    """`tier`: the tier of the experts that the GPU does not hold; `slots` by layer index."""
+    """The CPU's part of a plan."""
 
-    tier: Tier
-    slots: dict[int, int]
+    tier: Tier  # of the experts that the GPU does not hold
+    slots: dict[int, int]  # by layer index
     num_staging: int
     ledger: Ledger
 

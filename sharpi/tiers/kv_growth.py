@@ -12,14 +12,11 @@ _FIRST_SHARE = 4  # one part in four of all pages
 
 
 class KvGrowth(Struct, frozen=True):
-    """`first_pages` are there from the start; `last_bytes`: for slots beside the whole cache.
+    """The plan of a KV cache that begins small and grows into memory of slots."""
 
-    `wants`: by layer, the slots that there are at the start.
-    """
-
-    first_pages: int
-    last_bytes: int
-    wants: Mapping[int, SlotWant]
+    first_pages: int  # allocated from the start
+    last_bytes: int  # for slots beside the whole cache
+    wants: Mapping[int, SlotWant]  # by layer, the slots at the start
 
     def slots_beside(self, freed_bytes: int) -> dict[int, int]:
         """Returns the slots by layer while the cache lacks `freed_bytes` of its whole size."""

@@ -53,7 +53,7 @@ class SlotStatus(StrEnum):
 
 
 class PlanLine(Struct, frozen=True):
-    """Bytes that one purpose takes of one tier. Lines of disk say what stays in the file."""
+    """Bytes that one purpose takes of one tier; lines of disk tell what stays in the file."""
 
     tier: Tier
     purpose: Purpose
@@ -62,22 +62,17 @@ class PlanLine(Struct, frozen=True):
 
 
 class LayerPlan(Struct, frozen=True):
-    """One layer: `dense_weights` is the tier it computes in, `experts` where its routed experts are
-    stored.
-
-    `expert_bytes` is None where unknown. Slots are counts of experts, `slot_bytes` that of one.
-    Experts that are mapped in RAM, or that have a slot in VRAM, need no slots in RAM.
-    """
+    """One layer's place; experts that are mapped in RAM or have slots in VRAM need none in RAM."""
 
     index: int
-    dense_weights: Tier
+    dense_weights: Tier  # the tier in which the layer computes
     dense_weights_bytes: int
     kv_bytes: int
-    experts: Tier | None
+    experts: Tier | None  # where its routed experts are stored
     num_experts: int
-    expert_bytes: int | None
-    slot_bytes: int
-    vram_slots: int
+    expert_bytes: int | None  # None if unknown
+    slot_bytes: int  # of one slot
+    vram_slots: int  # in experts, as are the other slots
     ram_slots: int
     recommended_slots: int
     status: SlotStatus
@@ -98,41 +93,31 @@ class LayerPlan(Struct, frozen=True):
 
 
 class Speed(Struct, frozen=True):
-    """Decode as the bandwidths bound it: `bound` names the one that takes most of a token's time.
-
-    `hit_rate`: the share of a token's experts found in the fastest tier that has slots.
-    `assumptions`: what was not measured.
-    """
+    """Estimated decode speed, as the bandwidths limit it."""
 
     tokens_per_second: float
-    bound: str
+    bound: str  # the source that takes most of a token's time
     bytes_per_token: dict[str, int]
-    hit_rate: float
-    assumptions: tuple[str, ...]
+    hit_rate: float  # share of a token's experts in the fastest tier with slots
+    assumptions: tuple[str, ...]  # about what was not measured
 
 
 class TierPlan(Struct, frozen=True):
-    """The whole decision; pure data. Budgets and sizes in bytes.
-
-    `ratio`: the fewest slots of a layer over its recommended ones, at most 1. `num_staging`:
-    buffers of the largest expert that reads land in, 0 without slots in RAM. `gpu_staging`: the
-    same of a GPU whose slots are fewer than its layers' experts; `stash`: what prompts have there.
-    `kv_growth`: where the GPU's KV cache begins small.
-    """
+    """The whole decision; pure data. Budgets and sizes are in bytes."""
 
     context_size: int
     ram_budget: int
     vram_budget: int
     status: SlotStatus
-    ratio: float
-    num_staging: int
+    ratio: float  # the fewest slots of a layer over its recommended ones, at most 1
+    num_staging: int  # buffers of the largest expert for reads, 0 without slots in RAM
     lines: tuple[PlanLine, ...]
     layers: tuple[LayerPlan, ...]
     speed: Speed
     notes: tuple[str, ...]
-    gpu_staging: GpuStaging = NO_STAGING
-    stash: StashPlan = NO_STASH
-    kv_growth: KvGrowth | None = None
+    gpu_staging: GpuStaging = NO_STAGING  # the same on a GPU with fewer slots than experts
+    stash: StashPlan = NO_STASH  # the GPU's room for prompts that pass layer by layer
+    kv_growth: KvGrowth | None = None  # if the GPU's KV cache begins small
 
     def bytes_in(self, tier: Tier, purpose: Purpose | None = None) -> int:
         """Returns the bytes of one tier, for one purpose or for all."""

@@ -11,17 +11,14 @@ _STREAMS = 5  # values as wide as the residual stream: itself, a normed copy, an
 
 
 class StashPlan(Struct, frozen=True):
-    """`max_tokens` pass layer by layer at once, 0 where batches pass one after the other.
+    """Pages on the GPU and in page-locked RAM for prompts that pass layer by layer."""
 
-    Pages of `page_tokens` tokens, on the GPU and in page-locked RAM; bytes are all of either's.
-    """
-
-    max_tokens: int = 0
-    page_tokens: int = 1
+    max_tokens: int = 0  # at once; 0: batches pass one after the other
+    page_tokens: int = 1  # tokens of a page
     gpu_pages: int = 0
     host_pages: int = 0
-    gpu_bytes: int = 0
-    host_bytes: int = 0
+    gpu_bytes: int = 0  # of all pages on the GPU
+    host_bytes: int = 0  # of all pages in RAM
 
     @property
     def reason(self) -> str:

@@ -10,42 +10,31 @@ from sharpi.ops.state_layout import MAX_STATES, num_states
 
 
 class TierRequest(Struct, frozen=True):
-    """Sizes in bytes; None leaves a choice to the planner.
-
-    `ram` and `vram`: memory for weights, KV cache and buffers; without `vram` no GPU is used.
-    `gpu_layers`: layers on the GPU at most. `moe_slots`: slots per layer of the fastest tier that
-    has some. `num_cpu_moe`: the first so many layers keep their experts off the GPU; `cpu_moe`:
-    all do. `miss`: how those that a GPU has not are served. `gpu_scratch` and `gpu_kv`: the
-    GPU's buffers and each layer's KV cache there, where somebody counted them. `num_kv_pages`:
-    pages of the KV cache, those of one context where nobody says. `gpu_kv_first`: the GPU's KV
-    cache with `kv_first_pages` alone, where it can grow. `num_states`: copies of what
-    recurrent layers carry. `stash_page_tokens`: of pages for what long prompts carry from layer to
-    layer, 0 for none; so many times what they need is on the GPU, and in RAM.
-    `fills_from_ram`: whether a GPU may read experts that it has not from RAM.
-    """
+    """Wishes and sizes that a plan starts from, in bytes; None leaves a choice to the planner."""
 
     context_size: int
     batch_size: int = 512
     rounding: Rounding = "int8"
     num_threads: int = 1
-    num_outputs: int = 1
-    ram: int | None = None
-    vram: int | None = None
-    gpu_layers: int | None = None
-    moe_slots: int | None = None
-    cpu_moe: bool = False
-    num_cpu_moe: int = 0
-    miss: Miss = "auto"
-    gpu_scratch: int | None = None
-    gpu_kv: tuple[int, ...] | None = None
+    num_outputs: int = 1  # tokens of a step whose logits are needed
+    ram: int | None = None  # for weights, KV cache and buffers
+    vram: int | None = None  # likewise; without it no GPU is used
+    gpu_layers: int | None = None  # the most layers on the GPU
+    moe_slots: int | None = None  # slots per layer in the fastest tier that has some
+    cpu_moe: bool = False  # all layers keep their experts off the GPU
+    num_cpu_moe: int = 0  # the first layers, which keep their experts off the GPU
+    miss: Miss = "auto"  # the miss mode
+    gpu_scratch: int | None = None  # the GPU's buffers, if they were counted
+    gpu_kv: tuple[int, ...] | None = None  # each layer's KV cache on the GPU, if it was counted
+    # the same with `kv_first_pages` alone, if it can grow
     gpu_kv_first: tuple[int, ...] | None = None
     kv_first_pages: int = 0
-    num_kv_pages: int | None = None
-    num_states: int = MAX_STATES
-    stash_page_tokens: int = 0
-    stash_gpu_factor: float = 1.0
-    stash_cpu_factor: float = 0.0
-    fills_from_ram: bool = True
+    num_kv_pages: int | None = None  # pages of the KV cache; None: those of one context
+    num_states: int = MAX_STATES  # copies of recurrent layers' states
+    stash_page_tokens: int = 0  # tokens of a page of the stash; 0: none
+    stash_gpu_factor: float = 1.0  # part of the stash's need that is on the GPU
+    stash_cpu_factor: float = 0.0  # and in RAM
+    fills_from_ram: bool = True  # the GPU may read experts from RAM
 
     @property
     def num_pages(self) -> int:

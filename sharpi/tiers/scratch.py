@@ -17,26 +17,21 @@ _ALLOWANCE = 1 << 20  # step arrays, expert address tables, alignment between bu
 
 
 class BufferWidths(Struct, frozen=True):
-    """Values a token has in each kind of buffer; the widest layer's.
-
-    `query` and `key` cover all heads of a layer, `recurrent` all that a recurrent one holds at a
-    time. `expert_hidden` is that of the routes of one token together, or of a dense or shared
-    feed-forward where that is wider. `layer_inputs`: all layers' own, computed before the first.
-    """
+    """Values that a token has in each kind of buffer, of the widest layer."""
 
     hidden: int
-    query: int
-    key: int
+    query: int  # of all heads
+    key: int  # of all heads
     num_heads: int
-    recurrent: int
+    recurrent: int  # all that a recurrent layer holds at a time
     rope: int
     vocab: int
     num_experts: int
     num_experts_per_token: int
     num_moe_layers: int
-    expert_hidden: int
+    expert_hidden: int  # of one token's routes together, or of a wider dense or shared feed-forward
     expert_hidden_blocks: int
-    layer_inputs: int = 0
+    layer_inputs: int = 0  # of all layers, computed before the first one
 
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:

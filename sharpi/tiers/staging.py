@@ -28,15 +28,11 @@ def staging_reason(model: ModelFacts) -> str:
 
 
 class GpuStaging(Struct, frozen=True):
-    """Room on a GPU for experts that have no slot, in experts of the largest layer.
+    """Room on a GPU for experts without a slot, in experts of the largest layer."""
 
-    `num_missed` of a token, `num_early` of each of two layers that were predicted, `num_streamed`
-    in each of the two buffers that a prompt's experts pass through.
-    """
-
-    num_missed: int = 0
-    num_early: int = 0
-    num_streamed: int = 0
+    num_missed: int = 0  # of one token
+    num_early: int = 0  # predicted ones of each of two layers
+    num_streamed: int = 0  # in each of the two buffers through which a prompt's experts pass
 
     @property
     def num_experts(self) -> int:

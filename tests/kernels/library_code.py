@@ -13,7 +13,7 @@ _VEX, _EVEX = {"c4", "c5"}, {"62"}  # in 64-bit mode these bytes mean nothing el
 
 @dataclass
 class Function:
-    """A symbol with code; `source` is None where other objects could bind to its name."""
+    """A symbol with code; `source` is None if other objects could bind to its name."""
 
     name: str
     source: str | None

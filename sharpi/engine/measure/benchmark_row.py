@@ -27,35 +27,29 @@ class BenchmarkTest(Struct, frozen=True):
 
 
 class BenchmarkRow(Struct, frozen=True):
-    """One test's result; means over the repetitions, `deviation` that of `samples` (tokens/s).
-
-    A pass is a batch of prefill or a token of decode. Giga is 1e9. `percent_of_limit` holds
-    `gigabytes_per_second` of weights against reading the mapped file with as many threads, or
-    against a GPU's own rate; the int8 figures are None for decode and for float activations.
-
-    `device` is the GPU's name. Where it computes everything, `threads` and `instruction_set` are
-    None; where layers are on both processors, there is no limit to hold the rate against.
-    """
+    """One test's result; figures are means over the repetitions, and giga is 1e9."""
 
     test: str
     tokens_per_second: float
-    deviation: float
+    deviation: float  # of `samples`
     gigabytes_per_second: float
+    # of reading the mapped file with as many threads, or of a GPU's rate; None if both compute
     percent_of_limit: float | None
+    # None, like the other int8 figures, for decode and for float activations
     percent_of_int8_peak: float | None
-    threads: int | None
+    threads: int | None  # None if a GPU computes everything
     num_tokens: int
     depth: int
-    tokens_per_pass: float
+    tokens_per_pass: float  # of a prefill batch; 1 in decode
     bytes_per_pass: float
     read_limit_gigabytes_per_second: float | None
     gigaoperations_per_second: float | None
     int8_peak_gigaoperations_per_second: float | None
-    instruction_set: str | None
+    instruction_set: str | None  # None if a GPU computes everything
     precision: str
     batch_size: int
-    samples: tuple[float, ...]
-    device: str | None = None
+    samples: tuple[float, ...]  # tokens/s of each repetition
+    device: str | None = None  # the GPU's name
     launches_per_token: int | None = None
 
     def record(self) -> dict[str, Any]:

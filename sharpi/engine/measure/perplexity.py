@@ -16,14 +16,14 @@ from sharpi.errors import UsageError
 
 
 class WindowScore(Struct, frozen=True):
-    """After window `index` of `count`: totals so far; `error` is one standard error."""
+    """Totals up to window `index` of `count`."""
 
     index: int
     count: int
     num_tokens: int
     nll: float
     perplexity_so_far: float
-    error: float
+    error: float  # one standard error
 
 
 def perplexity_windows(

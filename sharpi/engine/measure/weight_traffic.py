@@ -13,10 +13,10 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 
 class Traffic(Struct, frozen=True):
-    """`weight_bytes` read, as they are encoded, and `operations`, two for each weight met."""
+    """The reads and operations of passes."""
 
-    weight_bytes: int = 0
-    operations: int = 0
+    weight_bytes: int = 0  # as they are encoded
+    operations: int = 0  # two for each weight and token
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(self.weight_bytes + other.weight_bytes, self.operations + other.operations)

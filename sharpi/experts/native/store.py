@@ -48,17 +48,13 @@ class StoreTotals(NamedTuple):
 
 
 class StoreSettings(Struct, frozen=True):
-    """`slots` has an entry per layer; `num_staging` buffers take what the policy does not keep.
+    """The sizes of an expert store, and how it reads."""
 
-    `max_prefetch_bytes`: of reads that are queued and nobody waits for. `direct`: past the page
-    cache, where the file system allows it.
-    """
-
-    slots: tuple[int, ...]
-    num_staging: int
-    max_prefetch_bytes: int
+    slots: tuple[int, ...]  # of each layer
+    num_staging: int  # buffers for experts that the policy does not keep
+    max_prefetch_bytes: int  # of queued reads for which no thread waits
     reads_in_flight: int = READS_IN_FLIGHT
-    direct: bool = True
+    direct: bool = True  # past the page cache, where the file system allows it
 
 
 class ExpertStore:

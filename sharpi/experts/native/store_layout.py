@@ -17,26 +17,21 @@ _MATRICES = ("gate", "up", "down")
 
 
 class PieceLayout(Struct, frozen=True):
-    """One matrix of every expert of a layer, one behind the other.
+    """One matrix of every expert of a layer, one behind the other in a file."""
 
-    `file`: index of the part; `offset`: bytes from its start; `num_bytes`: of one expert.
-    """
-
-    file: int
-    offset: int
-    num_bytes: int
+    file: int  # index of the model's part
+    offset: int  # bytes from the part's start
+    num_bytes: int  # of one expert
 
 
 _NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
 
 
 class LayerLayout(Struct, frozen=True):
-    """The routed experts of a layer; `pieces` are gate, up and down, none in a dense layer.
+    """The routed experts of a layer."""
 
-    Experts without a gate have one of no bytes; gate and up in one tensor count as a gate.
-    """
-
-    num_experts: int = 0
+    num_experts: int = 0  # 0 in a dense layer
+    # gate (also gate and up fused), up, down; an absent one has no bytes
     pieces: tuple[PieceLayout, ...] = ()
 
     @property
@@ -51,7 +46,7 @@ class LayerLayout(Struct, frozen=True):
 
 
 class StoreLayout(Struct, frozen=True):
-    """A model's files and what lies in them, layer by layer."""
+    """A model's files and the experts in them, layer by layer."""
 
     files: tuple[Path, ...]
     layers: tuple[LayerLayout, ...]

@@ -10,16 +10,12 @@ from sharpi.experts.trace.trace import Trace
 
 
 class PredictorRow(Struct, frozen=True):
-    """Recall: of the experts used, the share predicted. Precision: of those predicted, the share
-    used.
-
-    Tokens before which nothing can be predicted, the first of each text, count in the recall.
-    """
+    """One predictor's results; in the recall, a text's first token counts as unpredicted."""
 
     predictor: str
-    guesses: int
-    recall: float
-    precision: float
+    guesses: int  # experts predicted for each layer
+    recall: float  # the part of the used experts that was predicted
+    precision: float  # the part of the predicted experts that was used
     microseconds_per_token: float
 
 

@@ -27,14 +27,11 @@ SIMULATED = (*POLICIES, OPTIMUM)
 
 
 class Simulation(Struct, frozen=True):
-    """What is the same for every policy of a comparison.
-
-    `load_budget` is in expert loads a token, None the default. `resident` holds ids per layer, the
-    set of the static policy; where it is empty, that is the first ones.
-    """
+    """The settings that all policies of a comparison share."""
 
     admission: bool = False
-    load_budget: float | None = None
+    load_budget: float | None = None  # expert loads per token; None: the default
+    # ids per layer, the set of the static policy; empty: the first ones
     resident: tuple[tuple[int, ...], ...] = ()
     moving_slots: bool = False
     warm_pin: int = 0
@@ -42,21 +39,17 @@ class Simulation(Struct, frozen=True):
 
 
 class SimulationRow(Struct, frozen=True):
-    """One policy with one number of slots a layer; `..._per_token` is of decoded ones.
-
-    `hit_rate` 0 to 1. `reads_per_token` is what a disk has to read: every miss, with or
-    without a slot, and the loads decided at another time than the miss. `bytes_per_token`: of
-    the loads, None where the trace does not say how large an expert is.
-    """
+    """One policy with one number of slots per layer; per token means per decoded token."""
 
     policy: str
     slots: int
     admission: bool
-    hit_rate: float
+    hit_rate: float  # 0 to 1
     loads_per_token: float
     early_loads_per_token: float
     early_hits_per_token: float
-    reads_per_token: float
+    reads_per_token: float  # what a disk has to read: all misses, and loads decided at another time
+    # of the loads; None if the trace lacks the size of an expert
     bytes_per_token: float | None
     microseconds_per_token: float
 

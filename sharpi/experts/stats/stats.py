@@ -32,22 +32,18 @@ class TopExpert(NamedTuple):
 
 
 class LayerStats(Struct, frozen=True):
-    """One layer with experts.
-
-    `hits` were there, `late` ones on their way, `loads` were read while somebody waited, all in
-    experts; `uses` (experts) how often each was looked up; `pinned` the ids that never leave.
-    """
+    """One layer with experts; counts are in experts."""
 
     layer: int
     num_slots: int
     accesses: int
-    hits: int
-    late: int
-    loads: int
+    hits: int  # resident when needed
+    late: int  # in flight when needed
+    loads: int  # read while a thread waited
     bytes_read: int
     stall_seconds: float
-    uses: tuple[int, ...]
-    pinned: tuple[int, ...] = ()
+    uses: tuple[int, ...]  # (experts,) lookups of each expert
+    pinned: tuple[int, ...] = ()  # ids that are never evicted
 
     @property
     def hit_count(self) -> HitCount:
@@ -62,25 +58,20 @@ class LayerStats(Struct, frozen=True):
 
 
 class PredictionStats(Struct, frozen=True):
-    """What a predictor predicted and what came of it.
-
-    `guessed`, `used` and `right` (both) count experts of steps that it predicted for. Of the
-    `prefetched` experts some were used, `late` ones before they had come; `dropped` found no room
-    in the queue, `failed` could not be read. `wasted_bytes` of the `bytes_moved` were never used.
-    """
+    """A predictor's results; counts are in experts."""
 
     predictor: str
     is_on: bool
-    guessed: int
-    used: int
-    right: int
+    guessed: int  # predicted
+    used: int  # in steps with predictions
+    right: int  # predicted and used
     prefetched: int
-    prefetch_used: int
-    late: int
-    dropped: int
-    failed: int
+    prefetch_used: int  # of the prefetched experts
+    late: int  # used before they had arrived
+    dropped: int  # found no room in the queue
+    failed: int  # could not be read
     bytes_moved: int
-    wasted_bytes: int
+    wasted_bytes: int  # moved but never used
 
     @property
     def recall(self) -> float | None:
@@ -94,22 +85,18 @@ class PredictionStats(Struct, frozen=True):
 
 
 class ExpertStats(Struct, frozen=True):
-    """A whole run; `layers` are those with experts.
-
-    `before_pin` and `after_pin`: hits up to the warm pin and from then on, None where there was
-    none. `notes`: what the run decided by itself, in words.
-    """
+    """The statistics of a whole run."""
 
     model: str
     policy: str
     num_experts: int
     experts_per_token: int
     num_tokens: int
-    layers: tuple[LayerStats, ...]
-    before_pin: HitCount | None = None
-    after_pin: HitCount | None = None
+    layers: tuple[LayerStats, ...]  # those with experts
+    before_pin: HitCount | None = None  # lookups before the warm pin; None if there was none
+    after_pin: HitCount | None = None  # lookups since the warm pin
     prediction: PredictionStats | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # the run's own decisions, in words
 
     @property
     def hit_count(self) -> HitCount:

@@ -13,14 +13,11 @@ from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, Predic
 
 
 class RunFacts(Struct, frozen=True):
-    """What the engine knows and the store does not.
-
-    `predictor` is None where none was ever asked for; `predictions` are its own counts.
-    """
+    """Facts that the engine knows and the store does not."""
 
     model: str
     num_tokens: int
-    predictor: str | None = None
+    predictor: str | None = None  # None if no predictor was requested
     predicts: bool = False
     predictions: PredictionCounts | None = None
     notes: tuple[str, ...] = ()

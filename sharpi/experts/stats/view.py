@@ -10,17 +10,14 @@ from sharpi.experts.native.store import ExpertStore, StoreCounts
 
 
 class ExpertView(Struct, frozen=True):
-    """Layers with experts: their indices, slots, and (layers, experts) of `resident` and `uses`.
+    """Snapshot of the layers with experts; the difference of two shows what happened in between."""
 
-    `uses` and `counts` only grow: what happened between two moments is their difference. `counts`
-    are those of each layer, None where all experts are in memory and nothing is ever loaded.
-    """
-
-    layers: tuple[int, ...]
-    slots: tuple[int, ...]
-    resident: NDArray[np.bool_]
-    uses: NDArray[np.int64]
+    layers: tuple[int, ...]  # indices
+    slots: tuple[int, ...]  # of each layer
+    resident: NDArray[np.bool_]  # (layers, experts)
+    uses: NDArray[np.int64]  # (layers, experts), never decreasing
     num_tokens: int
+    # of each layer, never decreasing; None if all experts are in memory
     counts: tuple[StoreCounts, ...] | None = None
 
 

@@ -20,17 +20,13 @@ from sharpi.experts.trace.trace_steps import Prompts, Steps, decoded_steps, run_
 
 
 class Trace(Struct, frozen=True):
-    """Routes of decoded tokens, best expert first.
+    """Routes of decoded tokens, best expert first."""
 
-    routes (tokens, layers, k); lengths (generations), their sum the tokens; expert_bytes (layers)
-    and prompts None where the file does not say.
-    """
-
-    routes: NDArray[np.int32]
-    lengths: NDArray[np.int64]
+    routes: NDArray[np.int32]  # (tokens, layers, k)
+    lengths: NDArray[np.int64]  # (generations,) in tokens
     num_experts: int
-    expert_bytes: NDArray[np.int64] | None = None
-    prompts: Prompts | None = None
+    expert_bytes: NDArray[np.int64] | None = None  # (layers,); None if the file does not have them
+    prompts: Prompts | None = None  # None if the file does not have them
 
     @property
     def num_tokens(self) -> int:

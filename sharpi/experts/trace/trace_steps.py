@@ -6,14 +6,11 @@ from numpy.typing import NDArray
 
 
 class Steps(Struct, frozen=True):
-    """routes (tokens, layers, k); sizes (steps), in tokens; starts (steps): a new text begins.
+    """Steps in order: one token if it was decoded, more in a batch of a prompt."""
 
-    A step of one token is a decoded one, a larger one is a batch of a prompt.
-    """
-
-    routes: NDArray[np.int32]
-    sizes: NDArray[np.int64]
-    starts: NDArray[np.bool_]
+    routes: NDArray[np.int32]  # (tokens, layers, k)
+    sizes: NDArray[np.int64]  # (steps,) in tokens
+    starts: NDArray[np.bool_]  # (steps,) True where a new text begins
 
 
 def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Steps:
@@ -25,16 +22,12 @@ def decoded_steps(routes: NDArray[np.int32], lengths: NDArray[np.int64]) -> Step
 
 
 class Prompts(Struct, frozen=True):
-    """What was computed before each text's decoded tokens: a text may go on where another ended.
+    """The tokens computed before each text's decoded ones; a text may continue another."""
 
-    routes (tokens, layers, k); lengths (texts); batches (steps), tokens of each step; positions
-    (texts) of the first token in its sequence, 0 in a new one.
-    """
-
-    routes: NDArray[np.int32]
-    lengths: NDArray[np.int64]
-    batches: NDArray[np.int64]
-    positions: NDArray[np.int64]
+    routes: NDArray[np.int32]  # (tokens, layers, k)
+    lengths: NDArray[np.int64]  # (texts,)
+    batches: NDArray[np.int64]  # (steps,) tokens of each step
+    positions: NDArray[np.int64]  # (texts,) of the first token in its sequence, 0 in a new one
 
     def first(self, texts: int) -> "Prompts":
         """Returns the prompts of the first texts."""

@@ -26,21 +26,16 @@ from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
 
 class GpuSlots(Struct, frozen=True):
-    """`modes`: how misses may be served, of which the quickest is found.
-
-    `expert_bytes`: of an expert, by layer. `predicts`: whether layers fetch experts for the next
-    one, as long as that pays. `stash`: for prompts. `notes` say what was decided otherwise than
-    asked. `growth`: where the KV cache begins small.
-    """
+    """The slots of a GPU without room for all experts, and how they are used."""
 
     settings: SlotSettings
     policy: PolicySettings
-    modes: tuple[MissMode, ...]
-    expert_bytes: Mapping[int, int]
-    predicts: bool = False
-    stash: StashPlan = NO_STASH
-    notes: tuple[str, ...] = ()
-    growth: KvGrowth | None = None
+    modes: tuple[MissMode, ...]  # miss modes, of which the fastest is found
+    expert_bytes: Mapping[int, int]  # by layer
+    predicts: bool = False  # layers prefetch experts for the next one, as long as that pays
+    stash: StashPlan = NO_STASH  # for prompts
+    notes: tuple[str, ...] = ()  # decisions other than requested
+    growth: KvGrowth | None = None  # if the KV cache begins small
 
 
 def gpu_slots(
