@@ -91,13 +91,26 @@
 #define QUANTISED_TYPES(M)
 #define FLOAT_TYPES(M) M(BF16, bf16)
 #else
-#define QUANTISED_TYPES(M)                                                                    \
-  M(Q4_0, q4_0)                                                                               \
-  M(Q4_1, q4_1)                                                                               \
-  M(Q5_0, q5_0) M(Q5_1, q5_1) M(Q8_0, q8_0) M(Q2_K, q2_k) M(Q3_K, q3_k) M(Q4_K, q4_k)         \
-      M(Q5_K, q5_k) M(Q6_K, q6_k) M(IQ4_NL, iq4_nl) M(IQ4_XS, iq4_xs) M(MXFP4, mxfp4)         \
-          M(IQ2_XXS, iq2_xxs) M(IQ2_XS, iq2_xs) M(IQ2_S, iq2_s) M(IQ3_XXS, iq3_xxs)           \
-              M(IQ3_S, iq3_s) M(IQ1_S, iq1_s) M(IQ1_M, iq1_m) M(TQ1_0, tq1_0) M(TQ2_0, tq2_0) \
-                  M(NVFP4, nvfp4) M(Q1_0, q1_0) M(Q2_0, q2_0)
+#define QUANTISED_TYPES(M) \
+  M(Q4_0, q4_0)            \
+  M(Q4_1, q4_1)            \
+  M(Q5_0, q5_0)            \
+  M(Q5_1, q5_1)            \
+  M(Q8_0, q8_0)            \
+  M(Q2_K, q2_k)            \
+  M(Q3_K, q3_k)            \
+  M(Q4_K, q4_k)            \
+  M(Q5_K, q5_k)            \
+  M(Q6_K, q6_k)            \
+  M(IQ4_NL, iq4_nl)        \
+  M(IQ4_XS, iq4_xs)        \
+  M(MXFP4, mxfp4)          \
+  M(IQ2_XXS, iq2_xxs)      \
+  M(IQ2_XS, iq2_xs)        \
+  M(IQ2_S, iq2_s)          \
+  M(IQ3_XXS, iq3_xxs)      \
+  M(IQ3_S, iq3_s)          \
+  M(IQ1_S, iq1_s)          \
+  M(IQ1_M, iq1_m) M(TQ1_0, tq1_0) M(TQ2_0, tq2_0) M(NVFP4, nvfp4) M(Q1_0, q1_0) M(Q2_0, q2_0)
 #define FLOAT_TYPES(M) M(F32, f32) M(F16, f16) M(BF16, bf16)
 #endif
