@@ -6,6 +6,19 @@ import pytest
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cuda": "cuda", "processors": "emulated"}
+SLOW = {
+    "bench/test_gpu_check_dry_run.py",
+    "docs/test_commands.py",
+    "engine/backends/test_mixed_types.py",
+    "engine/records/test_expert_simulation.py",
+    "engine/scheduling/test_scheduler_properties.py",
+    "gguf/test_mutations.py",
+    "ops/cpu/test_native_attention.py",
+    "serve/test_load.py",
+    "serve/test_readme_setups.py",
+    "test_marks.py",
+    "tiers/test_planner_properties.py",
+}
 MARK_OF_FIXTURE = {"emulated_processors": "emulated", "browser": "browser"}
 
 
@@ -16,8 +29,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def marks_of(item: pytest.Item) -> set[str]:
-    """The marks of the folder that a test lies in, and of the fixtures that it needs."""
-    folder = item.path.relative_to(TESTS).parts[0]
-    fixtures = getattr(item, "fixturenames", ())
-    names = {MARK_OF_FIXTURE[each] for each in fixtures if each in MARK_OF_FIXTURE}
-    return names | {MARK_OF_FOLDER[folder]} if folder in MARK_OF_FOLDER else names
+    """The marks of the file that a test is in, of its folder and of the fixtures that it needs."""
+    place = item.path.relative_to(TESTS)
+    folder = {MARK_OF_FOLDER[each] for each in place.parts[:1] if each in MARK_OF_FOLDER}
+    names = getattr(item, "fixturenames", ())
+    fixtures = {MARK_OF_FIXTURE[each] for each in names if each in MARK_OF_FIXTURE}
+    return folder | fixtures | ({"slow"} if place.as_posix() in SLOW else set())

@@ -1,4 +1,4 @@
-"""What `make quick` leaves out: every test of the emulated GPU and processors, and of the page."""
+"""What `make quick` leaves out: the emulated GPU and processors, the page, and slow files."""
 
 import re
 import subprocess
@@ -14,7 +14,9 @@ LEFT_OUT = (
     "tests/serve/page/test_page_chat.py",
     "tests/serve/page/test_page_experts.py",
     "tests/serve/page/test_page_markdown.py",
-    "tests/bench/test_gpu_check_dry_run.py",
+)
+SLOW_FILES = re.findall(
+    r'"(\S+/test_\w+\.py)"', (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
 )
 NOTHING_COLLECTED = 5  # pytest's exit status
 
@@ -30,8 +32,9 @@ def quick_selection() -> str:
 def test_quick_leaves_out_what_takes_long() -> None:
     command = [
         *(sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"),
-        *("-m", quick_selection(), *LEFT_OUT),
+        *("-m", quick_selection(), *LEFT_OUT, *(f"tests/{name}" for name in SLOW_FILES)),
     ]
+    assert len(SLOW_FILES) >= 10
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == NOTHING_COLLECTED, done.stdout[-2000:]
     assert re.search(r"\(\d{3,} deselected\)", done.stdout), done.stdout[-2000:]

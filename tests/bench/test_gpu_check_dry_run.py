@@ -23,7 +23,7 @@ from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.unsupported import GPU_TYPES
 
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = pytest.mark.native
 TINY = Sizes(
     hidden=256,
     expert_hidden=256,
