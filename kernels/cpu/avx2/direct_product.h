@@ -1,7 +1,7 @@
 // Few tokens meet the weights as these are unpacked: no tile is written and read back.
 //
-// The floats are added in the same order as a tile's, so the bits are the same. What is read next is fetched meanwhile,
-// line by line between the products.
+// The floats are added in the same order as a tile's, so the bits are the same. What is read next
+// is fetched meanwhile, line by line between the products.
 #pragma once
 #include "runtime/fetch.h"
 #include "token_block.h"
@@ -37,7 +37,8 @@ struct DirectQuarter {
   Floats scales[kMaxGroups], offsets[kMaxGroups];
   Ints products[kTokens][kPieces];
 
-  DirectQuarter(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch) : tokens(tokens), sums(sums), fetch(fetch) {}
+  DirectQuarter(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch)
+      : tokens(tokens), sums(sums), fetch(fetch) {}
 
   void scale(int group, Floats x) { scales[group] = x; }
   void offset(int group, Floats x) { offsets[group] = x; }
@@ -49,7 +50,8 @@ struct DirectQuarter {
       products[n][piece] = sum;
     }
   }
-  // All of a part at once, row by row: row(r)(q) are its products with a token's values as int16, in pairs of columns.
+  // All of a part at once, row by row: row(r)(q) are its products with a token's values as int16,
+  // in pairs of columns.
   template <class Row>
   [[gnu::always_inline]] void rows(int part, Row row) {
     Ints pairs[kTokens][kLanes / 2];  // of rows; in each half of the register, its 16 columns
@@ -65,7 +67,8 @@ struct DirectQuarter {
     }
 #pragma GCC unroll 3
     for (int n = 0; n < kTokens; n++) {
-      const Ints first = _mm256_hadd_epi32(pairs[n][0], pairs[n][1]), last = _mm256_hadd_epi32(pairs[n][2], pairs[n][3]);
+      const Ints first = _mm256_hadd_epi32(pairs[n][0], pairs[n][1]),
+                 last = _mm256_hadd_epi32(pairs[n][2], pairs[n][3]);
       products[n][2 * part] = _mm256_permute2x128_si256(first, last, 0x20);
       products[n][2 * part + 1] = _mm256_permute2x128_si256(first, last, 0x31);
     }
@@ -82,16 +85,20 @@ struct DirectQuarter {
         Ints product = products[n][group * kEach];
         if (kEach == 2) product = _mm256_add_epi32(product, products[n][group * kEach + 1]);
         if (kKind.bias) product = _mm256_add_epi32(product, tokens[n].begin(group));
-        add_group<kKind>(total, sums[n], product, j, group, scales[group], offsets[group], tokens[n]);
+        add_group<kKind>(total, sums[n], product, j, group, scales[group], offsets[group],
+                         tokens[n]);
       }
       add_part<kKind>(sums[n], total, part, tokens[n]);
     }
   }
 };
 
-// Types whose rows are met as they are have a kind of their own for that, as no bias may be needed then.
+// Types whose rows are met as they are have a kind of their own for that, as no bias may be needed
+// then.
 template <class Unpack>
-constexpr bool meets_rows() { return requires { Unpack::kKindOfRows; }; }
+constexpr bool meets_rows() {
+  return requires { Unpack::kKindOfRows; };
+}
 template <class Unpack>
 constexpr TileKind direct_kind() {
   if constexpr (meets_rows<Unpack>()) return Unpack::kKindOfRows;
@@ -115,13 +122,15 @@ template <class Unpack, int kTokens, Level kAgain>
     for (Floats& sum : sums) sum = _mm256_setzero_ps();
     for (int block = 0, left = parts; left > 0; block++, left -= 8, blocks = blocks + kBytes) {
       TokenBlock<kKind> token[kTokens];
-      for (int n = 0; n < kTokens; n++) token[n].set(static_cast<const Activation*>(tokens[n])[block]);
+      for (int n = 0; n < kTokens; n++)
+        token[n].set(static_cast<const Activation*>(tokens[n])[block]);
       Quarter out(token, sums, {next, again});
       if constexpr (meets_rows<Unpack>()) Unpack::multiply(blocks, out);
       else Unpack::unpack(blocks, Unpack::kBlockColumns == 256 || left > 8 ? 8 : left, out);
       next += kBytes * kLanes, again += kBytes * kLanes;
     }
-    for (int n = 0; n < kTokens; n++) _mm256_store_ps(out + n * kTileRows + quarter * kLanes, sums[n]);
+    for (int n = 0; n < kTokens; n++)
+      _mm256_store_ps(out + n * kTileRows + quarter * kLanes, sums[n]);
   }
 }
 

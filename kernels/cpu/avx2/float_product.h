@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "matmul/float_rows.h"
-#include "runtime/read_ahead.h"
 #include "registers.h"
+#include "runtime/read_ahead.h"
 
 namespace sharpi::avx2 {
 namespace {

@@ -32,7 +32,8 @@ struct Turned : TurnedPoints<Points, kLanes> {
 template <class Points, class Number>
 [[gnu::always_inline]] inline Ints points_of_row(Number number) {
   const auto at = [&](int i) __attribute__((always_inline)) { return Points::of(number(i)); };
-  if constexpr (sizeof(typename Points::Point) == 8) return _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
+  if constexpr (sizeof(typename Points::Point) == 8)
+    return _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
   else return _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
@@ -47,13 +48,15 @@ struct NumbersInPlace {
   NumbersInPlace(const Type&, Rows blocks, int part) : blocks(blocks), part(unsigned(part)) {}
   [[gnu::always_inline]] Ints row(int r) const {
     const uint8_t* block = blocks.at(r);
-    asm("" : "+r"(block));  // else each of its bytes has an address of its own, most of them in memory
-    return points_of_row<Points>([&](int i) { return Points::number(block, kCount * part + unsigned(i)); });
+    asm(""
+        : "+r"(block));  // else each of its bytes has an address of its own, most of them in memory
+    return points_of_row<Points>(
+        [&](int i) { return Points::number(block, kCount * part + unsigned(i)); });
   }
 };
 
-// Numbers with bits elsewhere, made for all rows first: low(part, i) and high(part, i) of the type have one byte each for
-// points 4i..4i+3 in a row's dword.
+// Numbers with bits elsewhere, made for all rows first: low(part, i) and high(part, i) of the type
+// have one byte each for points 4i..4i+3 in a row's dword.
 template <class Points>
 struct NumbersMade {
   static constexpr int kFours = 8 / sizeof(typename Points::Point);

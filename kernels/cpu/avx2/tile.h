@@ -9,7 +9,8 @@ namespace {
 constexpr int kTokensAtOnce = 4;  // with two registers of rows: the eight sums fit beside operands
 
 struct alignas(64) Tile {
-  uint8_t w[64][kQuarters][32];  // [column / 4][row / 8][8 rows x 4 columns], as vpmaddubsw takes them
+  uint8_t w[64][kQuarters]
+           [32];  // [column / 4][row / 8][8 rows x 4 columns], as vpmaddubsw takes them
   float scale[kMaxGroups][kTileRows];
   float offset[kMaxGroups][kTileRows];
 };

@@ -1,7 +1,7 @@
 // The product of one call: 32 rows, unpacked 256 columns at a time, meet all tokens.
 //
-// One token or many, sums are made in one order, so that a token's result has the same bits. A type is an
-// Unpack with kKind, kBlockColumns, kBlockBytes and
+// One token or many, sums are made in one order, so that a token's result has the same bits. A type
+// is an Unpack with kKind, kBlockColumns, kBlockBytes and
 //   static void unpack(Rows blocks, int num_parts, Out&): 8 rows x 32 * num_parts columns
 #pragma once
 #include <algorithm>
@@ -67,8 +67,10 @@ template <class Unpack>
 void tile_product(const Product& p) {
   static_assert(bytes_of_256<Unpack>() <= kMaxColumnBytes);
   static constexpr FewTokens<Rows> kKernels[2][kDirectTokens] = {
-      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 2, Level::L1>, multiply_direct<Unpack, 3, Level::L1>},
-      {multiply_direct<Unpack, 1, Level::L2>, multiply_direct<Unpack, 2, Level::L2>, multiply_direct<Unpack, 3, Level::L2>}};
+      {multiply_direct<Unpack, 1, Level::L1>, multiply_direct<Unpack, 2, Level::L1>,
+       multiply_direct<Unpack, 3, Level::L1>},
+      {multiply_direct<Unpack, 1, Level::L2>, multiply_direct<Unpack, 2, Level::L2>,
+       multiply_direct<Unpack, 3, Level::L2>}};
   begin_reading(p);
   if (meets_directly(p)) few_tokens(p, kKernels);
   else many_tokens<Unpack>(p, p.num_columns / 32);

@@ -6,10 +6,10 @@
 namespace sharpi::avx2 {
 namespace {
 
-constexpr int kLanes = 8;        // rows of a register
-constexpr int kQuarters = 4;     // registers of a tile's 32 rows
-constexpr int kMaxGroups = 16;   // of 16 columns; or 8 of 32
-constexpr int kPieces = 16;      // of 16 columns: what is unpacked at once
+constexpr int kLanes = 8;       // rows of a register
+constexpr int kQuarters = 4;    // registers of a tile's 32 rows
+constexpr int kMaxGroups = 16;  // of 16 columns; or 8 of 32
+constexpr int kPieces = 16;     // of 16 columns: what is unpacked at once
 
 // weight = scale * (w - bias) + offset, the offset only where the type has one.
 struct TileKind {
@@ -69,8 +69,8 @@ inline Ints add_pairs(Ints products) { return _mm256_madd_epi16(products, _mm256
 // The one order in which a token's floats are added: for each part, its groups' products in order
 // become `part`, the offsets are added to `sum`, then the part is.
 template <TileKind kKind>
-[[gnu::always_inline]] inline void add_group(Floats& part, Floats& sum, Ints product, int j, int group,
-                                             const Floats& scale, const Floats& offset,
+[[gnu::always_inline]] inline void add_group(Floats& part, Floats& sum, Ints product, int j,
+                                             int group, const Floats& scale, const Floats& offset,
                                              const TokenBlock<kKind>& token) {
   const Floats x = to_float(product);
   part = j ? _mm256_fmadd_ps(x, scale, part) : _mm256_mul_ps(x, scale);
@@ -82,7 +82,8 @@ template <TileKind kKind>
   sum = _mm256_fmadd_ps(part, _mm256_broadcast_ss(token.scale + index), sum);
 }
 
-// 32 columns from 32 * part, whose scales and offsets `out` has: given as it takes them, 16 at a time.
+// 32 columns from 32 * part, whose scales and offsets `out` has: given as it takes them, 16 at a
+// time.
 template <class Out>
 [[gnu::always_inline]] inline void put_part(int part, const Ints w[8], Out& out) {
   out.weights(2 * part, w);

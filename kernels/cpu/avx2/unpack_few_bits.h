@@ -1,4 +1,5 @@
-// Few bits a weight and one scale a block, 8 rows at a time: Q1_0, Q2_0, and TQ1_0 with five digits of base 3 a byte.
+// Few bits a weight and one scale a block, 8 rows at a time: Q1_0, Q2_0, and TQ1_0 with five digits
+// of base 3 a byte.
 #pragma once
 #include <cstddef>
 
@@ -9,7 +10,8 @@
 namespace sharpi::avx2 {
 namespace {
 
-// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block has kParts.
+// A type here: values() of 32 columns of a block, from its bytes and from `part`, of which a block
+// has kParts.
 template <class Type>
 struct UnpackBitsInOrder {
   using Block = typename Type::Block;
@@ -52,11 +54,13 @@ struct Q2_0 {
   using Block = BlockQ2_0;
   static constexpr int kParts = 2;
   static void values(const Ints x[4], int part, Ints w[8]) {
-    const Ints values = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0));
+    const Ints values =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0));
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints byte = _mm256_shuffle_epi8(x[2 * part + k / 4], repeat_byte(k % 4));
-      const Ints last = bit_and(_mm256_srli_epi32(byte, 4), dwords(0x0c030000));  // as they were: bits 4 to 7
+      const Ints last =
+          bit_and(_mm256_srli_epi32(byte, 4), dwords(0x0c030000));  // as they were: bits 4 to 7
       w[k] = _mm256_shuffle_epi8(values, bit_or(bit_and(byte, dwords(0x0c03)), last));
     }
   }
@@ -64,8 +68,10 @@ struct Q2_0 {
 
 // The highest digit of bytes read as fractions of base 3, and what is left for the next.
 inline Ints first_digit(Ints x) {
-  const Ints above_third = _mm256_subs_epu8(x, bytes(85)), above_two = _mm256_subs_epu8(x, bytes(170));
-  return _mm256_add_epi8(_mm256_min_epu8(above_third, bytes(1)), _mm256_min_epu8(above_two, bytes(1)));
+  const Ints above_third = _mm256_subs_epu8(x, bytes(85)),
+             above_two = _mm256_subs_epu8(x, bytes(170));
+  return _mm256_add_epi8(_mm256_min_epu8(above_third, bytes(1)),
+                         _mm256_min_epu8(above_two, bytes(1)));
 }
 inline Ints later_digits(Ints x) { return _mm256_add_epi8(x, _mm256_add_epi8(x, x)); }
 
@@ -84,7 +90,8 @@ struct UnpackTQ1_0 {
     const Floats d = gather_halves(blocks + offsetof(BlockTQ1_0, d));
     for (int g = 0; g < 8; g++) out.scale(g, d);
     Ints x[8], w[4];
-    for (int side = 0; side < 2; side++) transpose16(blocks + (offsetof(BlockTQ1_0, qs) + 16 * side), x + 4 * side);
+    for (int side = 0; side < 2; side++)
+      transpose16(blocks + (offsetof(BlockTQ1_0, qs) + 16 * side), x + 4 * side);
 #pragma GCC unroll 5
     for (int digit = 0; digit < 5; digit++) {
       for (int side = 0; side < 2; side++) {

@@ -34,7 +34,8 @@ struct Signs {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-      const Ints minus = _mm256_cmpeq_epi8(bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit), one_bit);
+      const Ints minus = _mm256_cmpeq_epi8(
+          bit_and(_mm256_shuffle_epi8(signs, repeat_byte(k / 2)), one_bit), one_bit);
       w[k] = _mm256_add_epi8(_mm256_sub_epi8(_mm256_xor_si256(w[k], minus), minus), bytes(kBias));
     }
   }
@@ -42,13 +43,16 @@ struct Signs {
   static constexpr int kBiasOfRow = 0;
   [[gnu::always_inline]] static auto of_row(Ints w, uint32_t signs) {
     const Ints bit_of_column = _mm256_set1_epi64x(int64_t(0x8040201008040201));
-    const Ints minus = _mm256_cmpeq_epi8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
-    return [=](Ints q) { return _mm256_maddubs_epi16(w, _mm256_sub_epi8(_mm256_xor_si256(q, minus), minus)); };
+    const Ints minus =
+        _mm256_cmpeq_epi8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
+    return [=](Ints q) {
+      return _mm256_maddubs_epi16(w, _mm256_sub_epi8(_mm256_xor_si256(q, minus), minus));
+    };
   }
 };
 
-// A part's signs, four times seven, and its scale of four bits are one dword, the first at kFirst, the next kStep bytes on:
-// d * (scale + 1/2) / kDivisor.
+// A part's signs, four times seven, and its scale of four bits are one dword, the first at kFirst,
+// the next kStep bytes on: d * (scale + 1/2) / kDivisor.
 template <class Of, class PointsOf, int kMost, int kFirst, int kStep, int kDivisor>
 struct SignsAndScale {
   using Block = Of;
@@ -67,19 +71,23 @@ struct SignsAndScale {
     return even_signs_of_28(own);
   }
 };
-using IQ2_XXS = SignsAndScale<BlockIQ2_XXS, PointsOfIQ2_XXS, 43, offsetof(BlockIQ2_XXS, qs) + 4, 8, 4>;
-using IQ3_XXS = SignsAndScale<BlockIQ3_XXS, PointsOfIQ3_XXS, 62, offsetof(BlockIQ3_XXS, qs) + 64, 4, 2>;
+using IQ2_XXS =
+    SignsAndScale<BlockIQ2_XXS, PointsOfIQ2_XXS, 43, offsetof(BlockIQ2_XXS, qs) + 4, 8, 4>;
+using IQ3_XXS =
+    SignsAndScale<BlockIQ3_XXS, PointsOfIQ3_XXS, 62, offsetof(BlockIQ3_XXS, qs) + 64, 4, 2>;
 
 // 16 nibbles at `offset`, of 16 columns each.
 struct NibbleScales {
   Floats d;
   Ints nibbles[2];
   NibbleScales(Rows blocks, size_t offset)
-      : d(gather_halves(blocks)), nibbles{gather4(blocks + offset), gather4(blocks + (offset + 4))} {}
+      : d(gather_halves(blocks)),
+        nibbles{gather4(blocks + offset), gather4(blocks + (offset + 4))} {}
 
   template <class Out>
   [[gnu::always_inline]] void put(int part, Out& out) const {
-    for (int g = 2 * part; g < 2 * part + 2; g++) out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8), 0.25f));
+    for (int g = 2 * part; g < 2 * part + 2; g++)
+      out.scale(g, with_half(d, nibble_of(nibbles[part / 4], g % 8), 0.25f));
   }
 };
 
@@ -91,7 +99,8 @@ struct IQ2_XS {
   static constexpr int kGroupColumns = 16;
   Rows qs;
   NibbleScales scales;
-  explicit IQ2_XS(Rows blocks) : qs(blocks + offsetof(Block, qs)), scales(blocks, offsetof(Block, scales)) {}
+  explicit IQ2_XS(Rows blocks)
+      : qs(blocks + offsetof(Block, qs)), scales(blocks, offsetof(Block, scales)) {}
 
   template <class Out>
   [[gnu::always_inline]] Ints begin(int part, Out& out) const {
@@ -130,7 +139,9 @@ struct IQ2_S {
     return gather4(qs + (32 + 4 * part));
   }
   Ints low(int part, int) const { return gather4(qs + 4 * part); }
-  Ints high(int part, int) const { return fields_as_bytes<2, 2>(_mm256_srlv_epi32(qh[part / 4], dwords(part % 4 * 8))); }
+  Ints high(int part, int) const {
+    return fields_as_bytes<2, 2>(_mm256_srlv_epi32(qh[part / 4], dwords(part % 4 * 8)));
+  }
 };
 
 struct IQ3_S {

@@ -5,13 +5,14 @@
 namespace sharpi::avx2 {
 namespace {
 
-// What changes a point, eight times its value and 8: byte i of a row's dword is added to columns 8i..8i+7, 0 or 2, so that
-// the value is moved down or up by one.
+// What changes a point, eight times its value and 8: byte i of a row's dword is added to columns
+// 8i..8i+7, 0 or 2, so that the value is moved down or up by one.
 struct Moves {
   static constexpr int kBias = 9, kBiasOfRow = 9;
 
   [[gnu::always_inline]] static void apply(Ints moves, Ints w[8]) {
-    for (int k = 0; k < 8; k++) w[k] = _mm256_add_epi8(w[k], _mm256_shuffle_epi8(moves, repeat_byte(k / 2)));
+    for (int k = 0; k < 8; k++)
+      w[k] = _mm256_add_epi8(w[k], _mm256_shuffle_epi8(moves, repeat_byte(k / 2)));
   }
   [[gnu::always_inline]] static auto of_row(Ints w, uint32_t moves) {
     const Ints moved = _mm256_add_epi8(w, spread_bytes(moves));
@@ -44,7 +45,9 @@ struct IQ1_S {
     return _mm256_andnot_si256(_mm256_srai_epi32(own, 31), bytes(2));
   }
   Ints low(int part, int) const { return gather4(qs + 4 * part); }
-  Ints high(int part, int) const { return fields_as_bytes<3, 3>(_mm256_srlv_epi32(qh[part / 2], dwords(part % 2 * 16))); }
+  Ints high(int part, int) const {
+    return fields_as_bytes<3, 3>(_mm256_srlv_epi32(qh[part / 2], dwords(part % 2 * 16)));
+  }
 };
 
 struct IQ1_M {
@@ -54,7 +57,8 @@ struct IQ1_M {
   using Change = Moves;
   static constexpr int kGroupColumns = 16;
   Rows qs;
-  Ints qh[4], scales[2];  // two bytes of a part; four times 16 bits, four scales of three bits and four bits of d
+  Ints qh[4], scales[2];  // two bytes of a part; four times 16 bits, four scales of three bits and
+                          // four bits of d
   Floats d;
   explicit IQ1_M(Rows blocks) : qs(blocks + offsetof(Block, qs)) {
     transpose16(blocks + offsetof(Block, qh), qh);

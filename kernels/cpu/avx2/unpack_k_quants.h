@@ -24,14 +24,16 @@ inline Ints join(Ints a, Ints b, int mask) {
   return _mm256_mul_ps(x, to_float(byte));
 }
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. Each is made when its group is
-// finished: made at once, they would be written and read again.
+// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. Each is made
+// when its group is finished: made at once, they would be written and read again.
 class SixBitScales {
  public:
   [[gnu::always_inline]] explicit SixBitScales(Rows blocks) {
     Ints x[4];
     transpose16(blocks, x);
-    const auto six_bits = [](Ints low, Ints high) { return join(low, shift_bits<4>(high, 6), 0x30); };
+    const auto six_bits = [](Ints low, Ints high) {
+      return join(low, shift_bits<4>(high, 6), 0x30);
+    };
     scales_[0] = bit_and(x[1], bytes(63)), scales_[1] = six_bits(x[3], x[1]);
     mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(_mm256_srli_epi16(x[3], 4), x[2]);
     d_ = low_half(x[0]);
@@ -77,7 +79,8 @@ struct UnpackQ5_K {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     const SixBitScales scales(blocks);
     Ints fifths[2][4];  // of half of every group, bit g: group g's
-    for (int side = 0; side < 2; side++) transpose16(blocks + (offsetof(BlockQ5_K, qh) + 16 * side), fifths[side]);
+    for (int side = 0; side < 2; side++)
+      transpose16(blocks + (offsetof(BlockQ5_K, qh) + 16 * side), fifths[side]);
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++) {
 #pragma GCC unroll 2

@@ -32,7 +32,8 @@ struct UnpackQ2_K {
     for (int i = 0; i < 4; i++)
       scales[i] = low_nibbles(packed[i]), mins[i] = high_nibbles(packed[i]);
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    const Floats factor = low_half(d), minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(d));
+    const Floats factor = low_half(d),
+                 minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(d));
     for (int g = 0; g < 16; g++) out.scale(g, byte_product(factor, scales, g));
     for (int g = 0; g < 16; g++) out.offset(g, byte_product(minus_dmin, mins, g));
     unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
@@ -59,7 +60,8 @@ struct UnpackQ3_K {
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     unpack_scales(blocks, out);
     Ints thirds[2][4];  // of each side, bit i: columns 32i..32i+31
-    for (int side = 0; side < 2; side++) transpose16(blocks + (offsetof(BlockQ3_K, hmask) + 16 * side), thirds[side]);
+    for (int side = 0; side < 2; side++)
+      transpose16(blocks + (offsetof(BlockQ3_K, hmask) + 16 * side), thirds[side]);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
 #pragma GCC unroll 2

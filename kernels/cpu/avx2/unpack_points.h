@@ -1,5 +1,5 @@
-// Types made of points: for a tile these are written turned, and what changes them is done for all rows; a few tokens meet
-// them row by row, and take their signs.
+// Types made of points: for a tile these are written turned, and what changes them is done for all
+// rows; a few tokens meet them row by row, and take their signs.
 #pragma once
 #include "points_of_rows.h"
 #include "quant_blocks.h"
@@ -13,7 +13,9 @@ inline Floats with_half(Floats d, Ints scale, float factor) {
   return _mm256_mul_ps(_mm256_mul_ps(d, x), _mm256_set1_ps(factor));
 }
 // Nibble i of every dword; 0 <= i < 8.
-inline Ints nibble_of(Ints x, int i) { return bit_and(_mm256_srlv_epi32(x, dwords(4 * i)), dwords(15)); }
+inline Ints nibble_of(Ints x, int i) {
+  return bit_and(_mm256_srlv_epi32(x, dwords(4 * i)), dwords(15));
+}
 
 // Four fields of kBits bits, kStep apart, as the bytes of a dword.
 template <int kBits, int kStep>
@@ -21,23 +23,26 @@ inline Ints fields_as_bytes(Ints x) {
   constexpr int kMask = (1 << kBits) - 1;
   Ints all = bit_and(x, dwords(kMask));
 #pragma GCC unroll 3
-  for (int i = 1; i < 4; i++) all = bit_or(all, bit_and(_mm256_slli_epi32(x, (8 - kStep) * i), dwords(kMask << 8 * i)));
+  for (int i = 1; i < 4; i++)
+    all = bit_or(all, bit_and(_mm256_slli_epi32(x, (8 - kStep) * i), dwords(kMask << 8 * i)));
   return all;
 }
 
 // Byte i of a dword for columns 8i..8i+7.
 inline Ints spread_bytes(uint32_t x) {
-  const __m256i each = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i each =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
   return _mm256_shuffle_epi8(dwords(int(x)), each);
 }
 
-// A type here: its Points, their Numbers and Change, and begin(), which puts the scales of a part of 32 columns and gives
-// every row's dword for Change.
+// A type here: its Points, their Numbers and Change, and begin(), which puts the scales of a part
+// of 32 columns and gives every row's dword for Change.
 template <class Type>
 struct UnpackPoints {
   using Change = typename Type::Change;
   static constexpr TileKind kKind{Type::kGroupColumns, false, Change::kBias, 2 * Change::kBias};
-  static constexpr TileKind kKindOfRows{Type::kGroupColumns, false, Change::kBiasOfRow, 2 * Change::kBias};
+  static constexpr TileKind kKindOfRows{Type::kGroupColumns, false, Change::kBiasOfRow,
+                                        2 * Change::kBias};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(typename Type::Block);
 
   template <class Out>
@@ -61,7 +66,9 @@ struct UnpackPoints {
       alignas(32) uint32_t changes[kLanes];
       store(changes, type.begin(part, out));
       const typename Type::Numbers numbers(type, blocks, part);
-      out.rows(part, [&](int r) __attribute__((always_inline)) { return Change::of_row(numbers.row(r), changes[r]); });
+      out.rows(part, [&](int r) __attribute__((always_inline)) {
+        return Change::of_row(numbers.row(r), changes[r]);
+      });
     }
   }
 };

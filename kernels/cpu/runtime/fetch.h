@@ -1,4 +1,5 @@
-// What x86 kernels of few tokens share: memory is their limit, so what is read next is fetched while this is computed.
+// What x86 kernels of few tokens share: memory is their limit, so what is read next is fetched
+// while this is computed.
 //
 // Internal linkage throughout: the header is compiled with different target flags.
 #pragma once
@@ -11,22 +12,23 @@ constexpr size_t bytes_of_256() {
   return 256 / Unpack::kBlockColumns * Unpack::kBlockBytes;
 }
 
-// Half a tile of so many bytes is brought into L1, which has 32 KB and more. A larger one would push out what is in use.
+// Half a tile of so many bytes is brought into L1, which has 32 KB and more. A larger one would
+// push out what is in use.
 enum class Level { L1, L2 };
 constexpr size_t kFitsL1 = 24 << 10;
 
-// Between two uses of `sums`, or the compiler would gather all fetches in one place: a burst of them keeps the loads waiting,
-// and costs a tenth.
+// Between two uses of `sums`, or the compiler would gather all fetches in one place: a burst of
+// them keeps the loads waiting, and costs a tenth.
 template <Level kTo, class Register>
 [[gnu::always_inline]] inline void fetch(const uint8_t& line, Register& sums) {
   if constexpr (kTo == Level::L1) asm("prefetcht0 %1" : "+v"(sums) : "m"(line));
   else asm("prefetcht1 %1" : "+v"(sums) : "m"(line));
 }
 
-// What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs into L2, and what comes in
-// half a tile. Processors drop fetches that find no room, a tenth of them or more. `kBehind`: so each is tried once more so
-// many bytes later, while there is time; 0 for never. From L1 on, weights wait for none of the lines that are on their way
-// from memory.
+// What some rows fetch while 32 of their columns are computed: `kBytes` of the tile after theirs
+// into L2, and what comes in half a tile. Processors drop fetches that find no room, a tenth of
+// them or more. `kBehind`: so each is tried once more so many bytes later, while there is time; 0
+// for never. From L1 on, weights wait for none of the lines that are on their way from memory.
 template <int kBytesOfPart, Level kAgain, int kBehind>
 struct Fetch {
   static constexpr int kBytes = kBytesOfPart, kLines = (kBytes + 63) / 64;
@@ -35,7 +37,8 @@ struct Fetch {
 
   // One of `shares` of what `offset` begins.
   template <class Register>
-  [[gnu::always_inline]] void share(unsigned index, unsigned shares, Register& sums, size_t offset = 0) const {
+  [[gnu::always_inline]] void share(unsigned index, unsigned shares, Register& sums,
+                                    size_t offset = 0) const {
 #pragma GCC unroll 4
     for (unsigned line = index * kLines / shares; line < (index + 1) * kLines / shares; line++) {
       const size_t at = offset + 64 * line;
@@ -48,21 +51,23 @@ struct Fetch {
 };
 
 // The row half a tile after `row`: of the tile itself, or of the next one.
-inline const uint8_t* half_a_tile_on(const uint8_t* tile, const uint8_t* next, size_t row_bytes, int row) {
+inline const uint8_t* half_a_tile_on(const uint8_t* tile, const uint8_t* next, size_t row_bytes,
+                                     int row) {
   const int then = row + kTileRows / 2;
   return then < kTileRows ? tile + then * row_bytes : next + (then - kTileRows) * row_bytes;
 }
 
 template <class Rows>
-using FewTokens = void (*)(Rows, int parts, const void* const* tokens, float* out, const uint8_t* next);
+using FewTokens = void (*)(Rows, int parts, const void* const* tokens, float* out,
+                           const uint8_t* next);
 
 // Runs the kernel for so many tokens; `kernels[level][n - 1]` is that of n.
 template <class Rows>
 inline void few_tokens(const Product& p, const FewTokens<Rows> (&kernels)[2][kDirectTokens]) {
   const bool fits = kTileRows / 2 * p.row_bytes <= kFitsL1;
   const uint8_t* next = p.next ? p.next : p.rows;  // fetched again, they cost nothing
-  kernels[int(fits ? Level::L1 : Level::L2)][p.num_tokens - 1]({p.rows, p.row_bytes}, p.num_columns / 32, p.tokens, p.out,
-                                                               next);
+  kernels[int(fits ? Level::L1 : Level::L2)][p.num_tokens - 1](
+      {p.rows, p.row_bytes}, p.num_columns / 32, p.tokens, p.out, next);
 }
 
 }  // namespace
