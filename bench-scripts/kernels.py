@@ -132,7 +132,9 @@ def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> lis
     program, pool = record(matrix, isa, tokens), ThreadPool(threads)
     ids = np.arange(tokens, dtype=np.int32)
     none = np.zeros(tokens, np.int32)
-    step = abi.Step(tokens, 1, *map(int_pointer, (ids, ids, none, none, none)), 1)
+    step = abi.Step(num_tokens=tokens, num_outputs=1, pages_per_sequence=1)
+    step.ids = step.positions = int_pointer(ids)
+    step.sequences = step.output_rows = step.page_table = int_pointer(none)
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()

@@ -99,8 +99,10 @@ class Native:
             zeros, rows = np.zeros(len(ids), np.int32), np.arange(len(ids), dtype=np.int32)
             count = len(ids) if outputs else 0
             step = abi.Step(
-                len(ids), count, *map(int_pointer, (ids, positions, zeros, rows, self.pages)),
-                len(self.pages), 0, self.states,
+                num_tokens=len(ids), num_outputs=count, ids=int_pointer(ids),
+                positions=int_pointer(positions), sequences=int_pointer(zeros),
+                output_rows=int_pointer(rows), page_table=int_pointer(self.pages),
+                pages_per_sequence=len(self.pages), states=self.states,
             )  # fmt: skip
             self.program.run(step, self.pool, threads)
             outs.append(self.program.logits[:count].copy())

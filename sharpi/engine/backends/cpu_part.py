@@ -53,15 +53,19 @@ class CpuPart(RecordedPart[Program]):
         self._ids, self._positions, self._sequences, self._outputs = (
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
-        pointers = map(int_pointer, (self._ids, self._positions, self._sequences, self._outputs))
         shapes_of_states = [s for s in config.states if s.layer < self._num_layers]
         self._states = StateMemory(shapes_of_states, num_states(settings.num_parallel))
         self._state_addresses = (c_void_p * settings.num_parallel)()
         self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
         self._step = abi.Step(
-            0, 0, *pointers, int_pointer(self._pages), settings.pages_per_sequence, 0,
-            self._state_addresses,
-        )  # fmt: skip
+            ids=int_pointer(self._ids),
+            positions=int_pointer(self._positions),
+            sequences=int_pointer(self._sequences),
+            output_rows=int_pointer(self._outputs),
+            page_table=int_pointer(self._pages),
+            pages_per_sequence=settings.pages_per_sequence,
+            states=self._state_addresses,
+        )
 
     @property
     def max_tokens(self) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
 from sharpi.experts.trace.trace_steps import Steps
 from sharpi.ops.cpu.library import load_library
+from sharpi.ops.cpu.struct_layouts import check_layouts
 
 
 class NativeSettings(Structure):
@@ -161,14 +162,23 @@ def native_trace(steps: Steps, num_experts: int) -> NativeTrace:
     assert all(array.flags.c_contiguous for array in arrays)
     tokens, num_layers, k = steps.routes.shape
     assert steps.sizes.sum() == tokens
-    addresses = (array.ctypes.data for array in arrays)
-    return NativeTrace(*addresses, len(steps.sizes), num_layers, num_experts, k)
+    return NativeTrace(
+        routes=steps.routes.ctypes.data,
+        sizes=steps.sizes.ctypes.data,
+        starts=steps.starts.ctypes.data,
+        num_steps=len(steps.sizes),
+        num_layers=num_layers,
+        num_experts=num_experts,
+        k=k,
+    )
 
 
 @cache
 def policy_library() -> ctypes.CDLL:
     """Returns the native library with types for the policies' functions."""
     library = load_library()
+    structs = {"PolicyParams": NativeSettings, "Trace": NativeTrace}
+    check_layouts(library, "sharpi_policy_layouts", structs)
     swaps = [c_void_p, c_int]
     signatures = {
         "sharpi_policy_create": (c_void_p, [POINTER(NativeSettings), c_size_t]),
@@ -193,20 +203,20 @@ def _native(settings: PolicySettings) -> NativeSettings:
     pins = [settings.pins(layer) for layer in range(settings.num_layers)]
     warm = settings.warm or ((),) * settings.num_layers
     return NativeSettings(
-        settings.kind,
-        settings.num_layers,
-        settings.num_experts,
-        settings.experts_per_token,
-        settings.admission,
-        settings.warm_pin,
-        settings.warm_pin_after,
-        settings.load_budget,
-        settings.moving_slots,
-        _int32s(settings.slots),
-        _int32s([len(ids) for ids in pins]),
-        _int32s([expert for ids in pins for expert in ids]),
-        _int32s([len(ids) for ids in warm]),
-        _int32s([expert for ids in warm for expert in ids]),
+        kind=settings.kind,
+        num_layers=settings.num_layers,
+        num_experts=settings.num_experts,
+        experts_per_token=settings.experts_per_token,
+        admission=settings.admission,
+        warm_pin=settings.warm_pin,
+        warm_pin_after=settings.warm_pin_after,
+        load_budget=settings.load_budget,
+        moving_slots=settings.moving_slots,
+        slots=_int32s(settings.slots),
+        num_pinned=_int32s([len(ids) for ids in pins]),
+        pinned=_int32s([expert for ids in pins for expert in ids]),
+        num_warm=_int32s([len(ids) for ids in warm]),
+        warm=_int32s([expert for ids in warm for expert in ids]),
     )
 
 

@@ -169,22 +169,28 @@ def _native(layout: StoreLayout, settings: StoreSettings) -> abi.NativeStore:
     pairs = zip(layout.layers, settings.slots, strict=True)
     layers = (abi.NativeLayer * len(layout.layers))(*(_native_layer(*pair) for pair in pairs))
     return abi.NativeStore(
-        files,
-        layers,
-        len(files),
-        len(layers),
-        settings.num_staging,
-        settings.reads_in_flight,
-        settings.direct,
-        0,
-        settings.max_prefetch_bytes,
+        files=files,
+        layers=layers,
+        num_files=len(files),
+        num_layers=len(layers),
+        num_staging=settings.num_staging,
+        reads_in_flight=settings.reads_in_flight,
+        direct=settings.direct,
+        max_prefetch_bytes=settings.max_prefetch_bytes,
     )
 
 
 def _native_layer(layer: LayerLayout, num_slots: int) -> abi.NativeLayer:
-    pieces = (abi.NativePiece(each.offset, each.num_bytes, each.file) for each in layer.pieces)
+    pieces = (
+        abi.NativePiece(offset=each.offset, bytes=each.num_bytes, file=each.file)
+        for each in layer.pieces
+    )
     slots = min(num_slots, layer.num_experts)
-    return abi.NativeLayer(layer.num_experts, slots, (abi.NativePiece * abi.NUM_PIECES)(*pieces))
+    return abi.NativeLayer(
+        num_experts=layer.num_experts,
+        num_slots=slots,
+        pieces=(abi.NativePiece * abi.NUM_PIECES)(*pieces),
+    )
 
 
 def _refusal(fault: str) -> Exception:

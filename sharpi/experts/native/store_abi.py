@@ -15,6 +15,7 @@ from ctypes import (
 from functools import cache
 
 from sharpi.ops.cpu.library import load_library
+from sharpi.ops.cpu.struct_layouts import check_layouts
 
 NUM_PIECES = 3  # gate, up, down
 
@@ -55,6 +56,8 @@ class NativeStore(Structure):
 def store_library() -> ctypes.CDLL:
     """Returns the native library with types for the store's functions."""
     library = load_library()
+    structs = {"PieceParams": NativePiece, "LayerParams": NativeLayer, "StoreParams": NativeStore}
+    check_layouts(library, "sharpi_store_layouts", structs)
     create = [POINTER(NativeStore), c_size_t, c_void_p, c_char_p, c_size_t]
     signatures = {
         "sharpi_store_create": (c_void_p, create),

@@ -1,6 +1,6 @@
 """The C structs of kernels/cpu/operations/ops.h and stage.h, field by field.
 
-The library checks the size of each struct, so a mismatch is an error when a step is recorded.
+The library reports the offset of each field, and both are compared when it is loaded.
 """
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_void_p

@@ -8,7 +8,8 @@ from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from functools import cache
 
 from sharpi.errors import SharpiError, UsageError
-from sharpi.ops.cpu import abi
+from sharpi.ops.cpu import abi, abi_recurrent
+from sharpi.ops.cpu.struct_layouts import check_layouts, structs_of
 from sharpi.resources import native_library
 
 INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable")
@@ -16,7 +17,7 @@ INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable")
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """Loads the library; raises SharpiError where it is missing or broken."""
+    """Loads the library; raises SharpiError where it is missing, or built from other sources."""
     path = native_library()
     try:
         library = ctypes.CDLL(str(path))
@@ -24,6 +25,7 @@ def load_library() -> ctypes.CDLL:
         raise SharpiError(
             f"the native library is missing or broken ({error}); run `make run` or `pip install .`"
         ) from error
+    check_layouts(library, "sharpi_operation_layouts", structs_of(abi, abi_recurrent))
     signatures = {
         "sharpi_instruction_set": (c_char_p, [c_char_p]),
         "sharpi_missing_features": (c_int, [c_char_p, c_char_p, c_size_t]),

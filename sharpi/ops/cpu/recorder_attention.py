@@ -22,20 +22,23 @@ class AttentionRecorder(Tape):
         sinks: FloatArray | None = None,
     ) -> Buffer:
         layer = abi.KvLayerParams(
-            self._data(self._cache.layers[shape.layer]),
-            shape.num_kv_heads,
-            shape.key_dim,
-            shape.value_dim,
-            value_stride(shape),
-            shape.values_in_keys,
-            KV_TYPE_CODES[self._cache.kv_type],
+            data=self._data(self._cache.layers[shape.layer]),
+            heads=shape.num_kv_heads,
+            key_dim=shape.key_dim,
+            value_dim=shape.value_dim,
+            value_stride=value_stride(shape),
+            values_in_keys=shape.values_in_keys,
+            type=KV_TYPE_CODES[self._cache.kv_type],
         )
         if k is not None:
             self._add(
                 OpKind.KV_STORE,
                 [k] if v is None else [k, v],
                 lambda: abi.KvStoreParams(
-                    self._at(k), self._at(v), layer, self._limits.precision_code
+                    keys=self._at(k),
+                    values=self._at(v),
+                    cache=layer,
+                    precision=self._limits.precision_code,
                 ),
             )
         out = self._buffer(shape.num_heads * shape.value_dim)
@@ -43,15 +46,15 @@ class AttentionRecorder(Tape):
             OpKind.ATTENTION,
             [out, q],
             lambda: abi.AttentionParams(
-                self._at(q),
-                self._at(out),
-                layer,
-                shape.num_heads,
-                shape.window,
-                shape.scale,
-                shape.soft_cap,
-                shape.is_chunked,
-                self._limits.precision_code,
-                self._data(sinks),
+                queries=self._at(q),
+                out=self._at(out),
+                cache=layer,
+                num_heads=shape.num_heads,
+                window=shape.window,
+                scale=shape.scale,
+                soft_cap=shape.soft_cap,
+                is_chunked=shape.is_chunked,
+                precision=self._limits.precision_code,
+                sinks=self._data(sinks),
             ),
         )

@@ -34,9 +34,10 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             OpKind.ROUTE,
             [logits, ids, weights],
             lambda: abi.RouteParams(
-                self._at(logits), self._data(router.bias), self._at(ids), self._at(weights),
-                router.num_experts, router.num_used, router.scoring, router.normalise,
-                router.scale, router.num_groups, router.groups_used, logits.rows,
+                logits=self._at(logits), bias=self._data(router.bias), ids=self._at(ids),
+                weights=self._at(weights), num_experts=router.num_experts, k=router.num_used,
+                scoring=router.scoring, normalise=router.normalise, scale=router.scale,
+                num_groups=router.num_groups, groups_used=router.groups_used, rows=logits.rows,
             ),
         )  # fmt: skip
         if self._source is not None:
@@ -47,7 +48,9 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
         self._add(
             OpKind.ACQUIRE,
             [ids],
-            lambda: abi.AcquireParams(source.handle, self._at(ids), layer, ids.width, ids.rows),
+            lambda: abi.AcquireParams(
+                feed=source.handle, ids=self._at(ids), layer=layer, k=ids.width, rows=ids.rows
+            ),
         )
 
     def predict_routes(
@@ -63,8 +66,8 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             OpKind.PREDICT_ROUTES,
             [logits],
             lambda: abi.PredictRoutesParams(
-                source.handle, self._at(logits), self._data(router.bias), router.layer,
-                router.num_experts, router.num_used,
+                feed=source.handle, logits=self._at(logits), bias=self._data(router.bias),
+                layer=router.layer, num_experts=router.num_experts, k=router.num_used,
             ),
         )  # fmt: skip
 
@@ -107,11 +110,13 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             OpKind.EXPERTS,
             [out, *touched],
             lambda: abi.ExpertsParams(
-                self._at(x), self._at(ids), self._at(weights), self._at(residual), self._at(out),
-                *(piece_params(expert_weights, i, self._source, self._data) for i in range(3)),
-                expert_weights.up.num_experts, 1 if ids is None else ids.width, activation,
-                self._limits.precision_code, scale, x.rows, feed, expert_weights.layer or 0,
-                expert_weights.weighs_input,
+                x=self._at(x), ids=self._at(ids), weights=self._at(weights),
+                residual=self._at(residual), out=self._at(out),
+                **piece_params(expert_weights, self._source, self._data),
+                num_experts=expert_weights.up.num_experts, k=1 if ids is None else ids.width,
+                activation=activation, precision=self._limits.precision_code, scale=scale,
+                rows=x.rows, feed=feed, layer=expert_weights.layer or 0,
+                weighs_input=expert_weights.weighs_input,
             ),
         )  # fmt: skip
 
@@ -121,7 +126,7 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             OpKind.HEAD_LINEAR,
             [out, x],
             lambda: abi.HeadLinearParams(
-                self._at(x), matrix_in_memory(stacked, self._data), self._at(out),
-                stacked.num_experts, self._limits.precision_code,
+                x=self._at(x), stacked=matrix_in_memory(stacked, self._data), out=self._at(out),
+                num_heads=stacked.num_experts, precision=self._limits.precision_code,
             ),
         )  # fmt: skip

@@ -24,9 +24,9 @@ class RecurrentRecorder(Tape):
             OpKind.SPLIT,
             [x, *outs],
             lambda: abi.SplitParams(
-                self._at(x), groups, len(outs), x.rows, 0,
-                (c_int32 * abi.MAX_PARTS)(*widths),
-                (c_void_p * abi.MAX_PARTS)(*(self._at(out) for out in outs)),
+                x=self._at(x), groups=groups, num_parts=len(outs), rows=x.rows,
+                widths=(c_int32 * abi.MAX_PARTS)(*widths),
+                outs=(c_void_p * abi.MAX_PARTS)(*(self._at(out) for out in outs)),
             ),
         )  # fmt: skip
         return outs
@@ -37,7 +37,12 @@ class RecurrentRecorder(Tape):
             OpKind.GATED,
             [out, gate, x],
             lambda: abi.GatedParams(
-                self._at(gate), self._at(x), self._at(out), x.width, activation, x.rows
+                gate=self._at(gate),
+                x=self._at(x),
+                out=self._at(out),
+                width=x.width,
+                activation=activation,
+                rows=x.rows,
             ),
         )
 
@@ -55,8 +60,9 @@ class RecurrentRecorder(Tape):
             OpKind.CONVOLUTION,
             [out, x],
             lambda: ConvolutionParams(
-                self._at(x), self._data(weight), self._data(bias), self._at(out),
-                self._states.offsets[shape], shape.channels, shape.kernel, silu,
+                x=self._at(x), weight=self._data(weight), bias=self._data(bias), out=self._at(out),
+                state_offset=self._states.offsets[shape], channels=shape.channels,
+                kernel=shape.kernel, silu=silu,
             ),
         )  # fmt: skip
 
@@ -68,10 +74,11 @@ class RecurrentRecorder(Tape):
             OpKind.DELTA_NET,
             [out, qkv, beta, alpha],
             lambda: DeltaNetParams(
-                self._at(qkv), self._at(beta), self._at(alpha), self._data(rates.a),
-                self._data(rates.dt_bias), self._at(out), self._states.offsets[shape],
-                shape.num_key_heads, shape.num_value_heads, shape.key_dim, shape.value_dim,
-                shape.head_order == "tiled", shape.epsilon,
+                qkv=self._at(qkv), beta=self._at(beta), alpha=self._at(alpha),
+                a=self._data(rates.a), dt_bias=self._data(rates.dt_bias), out=self._at(out),
+                state_offset=self._states.offsets[shape], key_heads=shape.num_key_heads,
+                value_heads=shape.num_value_heads, key_dim=shape.key_dim, value_dim=shape.value_dim,
+                tiled=shape.head_order == "tiled", epsilon=shape.epsilon,
             ),
         )  # fmt: skip
 
@@ -83,8 +90,9 @@ class RecurrentRecorder(Tape):
             OpKind.MAMBA2,
             [out, xbc, dt],
             lambda: Mamba2Params(
-                self._at(xbc), self._at(dt), self._data(rates.a), self._data(skip),
-                self._data(rates.dt_bias), self._at(out), self._states.offsets[shape],
-                shape.num_heads, shape.num_groups, shape.head_dim, shape.state_size,
+                xbc=self._at(xbc), dt=self._at(dt), a=self._data(rates.a), d=self._data(skip),
+                dt_bias=self._data(rates.dt_bias), out=self._at(out),
+                state_offset=self._states.offsets[shape], heads=shape.num_heads,
+                groups=shape.num_groups, head_dim=shape.head_dim, state_size=shape.state_size,
             ),
         )  # fmt: skip

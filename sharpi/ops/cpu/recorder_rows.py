@@ -25,11 +25,17 @@ class LinearRecorder(Tape):
 
     def _linear(self, x: Buffer, parts: list[tuple[Matrix, Buffer, Buffer | None, float]]) -> None:
         def params() -> Structure:
-            p = abi.LinearParams(self._at(x), len(parts), self._limits.precision_code, x.rows)
+            p = abi.LinearParams(
+                x=self._at(x),
+                num_matrices=len(parts),
+                precision=self._limits.precision_code,
+                rows=x.rows,
+            )
             for i, (m, out, residual, scale) in enumerate(parts):
                 p.matrices[i] = abi.MatrixParams(
-                    self._data(m.data), m.quant_type, m.rows, m.columns, 0, self._data(m.bias),
-                    self._at(residual), self._at(out), scale, m.scale,
+                    data=self._data(m.data), type=m.quant_type, rows=m.rows, columns=m.columns,
+                    bias=self._data(m.bias), residual=self._at(residual), out=self._at(out),
+                    scale=scale, weight_scale=m.scale,
                 )  # fmt: skip
             return p
 
@@ -50,12 +56,12 @@ class RowRecorder(Tape):
             OpKind.EMBED,
             [out],
             lambda: abi.EmbedParams(
-                self._data(table.data),
-                table.quant_type,
-                table.rows,
-                table.columns,
-                scale * table.scale,
-                self._at(out),
+                table=self._data(table.data),
+                type=table.quant_type,
+                rows=table.rows,
+                columns=table.columns,
+                scale=scale * table.scale,
+                out=self._at(out),
             ),
         )
 
@@ -71,14 +77,14 @@ class RowRecorder(Tape):
             OpKind.RMS_NORM,
             [out, x],
             lambda: abi.RmsNormParams(
-                self._at(x),
-                self._data(weight),
-                self._at(out),
-                width,
-                groups,
-                per_group,
-                epsilon,
-                out.rows,
+                x=self._at(x),
+                weight=self._data(weight),
+                out=self._at(out),
+                width=width,
+                groups=groups,
+                weight_per_group=per_group,
+                epsilon=epsilon,
+                rows=out.rows,
             ),
         )
 
@@ -88,8 +94,8 @@ class RowRecorder(Tape):
             OpKind.LAYER_NORM,
             [out, x],
             lambda: abi.LayerNormParams(
-                self._at(x), self._data(weight), self._data(bias), self._at(out),
-                x.width, epsilon, x.rows,
+                x=self._at(x), weight=self._data(weight), bias=self._data(bias), out=self._at(out),
+                width=x.width, epsilon=epsilon, rows=x.rows,
             ),
         )  # fmt: skip
 
@@ -98,7 +104,13 @@ class RowRecorder(Tape):
         return self._add(
             OpKind.SCALE_BY_POSITION,
             [out, x],
-            lambda: abi.ScaleByPositionParams(self._at(x), self._at(out), x.width, interval, rate),
+            lambda: abi.ScaleByPositionParams(
+                x=self._at(x),
+                out=self._at(out),
+                width=x.width,
+                interval=interval,
+                rate=rate,
+            ),
         )
 
     def join(self, first: Buffer, second: Buffer, groups: int = 1) -> Buffer:
@@ -108,7 +120,12 @@ class RowRecorder(Tape):
             OpKind.JOIN,
             [out, first, second],
             lambda: abi.JoinParams(
-                self._at(first), self._at(second), self._at(out), widths, groups, first.rows
+                first=self._at(first),
+                second=self._at(second),
+                out=self._at(out),
+                widths=widths,
+                groups=groups,
+                rows=first.rows,
             ),
         )
 
@@ -117,7 +134,14 @@ class RowRecorder(Tape):
         return self._add(
             OpKind.PART,
             [out, x],
-            lambda: abi.PartParams(self._at(x), self._at(out), x.width, begin, width, x.rows),
+            lambda: abi.PartParams(
+                x=self._at(x),
+                out=self._at(out),
+                x_width=x.width,
+                begin=begin,
+                width=width,
+                rows=x.rows,
+            ),
         )
 
     def rope_angles(self, table: RopeTable) -> Buffer:
@@ -128,11 +152,11 @@ class RowRecorder(Tape):
             OpKind.ROPE_ANGLES,
             [out],
             lambda: abi.RopeAnglesParams(
-                self._data(table.frequencies),
-                self._at(out),
-                self._at(out, sines),
-                half,
-                table.scale,
+                frequencies=self._data(table.frequencies),
+                cosines=self._at(out),
+                sines=self._at(out, sines),
+                half=half,
+                scale=table.scale,
             ),
         )
 
@@ -143,8 +167,8 @@ class RowRecorder(Tape):
             OpKind.ROPE,
             [x, angles],
             lambda: abi.RopeParams(
-                self._at(x), self._at(angles), self._at(angles, sines),
-                num_heads, x.width // num_heads, half, interleaved,
+                x=self._at(x), cosines=self._at(angles), sines=self._at(angles, sines),
+                heads=num_heads, head_dim=x.width // num_heads, half=half, interleaved=interleaved,
             ),
         )  # fmt: skip
 
@@ -160,22 +184,33 @@ class RowRecorder(Tape):
             OpKind.ADD_SCALED,
             [out, b] if a is None else [out, a, b],
             lambda: abi.AddScaledParams(
-                self._at(a), self._at(b), self._at(out), b.width, scale, b.rows
+                a=self._at(a),
+                b=self._at(b),
+                out=self._at(out),
+                width=b.width,
+                scale=scale,
+                rows=b.rows,
             ),
         )
 
     def sigmoid(self, x: Buffer) -> Buffer:
         return self._add(
-            OpKind.SIGMOID, [x], lambda: abi.SigmoidParams(self._at(x), x.width, x.rows)
+            OpKind.SIGMOID,
+            [x],
+            lambda: abi.SigmoidParams(x=self._at(x), width=x.width, rows=x.rows),
         )
 
     def soft_cap(self, x: Buffer, cap: float) -> Buffer:
         return self._add(
-            OpKind.SOFT_CAP, [x], lambda: abi.SoftCapParams(self._at(x), x.width, x.rows, cap)
+            OpKind.SOFT_CAP,
+            [x],
+            lambda: abi.SoftCapParams(x=self._at(x), width=x.width, rows=x.rows, cap=cap),
         )
 
     def select_outputs(self, x: Buffer) -> Buffer:
         out = self._buffer(x.width, Rows.OUTPUTS)
         return self._add(
-            OpKind.GATHER, [out, x], lambda: abi.GatherParams(self._at(x), self._at(out), x.width)
+            OpKind.GATHER,
+            [out, x],
+            lambda: abi.GatherParams(x=self._at(x), out=self._at(out), width=x.width),
         )

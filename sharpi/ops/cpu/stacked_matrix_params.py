@@ -12,6 +12,14 @@ Keep = Callable[[np.ndarray | None], int | None]  # returns an array's address, 
 
 
 def piece_params(
+    expert_weights: ExpertWeights, source: ExpertSource | None, keep: Keep
+) -> dict[str, abi.StackedMatrixParams]:
+    """Returns the gate, up and down matrices by name, as `_piece_params` finds them."""
+    pieces = enumerate(("gate", "up", "down"))
+    return {name: _piece_params(expert_weights, i, source, keep) for i, name in pieces}
+
+
+def _piece_params(
     expert_weights: ExpertWeights, piece: int, source: ExpertSource | None, keep: Keep
 ) -> abi.StackedMatrixParams:
     """Returns the parameters of a layer's gate (0), up (1) or down (2) matrices.
@@ -35,8 +43,8 @@ def matrix_in_memory(stacked: StackedMatrix, keep: Keep) -> abi.StackedMatrixPar
 
 def _params(stacked: StackedMatrix, table: int | None, keep: Keep) -> abi.StackedMatrixParams:
     return abi.StackedMatrixParams(
-        table, keep(stacked.bias), keep(stacked.scales),
-        stacked.quant_type, stacked.rows, stacked.columns, stacked.first_row,
+        data=table, bias=keep(stacked.bias), scales=keep(stacked.scales), type=stacked.quant_type,
+        rows=stacked.rows, columns=stacked.columns, first_row=stacked.first_row,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@
 
 #include "policy.h"
 #include "policy_replay.h"
+#include "runtime/layouts.h"
 
 #ifndef SHARPI_API
 #define SHARPI_API extern "C" __attribute__((visibility("default")))
@@ -27,6 +28,12 @@ struct PolicyParams {
   const int32_t* num_warm;    // (layers)
   const int32_t* warm;        // as pinned
 };
+
+const std::string kLayouts =
+    SHARPI_LAYOUT(PolicyParams, kind, num_layers, num_experts, experts_per_token, admission,
+                  warm_pin, warm_pin_after, load_budget, moving_slots, slots, num_pinned, pinned,
+                  num_warm, warm) +
+    SHARPI_LAYOUT(Trace, routes, sizes, starts, num_steps, num_layers, num_experts, k);
 
 std::vector<std::vector<int32_t>> split(const int32_t* ids, const int32_t* counts, int num_layers) {
   std::vector<std::vector<int32_t>> layers;
@@ -136,3 +143,5 @@ SHARPI_API int sharpi_optimum_replay(const Trace* trace, const int32_t* slots,
   }
   return 0;
 }
+
+SHARPI_API const char* sharpi_policy_layouts() { return kLayouts.c_str(); }

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "expert_store.h"
+#include "runtime/layouts.h"
 
 #ifndef SHARPI_API
 #define SHARPI_API extern "C" __attribute__((visibility("default")))
@@ -35,6 +36,12 @@ struct StoreParams {
 struct StoreTotals {
   int64_t memory_bytes, dropped_prefetches, failed_prefetches, prefetched_bytes, is_direct;
 };
+
+const std::string kLayouts =
+    SHARPI_LAYOUT(PieceParams, offset, bytes, file, reserved) +
+    SHARPI_LAYOUT(LayerParams, num_experts, num_slots, pieces) +
+    SHARPI_LAYOUT(StoreParams, files, layers, num_files, num_layers, num_staging, reads_in_flight,
+                  direct, reserved, max_prefetch_bytes);
 
 LayerLayout read_layer(const LayerParams& p) {
   LayerLayout layout{p.num_experts, p.num_slots, {}};
@@ -135,3 +142,5 @@ SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, StoreTota
 SHARPI_API void sharpi_store_last_fault(void* handle, char* text, size_t bytes) {
   snprintf(text, bytes, "%s", store(handle).last_fault().c_str());
 }
+
+SHARPI_API const char* sharpi_store_layouts() { return kLayouts.c_str(); }

@@ -68,13 +68,13 @@ class HostExperts:
     ) -> abi.ExpertsParams:
         host = self._mailbox
         return abi.ExpertsParams(
-            host.rows.ctypes.data, host.experts.ctypes.data, host.weights.ctypes.data, None,
-            host.values.ctypes.data,
-            *(piece_params(expert_weights, i, self._source, program.keep) for i in range(3)),
-            expert_weights.up.num_experts, 1, activation,
-            self._limits.precision_code, 1.0, Rows.TOKENS,
-            None if self._source is None else self._source.handle, expert_weights.layer or 0,
-            expert_weights.weighs_input,
+            x=host.rows.ctypes.data, ids=host.experts.ctypes.data,
+            weights=host.weights.ctypes.data, out=host.values.ctypes.data,
+            **piece_params(expert_weights, self._source, program.keep),
+            num_experts=expert_weights.up.num_experts, k=1, activation=activation,
+            precision=self._limits.precision_code, scale=1.0, rows=Rows.TOKENS,
+            feed=None if self._source is None else self._source.handle,
+            layer=expert_weights.layer or 0, weighs_input=expert_weights.weighs_input,
         )  # fmt: skip
 
     def begin(self, layers: Iterable[int]) -> None:

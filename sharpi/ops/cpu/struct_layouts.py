@@ -1,0 +1,56 @@
+"""Compares the ctypes structs with the structs that the native library was built with."""
+
+import ctypes
+from collections.abc import Mapping
+from ctypes import Structure, c_char_p
+from types import ModuleType
+
+from sharpi.errors import SharpiError
+
+Offsets = dict[str, int]
+
+
+def check_layouts(
+    library: ctypes.CDLL, function: str, structs: Mapping[str, type[Structure]]
+) -> None:
+    """Compares size, names and offsets of the fields of each struct by its name in C++.
+
+    `function` returns the library's layouts (kernels/cpu/runtime/layouts.h).
+    Raises SharpiError for the first struct that differs.
+    """
+    theirs = _layouts(library, function)
+    for name, struct in structs.items():
+        if theirs.get(name) != layout_of(struct):
+            raise SharpiError(
+                f"the native library is of another version ({name} differs); run `make run` or"
+                " `pip install .` again"
+            )
+
+
+def structs_of(*modules: ModuleType) -> dict[str, type[Structure]]:
+    """The structs that modules define, by name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Structure) and value is not Structure
+    }
+
+
+def layout_of(struct: type[Structure]) -> Offsets:
+    """The offset of each field; "" stands for the end of the struct."""
+    names = [field[0] for field in struct._fields_]
+    return {"": ctypes.sizeof(struct)} | {name: getattr(struct, name).offset for name in names}
+
+
+def _layouts(library: ctypes.CDLL, function: str) -> dict[str, Offsets]:
+    """What the library tells; nothing where it is too old to tell."""
+    tell = getattr(library, function, None)
+    if tell is None:
+        return {}
+    tell.restype = c_char_p
+    lines = [line.split() for line in bytes(tell()).decode().splitlines()]
+    return {
+        name: {"": int(size)} | dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
+        for name, size, *fields in lines
+    }
