@@ -44,12 +44,12 @@ def layout_of(struct: type[Structure]) -> Offsets:
 
 
 def _layouts(library: ctypes.CDLL, function: str) -> dict[str, Offsets]:
-    """What the library tells; nothing where it is too old to tell."""
-    tell = getattr(library, function, None)
-    if tell is None:
+    """Reads the layouts that the library reports; an older library reports none."""
+    report = getattr(library, function, None)
+    if report is None:
         return {}
-    tell.restype = c_char_p
-    lines = [line.split() for line in bytes(tell()).decode().splitlines()]
+    report.restype = c_char_p
+    lines = [line.split() for line in bytes(report()).decode().splitlines()]
     return {
         name: {"": int(size)} | dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
         for name, size, *fields in lines
