@@ -15,6 +15,7 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.source import ModelArgument, ModelOption
 from sharpi.cli.options.tier import TierOptions
 from sharpi.config import RunConfig
+from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
@@ -58,7 +59,6 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with measured speeds of the tiers that it uses; raises SharpiError."""
     from sharpi.engine.placement.placement import Placement
     from sharpi.engine.settings import decide
-    from sharpi.errors import UsageError
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.output.terminal import say
+from sharpi.errors import SharpiError
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ _HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES",
 
 def ps(as_json: JsonOption = False) -> None:
     """List the running servers and what each has loaded."""
-    from sharpi.errors import SharpiError
     from sharpi.serve.host.running_servers import running_servers
 
     try:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from sharpi.cli.output.terminal import note
+from sharpi.errors import SharpiError
 from sharpi.hub.model_name import ModelName, read_name
 
 
@@ -24,7 +25,6 @@ def model_path(text: str) -> Path:
 
 
 def _named(name: ModelName, path: Path) -> Path:
-    from sharpi.errors import SharpiError
     from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.look_up import look_up
 
