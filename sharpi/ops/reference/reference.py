@@ -23,9 +23,10 @@ Array = npt.NDArray[Any]
 class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     """Computes one sequence eagerly; `begin` a step, then run the model over this object."""
 
-    def __init__(self) -> None:
+    def __init__(self, positions: npt.NDArray[np.int32] | None = None) -> None:
+        """Begins without a step; `positions` (tokens,) serve operations called by themselves."""
         self.ids = np.zeros(0, np.int32)
-        self.positions = np.zeros(0, np.int32)
+        self.positions = np.zeros(0, np.int32) if positions is None else positions
         self.output_rows = np.zeros(0, np.int32)
         self.kv: dict[int, tuple[FloatArray, FloatArray]] = {}
         self.routes: list[npt.NDArray[np.int32]] = []
