@@ -72,10 +72,25 @@ SHARPI_API int sharpi_missing_features(const char* name, char* out, size_t size)
   return snprintf(out, size, "%s", missing(isa->features).c_str());
 }
 
-SHARPI_API void* sharpi_pool_create(int num_threads) {
-  return num_threads > 0 ? new (std::nothrow) Pool(num_threads) : nullptr;
+// Creates threads at these places, or without places anywhere. Returns null where the system has no
+// more threads or memory.
+SHARPI_API void* sharpi_pool_create(int num_threads, const ThreadPlace* places) {
+  if (num_threads < 1) return nullptr;
+  try {
+    return places ? new Pool({places, places + num_threads}) : new Pool(num_threads);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }
 SHARPI_API void sharpi_pool_destroy(void* pool) { delete static_cast<Pool*>(pool); }
+
+// Ends the current run, or the next one, at the next layer, until it is called with 0. Any thread
+// may call both.
+SHARPI_API void sharpi_pool_interrupt(void* pool, int wanted) {
+  static_cast<Pool*>(pool)->interrupt(wanted != 0);
+}
+// Returns the part of the current run that is done, 0 to 1.
+SHARPI_API float sharpi_pool_progress(void* pool) { return static_cast<Pool*>(pool)->progress(); }
 
 SHARPI_API void* sharpi_program_create(const char* isa_name, int max_tokens, int max_outputs,
                                        int max_positions) {
@@ -87,6 +102,31 @@ SHARPI_API void sharpi_program_destroy(void* program) { delete static_cast<Progr
 // Appends an operation. Returns -1 for an unknown kind or a struct of another size.
 SHARPI_API int sharpi_program_add(void* program, int kind, const void* params, size_t bytes) {
   return add(*static_cast<Program*>(program), OpKind(kind), params, bytes);
+}
+
+// Gives a thread the same rows of every expert in every step, so that they can lie on its NUMA
+// node. Comes before the operations.
+SHARPI_API void sharpi_program_share_rows(void* program) {
+  static_cast<Program*>(program)->shares_rows = true;
+}
+
+// Counts the barriers of one run on several threads.
+SHARPI_API int sharpi_program_barriers(void* program, const Step* step) {
+  return static_cast<Program*>(program)->num_barriers(*step);
+}
+
+// Writes up to `capacity` pieces of weights with the nodes of the threads that read them. Returns
+// their number.
+SHARPI_API int64_t sharpi_program_page_spans(void* program, void* pool, PageSpan* out,
+                                             int64_t capacity) {
+  const auto spans = static_cast<Program*>(program)->page_spans(*static_cast<Pool*>(pool));
+  for (size_t i = 0; i < spans.size() && int64_t(i) < capacity; i++) out[i] = spans[i];
+  return int64_t(spans.size());
+}
+
+// Moves pages to a NUMA node. Returns 0 or the system's error number.
+SHARPI_API int sharpi_place_pages(const void* data, size_t bytes, int node) {
+  return place_pages(data, bytes, node);
 }
 
 // Allocates the memory that the operations share. Returns its bytes, or -1 when memory is short.
@@ -105,12 +145,13 @@ SHARPI_API int sharpi_program_seal_within(void* program, void* other) {
   return static_cast<Program*>(program)->seal_within(*static_cast<Program*>(other)) ? 0 : -1;
 }
 
-// Runs the program once. Returns 0, or -1 when memory is short.
+// Runs the program once. Returns 0, or -1 when memory is short, or 1 where the pool was
+// interrupted: there is no result then.
 SHARPI_API int sharpi_program_run(void* program, void* pool, const Step* step, int num_threads) {
   try {
-    static_cast<Program*>(program)->run(*static_cast<Pool*>(pool), *step, num_threads);
+    return static_cast<Program*>(program)->run(*static_cast<Pool*>(pool), *step, num_threads) ? 0
+                                                                                              : 1;
   } catch (const std::bad_alloc&) {
     return -1;
   }
-  return 0;
 }

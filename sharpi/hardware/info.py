@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sharpi.hardware.gpu import probe_gpus
 from sharpi.hardware.memory import probe_memory
+from sharpi.hardware.topology import SYSTEM, Topology, read_topology
 from sharpi.ops.cpu.library import instruction_set
 
 
@@ -30,25 +31,33 @@ class HardwareInfo(Struct, frozen=True):
     ram_limit: int | None = None  # of the memory cgroup
     free_vram: int = 0  # of the first GPU; 0 without one or if not probed
     rates: Rates = Rates()
+    topology: Topology = Topology(())
+
+    @property
+    def fast_cores(self) -> int:
+        """Physical performance cores; all cores where they are alike or not known."""
+        return self.topology.num_performance or self.physical_cores
 
 
 def probe_hardware(
-    wanted_instruction_set: str | None = None, *, with_gpu: bool = False
+    wanted_instruction_set: str | None = None, *, with_gpu: bool = False, system: Path = SYSTEM
 ) -> HardwareInfo:
     """Probes the machine; raises UsageError if it lacks the wanted instruction set.
 
-    A GPU's driver takes a while to answer, so it is asked only on demand.
+    A GPU's driver takes a while to answer, so it is asked only on demand. `system` is where sysfs
+    is mounted.
     """
     memory = probe_memory()
-    usable = usable_cores()
+    topology = read_topology(usable_cores(), system)
     return HardwareInfo(
-        physical_cores=count_physical(usable),
-        logical_cores=len(usable),
+        physical_cores=topology.num_physical,
+        logical_cores=len(topology.cores),
         total_ram=memory.total,
         free_ram=memory.free,
         instruction_set=instruction_set(wanted_instruction_set),
         ram_limit=memory.limit,
         free_vram=_free_vram() if with_gpu else 0,
+        topology=topology,
     )
 
 
@@ -62,16 +71,3 @@ def usable_cores() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
-
-
-def count_physical(usable: set[int]) -> int:
-    """Counts the physical cores of the usable logical ones, by their topology ids."""
-    cores = set()
-    for cpu in usable:
-        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
-        try:
-            package = (topology / "physical_package_id").read_text()
-            cores.add((package, (topology / "core_id").read_text()))
-        except OSError:
-            cores.add(("", str(cpu)))
-    return max(1, len(cores))

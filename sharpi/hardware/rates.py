@@ -14,11 +14,16 @@ SAMPLE_BYTES = 256 << 20  # well beyond caches
 # one part in four of the free memory: with a tight limit, more would end the process
 LARGEST_SHARE = 4
 TRIES = 3
+_LEAST_BYTES = 1 << 20
 
 
-def measure_ram_read(num_threads: int) -> float:
-    """Returns the bytes per second that `num_threads` threads read, best of a few tries."""
-    return read_bytes_per_second([_touched(_sample_bytes())], num_threads)
+def measure_ram_read(num_threads: int, most_bytes: int = SAMPLE_BYTES) -> float:
+    """Returns the bytes per second that `num_threads` threads read, best of a few tries.
+
+    `most_bytes`: of a working set that is smaller than the usual sample, and may fit in caches.
+    """
+    size = max(_LEAST_BYTES, min(most_bytes, _sample_bytes()))
+    return read_bytes_per_second([_touched(size)], num_threads)
 
 
 def measure_ram_copy(num_threads: int) -> float:

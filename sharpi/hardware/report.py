@@ -11,15 +11,21 @@ from msgspec import Struct, to_builtins
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.disk import measure_disk
 from sharpi.hardware.gpu import GpuDriver, has_gpu, probe_gpus
-from sharpi.hardware.info import count_physical, usable_cores
+from sharpi.hardware.info import usable_cores
 from sharpi.hardware.memory import MemoryInfo, probe_memory
 from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
+from sharpi.hardware.topology import read_topology
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
 # Packages that are imported for one purpose only, by the names under which pip installs them.
 _OPTIONAL_PACKAGES = {
     "torch": ("torch",),
     "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+    "starlette": ("starlette",),
+    "uvicorn": ("uvicorn",),
+    "prometheus-client": ("prometheus-client",),
+    "huggingface_hub": ("huggingface_hub",),
+    "llguidance": ("llguidance",),
     "matplotlib": ("matplotlib",),
 }
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -53,6 +59,8 @@ class HardwareReport(Struct, frozen=True):
     has_gpu: bool  # an NVIDIA device is plugged in, with or without a driver
     gpu_driver: GpuDriver | None
     packages: dict[str, str | None]  # versions of optional packages
+    performance_cores: int = 0  # physical; as many as all where cores are alike
+    numa_nodes: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a dict for JSON."""
@@ -64,12 +72,14 @@ def examine(path: Path) -> HardwareReport:
     """Examines the machine and measures the disk of `path`; raises UsageError without it."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder; name one whose disk is to be measured")
-    usable = usable_cores()
-    num_cores = count_physical(usable)
+    topology = read_topology(usable_cores())
+    num_cores = topology.num_physical
     fault = _kernels_fault()
     return HardwareReport(
         physical_cores=num_cores,
-        logical_cores=len(usable),
+        logical_cores=len(topology.cores),
+        performance_cores=topology.num_performance,
+        numa_nodes=len(topology.nodes),
         instruction_sets=() if fault else tuple(filter(_runs, INSTRUCTION_SETS)),
         better_instruction_sets={} if fault else better_instruction_sets(),
         kernels_fault=fault,

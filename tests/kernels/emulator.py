@@ -105,6 +105,8 @@ class EmulatedLibrary:
             return argument or 0
         if isinstance(argument, bytes):
             argument = np.frombuffer(argument + b"\0", np.uint8)
+        elif isinstance(argument, ctypes.Array):
+            argument = np.frombuffer(bytes(argument), np.uint8)
         elif not isinstance(argument, np.ndarray):
             argument = self._struct(argument._obj)
         return int(self.memory.place(argument).ctypes.data)

@@ -24,7 +24,7 @@ const char* sharpi_instruction_set(const char*);
 int sharpi_matmul(const char*, int, int, const void*, int, int, const float*, int, float*);
 int sharpi_dequantise(const char*, int, const void*, int, float*);
 int sharpi_quantise(const char*, const float*, int, void*);
-void* sharpi_pool_create(int);
+void* sharpi_pool_create(int, const void*);
 void sharpi_pool_destroy(void*);
 void* sharpi_program_create(const char*, int, int, int);
 void sharpi_program_destroy(void*);

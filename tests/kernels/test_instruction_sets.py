@@ -15,11 +15,13 @@ from sharpi.resources import native_library
 VEX, EVEX = "VEX", "EVEX"
 SETS = {
     "avx2": {VEX},
+    "avx_vnni": {VEX},
     "avx512": {VEX, EVEX},
     "avx512_vbmi": {VEX, EVEX},
     "avx512_bf16": {VEX, EVEX},
 }
 ONLY = {
+    "avx_vnni": ("{vex}",),  # before instructions that AVX-512 has too
     "avx512_vbmi": ("vpermb", "vpermi2b", "vpermt2b", "vpmultishiftqb", "vgf2p8"),
     "avx512_bf16": ("vdpbf16ps", "vcvtne2ps2bf16", "vcvtneps2bf16"),
 }

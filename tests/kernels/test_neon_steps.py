@@ -16,6 +16,7 @@ from test_recorded_ops import IDS, ONE_OP, moe
 
 import sharpi.ops.cpu.library
 import sharpi.ops.cpu.program
+import sharpi.ops.cpu.thread_pool
 from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cpu import recorder_tape, stacked_matrix_params, state_memory
@@ -47,7 +48,7 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(stacked_matrix_params, "_addresses", addresses)
     for user_of_memory in (recorder_tape, state_memory):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
-    for module in (sharpi.ops.cpu.program, sharpi.ops.cpu.library):
+    for module in (sharpi.ops.cpu.library, sharpi.ops.cpu.program, sharpi.ops.cpu.thread_pool):
         monkeypatch.setattr(module, "load_library", lambda: arm)
 
 

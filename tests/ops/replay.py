@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from sharpi.gguf.quant_types import QuantType
+from sharpi.hardware.thread_places import ThreadPlace
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, KvType
-from sharpi.ops.cpu.library import INSTRUCTION_SETS, ThreadPool, load_library
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, load_library
 from sharpi.ops.cpu.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
+from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape, Matrix, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.ops.reference.reference import ReferenceOps
@@ -69,16 +71,18 @@ class Native:
         max_tokens: int = 640,
         max_positions: int = 2048,
         states: Sequence[RecurrentShape] = (),
+        limits: ProgramLimits | None = None,
+        places: Sequence[ThreadPlace] = (),
     ) -> None:
         pages = max_positions // PAGE_POSITIONS
-        self.limits = ProgramLimits(
+        self.limits = limits or ProgramLimits(
             max_tokens, max_tokens, max_positions, precision, instruction_set
         )
         layout = StateLayout(states)
         self.cache = KvCache(shapes, pages, kv_type)
         recorder = Recorder(self.limits, self.cache, states=layout)
         self.program = recorder.finish(model(recorder))
-        self.pool = ThreadPool(threads)
+        self.pool = ThreadPool(len(places) or threads, places)
         self.state = np.full(layout.num_floats, 7, np.float32)  # left by an earlier sequence
         self.states = (c_void_p * 1)(self.state.ctypes.data)
         # Not in order, so that a page's id is never taken for its position.

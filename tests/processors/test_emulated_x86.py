@@ -4,6 +4,7 @@ Nehalem has SSE4.2, SandyBridge AVX, Haswell AVX2. Kernels have tests of their o
 command must start, find the kernels that the processor has, and compute what it does elsewhere.
 """
 
+import json
 import os
 import platform
 import shutil
@@ -11,11 +12,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import numpy as np
 import pytest
+from build_cache import built
 
 ROOT = Path(__file__).parents[2]
 REFERENCES = ROOT / "tests" / "references" / "data"
@@ -30,6 +34,16 @@ pytestmark = [
 ]
 
 
+PROGRAM = Path(__file__).with_name("several_commands.py")
+MODELS = ("qwen3moe", "deepseek2-lite", "gpt-oss")
+COMMANDS = {
+    "version": ["--version"],
+    "doctor": ["doctor", "."],
+    "run": ["run", "--temp", "0", "-n", "16"],
+    "bench": ["bench", "-n", "2", "-p", "8", "-r", "1"],
+}
+
+
 @pytest.fixture(params=[MACHINE, *PROCESSORS], ids=lambda name: name.replace(" ", "-"))
 def processor(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -38,9 +52,9 @@ def processor(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def command(processor: str, *arguments: str) -> list[str]:
+def python(processor: str, *arguments: str) -> list[str]:
     emulator = [] if processor == MACHINE else [str(EMULATOR), "-cpu", processor]
-    return [*emulator, sys.executable, "-m", "sharpi", *arguments]
+    return [*emulator, sys.executable, *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -50,56 +64,86 @@ def environment() -> dict[str, str]:
     return kept | ({"SHARPI_NATIVE_LIBRARY": library} if library else {})
 
 
-def sharpi(processor: str, *arguments: str) -> str:
-    """Returns the stdout of a command that ends well."""
+class Outcome(NamedTuple):
+    """What the commands did on a processor, all of them in one process."""
+
+    folder: Path
+    results: dict[str, tuple[int, str]]
+
+    def output(self, name: str) -> str:
+        """The output of a command, which has to have ended well."""
+        code, text = self.results[name]
+        assert code == 0, text
+        return text
+
+
+@pytest.fixture
+def outcome(processor: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Runs the commands once a test run; workers that run other tests of the file read the same."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = base / f"commands-on-{processor.replace(' ', '-')}"
+    folder.mkdir(exist_ok=True)
+    commands = COMMANDS | {name: logits_command(name, folder) for name in MODELS}
+    written = built(folder / "results.json", partial(run_all, processor, [*commands.values()]))
+    return Outcome(folder, dict(zip(commands, json.loads(written.read_text()), strict=True)))
+
+
+def logits_command(name: str, folder: Path) -> list[str]:
+    with np.load(REFERENCES / f"{name}.npz") as reference:
+        np.save(folder / f"{name}-ids.npy", reference["tokens"])
+    tokens, output = folder / f"{name}-ids.npy", folder / f"{name}.npy"
+    model = REFERENCES / f"{name}.gguf"
+    given = ("--tokens", str(tokens), "--output", str(output), "--precision", "f32")
+    return ["logits", str(model), *given]
+
+
+def run_all(processor: str, commands: list[list[str]], target: Path) -> None:
     result = subprocess.run(
-        command(processor, *arguments),
+        python(processor, str(PROGRAM), str(target)),
+        input=json.dumps(commands),
         cwd=ROOT,
-        env=environment(),
+        env=environment() | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
-def test_version_names_the_kernels(processor: str) -> None:
-    version, kernels = sharpi(processor, "--version").splitlines()
+def test_version_names_the_kernels(processor: str, outcome: Outcome) -> None:
+    version, kernels = outcome.output("version").splitlines()
     assert version.startswith("sharpi ")
     if processor != MACHINE:
         assert kernels.startswith(f"CPU kernels: {PROCESSORS[processor]} (")
         assert "needs what this processor lacks: " in kernels
 
 
-def test_doctor(processor: str, tmp_path: Path) -> None:
-    out = sharpi(processor, "doctor", str(tmp_path))
+def test_doctor(processor: str, outcome: Outcome) -> None:
+    out = outcome.output("doctor")
     expected = PROCESSORS.get(processor, "")
     assert f"kernels        {expected}" in out
     assert "GB/s" in out
 
 
-def test_the_model_that_ships_tells_a_story(processor: str) -> None:
-    story = sharpi(processor, "run", "--temp", "0", "-n", "16")
-    assert story.startswith("Once upon a time, there was a little ")
+def test_the_model_that_ships_tells_a_story(outcome: Outcome) -> None:
+    assert outcome.output("run").startswith("Once upon a time, there was a little ")
 
 
-def test_bench(processor: str) -> None:
-    out = sharpi(processor, "bench", "-n", "2", "-p", "8", "-r", "1")
+def test_bench(processor: str, outcome: Outcome) -> None:
+    out = outcome.output("bench")
     assert "tg2" in out
     assert f"{PROCESSORS.get(processor, '')}" in out.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["qwen3moe", "deepseek2-lite", "gpt-oss"])
-def test_logits_of_reference_models(processor: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_of_reference_models(outcome: Outcome, name: str) -> None:
+    outcome.output(name)
     with np.load(REFERENCES / f"{name}.npz") as reference:
-        ids, expected = reference["tokens"], reference["logits"]
-    np.save(tmp_path / "ids.npy", ids)
-    model, out = REFERENCES / f"{name}.gguf", tmp_path / "logits.npy"
-    arguments = ("--tokens", str(tmp_path / "ids.npy"), "--output", str(out))
-    sharpi(processor, "logits", str(model), *arguments, "--precision", "f32")
-    assert relative_error(np.load(out), expected) < 2e-3  # as in tests/engine/test_references.py
+        expected = reference["logits"]
+    found = np.load(outcome.folder / f"{name}.npy")
+    assert relative_error(found, expected) < 2e-3  # as in tests/engine/test_references.py
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -110,7 +154,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 def server(processor: str) -> Iterator[str]:
     """Yields the address of `sharpi serve` with the model that ships."""
     process = subprocess.Popen(
-        command(processor, "serve", "--port", "0"),
+        python(processor, "-m", "sharpi", "serve", "--port", "0"),
         cwd=ROOT,
         env=environment() | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,

@@ -1,5 +1,6 @@
-// A tile of unpacked weights, 32 rows x 256 columns, and its product with a few of many tokens.
+// A tile of unpacked weights, 32 rows x 256 columns, and its products with a few of many tokens.
 #pragma once
+#include "layout.h"
 #include "runtime/read_ahead.h"
 #include "token_block.h"
 
@@ -11,8 +12,9 @@ constexpr int kTokensAtOnce = 4;  // with two registers of rows: the eight sums 
 struct alignas(64) Tile {
   uint8_t w[64][kQuarters]
            [32];  // [column / 4][row / 8][8 rows x 4 columns], as vpmaddubsw takes them
-  float scale[kMaxGroups][kTileRows];
-  float offset[kMaxGroups][kTileRows];
+  float scale[kMaxGroups][kTileRows];   // or whole ones, each twice, as words
+  float offset[kMaxGroups][kTileRows];  // or mins, as BlockTotal takes them
+  float d[kTileRows], minus_dmin[kTileRows];
 };
 
 // Where unpacked weights go: 8 of a tile's rows.
@@ -20,18 +22,48 @@ struct TileQuarter {
   Tile& tile;
   const int quarter;
 
+  using Layout = TurnedRows;
+  static constexpr bool kUnrolls = false,
+                        kScalesFirst = true;  // measured, as opposed to few tokens
   void scale(int group, Floats x) { _mm256_store_ps(tile.scale[group] + quarter * kLanes, x); }
   void offset(int group, Floats x) { _mm256_store_ps(tile.offset[group] + quarter * kLanes, x); }
+  void whole_scale(int group, Ints words) { store(tile.scale[group] + quarter * kLanes, words); }
+  void mins(int group, Floats x) { offset(group, x); }
+  void factors(Floats d, Floats minus_dmin) {
+    _mm256_store_ps(tile.d + quarter * kLanes, d);
+    _mm256_store_ps(tile.minus_dmin + quarter * kLanes, minus_dmin);
+  }
+  // 16 columns from 16 * piece, and kCount - 1 times as many kStep pieces on each time. make(i, w)
+  // gives register i of each.
+  template <int kCount, int kStep = 1, class Make>
+  [[gnu::always_inline]] void pieces(int piece, Make make) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      Ints w[kCount];
+      make(i, w);
+      for (int c = 0; c < kCount; c++) store(tile.w[4 * (piece + c * kStep) + i][quarter], w[c]);
+    }
+  }
+  // kCount groups of 32 columns from 16 * piece; side(s) is what pieces() takes of each half.
+  template <int kCount, class Side>
+  [[gnu::always_inline]] void groups(int piece, Side side) {
+    pieces<kCount, 2>(piece, side(0));
+    pieces<kCount, 2>(piece + 1, side(1));
+  }
   // 16 columns from 16 * piece
   void weights(int piece, const Ints w[4]) {
     for (int k = 0; k < 4; k++) store(tile.w[4 * piece + k][quarter], w[k]);
   }
+  // 32 columns from 32 * part
+  void part(int part, const Ints w[8]) { weights(2 * part, w), weights(2 * part + 1, w + 4); }
   void finish(int) {}
 };
 
-// Integer products of one group: p[n][r] += w[r] . q[n]
+// Integer products of one group: p[n][r] += w[r] . q[n], times the group's scale where those are
+// whole.
 template <TileKind kKind, int kTokens, int kRegisters>
-inline void multiply_group(const uint8_t* w, const int8_t* const q[], Ints p[][kRegisters]) {
+inline void multiply_group(const uint8_t* w, const float* scale, const int8_t* const q[],
+                           Ints p[][kRegisters]) {
   constexpr int kRun = kKind.safe_additions(), kSteps = kKind.group_columns / 4;
 #pragma GCC unroll 8
   for (int k = 0; k < kSteps; k += kRun) {
@@ -53,7 +85,24 @@ inline void multiply_group(const uint8_t* w, const int8_t* const q[], Ints p[][k
     }
     for (int n = 0; n < kTokens; n++)
       for (int r = 0; r < kRegisters; r++)
-        p[n][r] = _mm256_add_epi32(p[n][r], add_pairs(run[n][r]));
+        p[n][r] = _mm256_add_epi32(
+            p[n][r], kKind.whole_scales ? _mm256_madd_epi16(run[n][r], load(scale + r * kLanes))
+                                        : add_pairs(run[n][r]));
+  }
+}
+
+// The same with dot products, of whole scales without these.
+template <TileKind kKind, int kTokens, int kRegisters>
+inline void dot_group(const uint8_t* w, const int8_t* const q[], Ints p[][kRegisters]) {
+#pragma GCC unroll 8
+  for (int k = 0; k < kKind.group_columns / 4; k++) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRegisters; r++) {
+      const Ints weights = load(w + k * kQuarters * 32 + 32 * r);
+#pragma GCC unroll 4
+      for (int n = 0; n < kTokens; n++)
+        p[n][r] = dot(p[n][r], weights, dwords(load_dword(q[n] + 4 * k)));
+    }
   }
 }
 
@@ -71,7 +120,9 @@ inline void multiply_part(const Tile& tile, int first, int part, const TokenBloc
       q[n] = tokens[n].q + g * kKind.group_columns;
       for (Ints& x : p[n]) x = tokens[n].begin(g);
     }
-    multiply_group<kKind, kTokens, kRegisters>(tile.w[g * kSteps][first / kLanes], q, p);
+    const uint8_t* w = tile.w[g * kSteps][first / kLanes];
+    if constexpr (kHasDot) dot_group<kKind, kTokens, kRegisters>(w, q, p);
+    else multiply_group<kKind, kTokens, kRegisters>(w, nullptr, q, p);
     for (int n = 0; n < kTokens; n++)
       for (int r = 0; r < kRegisters; r++)
         add_group<kKind>(total[n][r], sum[n][r], p[n][r], j, g,
@@ -100,17 +151,6 @@ inline void multiply_rows(const Tile& tile, int first, int num_parts,
   for (int n = 0; n < kTokens; n++)
     for (int r = 0; r < kRegisters; r++)
       _mm256_store_ps(out + n * kTileRows + first + r * kLanes, sum[n][r]);
-}
-
-// out[n][32] += tile . block `block` of token n, over the first `num_parts` parts
-template <TileKind kKind, int kTokens>
-[[gnu::noinline]] void multiply(const Tile& tile, int num_parts, const void* const* tokens,
-                                int block, float* out, ReadAhead& ahead) {
-  constexpr int kRegisters = kTokens == 1 ? 4 : 2;
-  TokenBlock<kKind> blocks[kTokens];
-  for (int n = 0; n < kTokens; n++) blocks[n].set(static_cast<const Activation*>(tokens[n])[block]);
-  for (int first = 0; first < kTileRows; first += kRegisters * kLanes)
-    multiply_rows<kKind, kTokens, kRegisters>(tile, first, num_parts, blocks, out, ahead);
 }
 
 }  // namespace

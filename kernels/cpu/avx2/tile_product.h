@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "direct_product.h"
-#include "tile.h"
+#include "tile_of_tokens.h"
 #include "transpose.h"
 
 namespace sharpi::avx2 {

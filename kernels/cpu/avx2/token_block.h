@@ -1,7 +1,7 @@
 // What the kernels know of a type beside its blocks, and what a token brings beside its values.
 #pragma once
 #include "matmul/matmul.h"
-#include "registers.h"
+#include "row_sums.h"
 
 namespace sharpi::avx2 {
 namespace {
@@ -9,14 +9,18 @@ namespace {
 constexpr int kLanes = 8;       // rows of a register
 constexpr int kQuarters = 4;    // registers of a tile's 32 rows
 constexpr int kMaxGroups = 16;  // of 16 columns; or 8 of 32
+constexpr int kParts = 8;       // of 256 columns, each of 32, with one activation scale
 constexpr int kPieces = 16;     // of 16 columns: what is unpacked at once
 
-// weight = scale * (w - bias) + offset, the offset only where the type has one.
+// weight = scale * (w - bias) + offset, the offset only where the type has one. Where scales are
+// whole, they are integers of at most 8 bits, and so are mins: weight = d * scale * (w - bias) -
+// dmin * min.
 struct TileKind {
   int group_columns;  // that share a scale: 16 or 32
   bool has_offsets;
   int bias;
-  int max_weight;  // of w; 128: w is signed
+  int max_weight;  // of w; 127 or 128: w is signed, which has no dot product
+  bool whole_scales = false;
 
   // Products of four columns that an int16 can add up: each is at most 2 * max_weight * 127.
   constexpr int safe_additions() const {
@@ -26,17 +30,26 @@ struct TileKind {
   constexpr int part_groups() const { return 32 / group_columns; }
 };
 
+// Of signed weights, which dot products take with a bias: biased() gives them.
+constexpr TileKind signed_kind(int max_weight) {
+  return kHasDot ? TileKind{32, false, 128, 255} : TileKind{32, false, 0, max_weight};
+}
+inline Ints biased(Ints w) { return kHasDot ? _mm256_xor_si256(w, bytes(-128)) : w; }
+
 // What one token brings to a block of 256 columns. A part is 32 of them, with one scale.
 template <TileKind kKind>
 struct TokenBlock {
   const int8_t* q;
   const float* scale;                     // of each part
+  const int16_t* sum16;                   // of each 16
   alignas(32) int32_t start[kMaxGroups];  // -bias * sum of the group: its integer sum begins there
   alignas(32) float sum[kMaxGroups];      // of the activations in the group, meets the offsets
 
   void set(const Activation& a) {
     q = a.q;
     scale = a.scale;
+    sum16 = a.sum16;
+    if (kKind.whole_scales && kKind.group_columns == 16 && !kHasDot) return;  // sum16 serves
     const Floats scales = _mm256_loadu_ps(a.scale);
     if constexpr (kKind.group_columns == 32) {
       set_sums(0, a.sum32, scales);
@@ -57,38 +70,37 @@ struct TokenBlock {
   }
 };
 
+// Unsigned weights' products: of four columns in int32 where one instruction adds them, else of two
+// in int16.
+[[gnu::always_inline]] inline Ints multiply_unsigned(Ints w, Ints x) {
+  if constexpr (kHasDot) return dot(zero(), w, x);
+  else return _mm256_maddubs_epi16(w, x);
+}
+
 // The products of 8 rows and 4 columns, as pairs of columns in int16.
 template <TileKind kKind>
 [[gnu::always_inline]] inline Ints multiply_four(Ints w, Ints x) {
-  if constexpr (kKind.max_weight < 128) return _mm256_maddubs_epi16(w, x);
+  if constexpr (kKind.max_weight < 127) return _mm256_maddubs_epi16(w, x);
   // Signed weights: their signs go to the activations, which -128 never is one of.
   return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
-inline Ints add_pairs(Ints products) { return _mm256_madd_epi16(products, _mm256_set1_epi16(1)); }
 
 // The one order in which a token's floats are added: for each part, its groups' products in order
 // become `part`, the offsets are added to `sum`, then the part is.
+[[gnu::always_inline]] inline void add_scaled(Floats& part, Floats x, const Floats& scale, int j) {
+  part = j ? _mm256_fmadd_ps(x, scale, part) : _mm256_mul_ps(x, scale);
+}
 template <TileKind kKind>
 [[gnu::always_inline]] inline void add_group(Floats& part, Floats& sum, Ints product, int j,
                                              int group, const Floats& scale, const Floats& offset,
                                              const TokenBlock<kKind>& token) {
-  const Floats x = to_float(product);
-  part = j ? _mm256_fmadd_ps(x, scale, part) : _mm256_mul_ps(x, scale);
+  add_scaled(part, to_float(product), scale, j);
   if (kKind.has_offsets) sum = _mm256_fmadd_ps(_mm256_broadcast_ss(token.sum + group), offset, sum);
 }
 template <TileKind kKind>
 [[gnu::always_inline]] inline void add_part(Floats& sum, Floats part, int index,
                                             const TokenBlock<kKind>& token) {
   sum = _mm256_fmadd_ps(part, _mm256_broadcast_ss(token.scale + index), sum);
-}
-
-// 32 columns from 32 * part, whose scales and offsets `out` has: given as it takes them, 16 at a
-// time.
-template <class Out>
-[[gnu::always_inline]] inline void put_part(int part, const Ints w[8], Out& out) {
-  out.weights(2 * part, w);
-  out.weights(2 * part + 1, w + 4);
-  out.finish(part);
 }
 
 }  // namespace

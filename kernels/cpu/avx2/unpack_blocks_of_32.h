@@ -2,70 +2,86 @@
 #pragma once
 #include <cstddef>
 
+#include "layout.h"
 #include "quant_blocks.h"
 #include "token_block.h"
-#include "transpose.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-// A type here: scale() of one block of 8 rows, and values(), four of each row in a register.
+// A type here: scale() of one block of 8 rows, and values(): register i of the first and of the
+// last 16 columns, by i.
 template <class Type>
 struct UnpackBlocksOf32 {
+  static constexpr int kPartsAtOnce = 1;  // then they are finished
+  using Direct = PairedRows;
   static constexpr TileKind kKind = Type::kKind;
   static constexpr int kBlockColumns = 32, kBlockBytes = sizeof(typename Type::Block);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int num_parts, Out& out) {
+    if (Out::kUnrolls && num_parts == kParts) {
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; part++) unpack_part(blocks + part * kBlockBytes, part, out);
+    } else {
 #pragma GCC unroll 1
-    for (int g = 0; g < num_parts; g++, blocks.start += kBlockBytes) {
-      Ints w[8];
-      Type::values(blocks, w);
-      out.scale(g, Type::scale(blocks));
-      if (kKind.has_offsets) out.offset(g, gather_halves(blocks + 2));
-      put_part(g, w, out);
+      for (int part = 0; part < num_parts; part++)
+        unpack_part(blocks + part * kBlockBytes, part, out);
     }
+  }
+
+ private:
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_part(Rows block, int part, Out& out) {
+    if (Out::kScalesFirst) out.scale(part, Type::scale(block));
+    out.template pieces<2>(2 * part, Type::template values<typename Out::Layout>(block));
+    if (!Out::kScalesFirst) out.scale(part, Type::scale(block));
+    if (kKind.has_offsets) out.offset(part, gather_halves(block + 2));
+    out.finish(part);
   }
 };
 
-// Values 0..15 are low nibbles, 16..31 high nibbles of 16 bytes.
-inline void split_nibbles(Rows packed, Ints w[8]) {
-  Ints x[4];
-  transpose16(packed, x);
-  for (int k = 0; k < 4; k++) w[k] = low_nibbles(x[k]), w[4 + k] = high_nibbles(x[k]);
+// A fifth bit for each: bit c of a row's dword for value c.
+template <class Layout>
+[[gnu::always_inline]] inline auto add_fifth_bits(Rows packed, Rows bits) {
+  return [nibbles = split_nibbles<Layout>(packed), bits = gather4(bits)](int i, Ints w[2])
+             __attribute__((always_inline)) {
+               nibbles(i, w);
+               const Ints one_bit = Layout::bit_of_column(i);
+               for (int h = 0; h < 2; h++) {
+                 const Ints spread = _mm256_shuffle_epi8(bits, Layout::byte_of_column(i, h));
+                 w[h] = bit_or(w[h], where_bit(spread, one_bit, 16));
+               }
+             };
 }
 
 struct Q4_0 {
   using Block = BlockQ4_0;
   static constexpr TileKind kKind{32, false, 8, 15};
   static Floats scale(Rows block) { return gather_halves(block); }
-  static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
+  template <class Layout>
+  static auto values(Rows block) {
+    return split_nibbles<Layout>(block + offsetof(Block, qs));
+  }
 };
 
 struct Q4_1 {
   using Block = BlockQ4_1;
   static constexpr TileKind kKind{32, true, 0, 15};
   static Floats scale(Rows block) { return gather_halves(block); }
-  static void values(Rows block, Ints w[8]) { split_nibbles(block + offsetof(Block, qs), w); }
-};
-
-// Adds bit i of a row's dword, as 16, to its value i.
-inline void add_fifth_bits(Ints bits, Ints w[8]) {
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; k++) {
-    const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-    const Ints spread = bit_and(_mm256_shuffle_epi8(bits, repeat_byte(k / 2)), one_bit);
-    w[k] = bit_or(w[k], bit_and(_mm256_cmpeq_epi8(spread, one_bit), bytes(16)));
+  template <class Layout>
+  static auto values(Rows block) {
+    return split_nibbles<Layout>(block + offsetof(Block, qs));
   }
-}
+};
 
 struct Q5_0 {
   using Block = BlockQ5_0;
   static constexpr TileKind kKind{32, false, 16, 31};
   static Floats scale(Rows block) { return gather_halves(block); }
-  static void values(Rows block, Ints w[8]) {
-    split_nibbles(block + offsetof(Block, qs), w);
-    add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
+  template <class Layout>
+  static auto values(Rows block) {
+    return add_fifth_bits<Layout>(block + offsetof(Block, qs), block + offsetof(Block, qh));
   }
 };
 
@@ -73,19 +89,22 @@ struct Q5_1 {
   using Block = BlockQ5_1;
   static constexpr TileKind kKind{32, true, 0, 31};
   static Floats scale(Rows block) { return gather_halves(block); }
-  static void values(Rows block, Ints w[8]) {
-    split_nibbles(block + offsetof(Block, qs), w);
-    add_fifth_bits(gather4(block + offsetof(Block, qh)), w);
+  template <class Layout>
+  static auto values(Rows block) {
+    return add_fifth_bits<Layout>(block + offsetof(Block, qs), block + offsetof(Block, qh));
   }
 };
 
 struct Q8_0 {
   using Block = BlockQ8_0;
-  static constexpr TileKind kKind{32, false, 0, 128};
+  static constexpr TileKind kKind = signed_kind(128);
   static Floats scale(Rows block) { return gather_halves(block); }
-  static void values(Rows block, Ints w[8]) {
-    transpose16(block + offsetof(Block, qs), w);
-    transpose16(block + (offsetof(Block, qs) + 16), w + 4);
+  template <class Layout>
+  static auto values(Rows block) {
+    using Four = typename Layout::Four;
+    return [a = Four(block + offsetof(Block, qs)), b = Four(block + (offsetof(Block, qs) + 16))](
+               int i, Ints w[2])
+               __attribute__((always_inline)) { w[0] = biased(a[i]), w[1] = biased(b[i]); };
   }
 };
 

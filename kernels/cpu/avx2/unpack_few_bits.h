@@ -14,6 +14,7 @@ namespace {
 // has kParts.
 template <class Type>
 struct UnpackBitsInOrder {
+  static constexpr int kPartsAtOnce = 1;  // then they are finished
   using Block = typename Type::Block;
   static constexpr TileKind kKind{32, false, 1, 3};
   static constexpr int kBlockColumns = 32 * Type::kParts, kBlockBytes = sizeof(Block);
@@ -30,7 +31,7 @@ struct UnpackBitsInOrder {
         Ints w[8];
         Type::values(x, part, w);
         out.scale(first + part, d);
-        put_part(first + part, w, out);
+        out.part(first + part, w);
       }
     }
   }
@@ -44,8 +45,7 @@ struct Q1_0 {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       const Ints one_bit = dwords(k % 2 ? int(0x80402010) : 0x08040201);
-      const Ints spread = bit_and(_mm256_shuffle_epi8(x[part], repeat_byte(k / 2)), one_bit);
-      w[k] = bit_and(_mm256_cmpeq_epi8(spread, one_bit), bytes(2));
+      w[k] = where_bit(_mm256_shuffle_epi8(x[part], repeat_byte(k / 2)), one_bit, 2);
     }
   }
 };

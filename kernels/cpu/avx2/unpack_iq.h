@@ -46,7 +46,7 @@ struct Signs {
     const Ints minus =
         _mm256_cmpeq_epi8(bit_and(spread_bytes(signs), bit_of_column), bit_of_column);
     return [=](Ints q) {
-      return _mm256_maddubs_epi16(w, _mm256_sub_epi8(_mm256_xor_si256(q, minus), minus));
+      return multiply_unsigned(w, _mm256_sub_epi8(_mm256_xor_si256(q, minus), minus));
     };
   }
 };

@@ -16,7 +16,7 @@ struct Moves {
   }
   [[gnu::always_inline]] static auto of_row(Ints w, uint32_t moves) {
     const Ints moved = _mm256_add_epi8(w, spread_bytes(moves));
-    return [=](Ints q) { return _mm256_maddubs_epi16(moved, q); };
+    return [=](Ints q) { return multiply_unsigned(moved, q); };
   }
 };
 

@@ -2,9 +2,9 @@
 #pragma once
 #include <cstddef>
 
+#include "layout.h"
 #include "quant_blocks.h"
 #include "token_block.h"
-#include "transpose.h"
 
 namespace sharpi::avx2 {
 namespace {
@@ -24,11 +24,38 @@ inline Ints join(Ints a, Ints b, int mask) {
   return _mm256_mul_ps(x, to_float(byte));
 }
 
-// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with. Each is made
-// when its group is finished: made at once, they would be written and read again.
+// Byte g of the dwords, four in each, as words: twice, with a zero after it, or at the top of a
+// word.
+[[gnu::always_inline]] inline Ints pick_byte(const Ints bytes[], int g, int low, int high) {
+  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  const auto place = [&](int x) { return x ? g % 4 : -128; };
+  const __m128i in_dword =
+      _mm_set1_epi32((place(low) & 255) * 0x00010001 | (place(high) & 255) * 0x01000100);
+  return _mm256_shuffle_epi8(bytes[g / 4],
+                             _mm256_broadcastsi128_si256(_mm_add_epi8(first, in_dword)));
+}
+[[gnu::always_inline]] inline Ints small_scale(const Ints bytes[], int g) {
+  return pick_byte(bytes, g, 1, 0);
+}
+[[gnu::always_inline]] inline Ints signed_scale(const Ints bytes[], int g) {
+  return _mm256_srai_epi16(pick_byte(bytes, g, 0, 1), 8);
+}
+// Bytes g and g + 1 of the dwords as words, below 128.
+[[gnu::always_inline]] inline Ints two_bytes(const Ints bytes[], int g) {
+  const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  const __m128i in_dword = _mm_set1_epi32(int(0x80008000u) | (g % 4 + 1) << 16 | g % 4);
+  return _mm256_shuffle_epi8(bytes[g / 4],
+                             _mm256_broadcastsi128_si256(_mm_add_epi8(first, in_dword)));
+}
+[[gnu::always_inline]] inline Floats byte_as_float(const Ints bytes[], int g) {
+  return to_float(bit_and(_mm256_srli_epi32(bytes[g / 4], g % 4 * 8), dwords(255)));
+}
+
+// d, dmin and the 12 bytes of 6-bit scales and mins that Q4_K and Q5_K begin with.
 class SixBitScales {
  public:
-  [[gnu::always_inline]] explicit SixBitScales(Rows blocks) {
+  template <class Out>
+  [[gnu::always_inline]] SixBitScales(Rows blocks, Out& out) {
     Ints x[4];
     transpose16(blocks, x);
     const auto six_bits = [](Ints low, Ints high) {
@@ -36,98 +63,121 @@ class SixBitScales {
     };
     scales_[0] = bit_and(x[1], bytes(63)), scales_[1] = six_bits(x[3], x[1]);
     mins_[0] = bit_and(x[2], bytes(63)), mins_[1] = six_bits(_mm256_srli_epi16(x[3], 4), x[2]);
-    d_ = low_half(x[0]);
-    minus_dmin_ = _mm256_sub_ps(_mm256_setzero_ps(), high_half(x[0]));
+    out.factors(low_half(x[0]), _mm256_sub_ps(_mm256_setzero_ps(), high_half(x[0])));
+  }
+  // Before the weights of two groups, and after them.
+  template <class Out>
+  [[gnu::always_inline]] void begin(int pair, Out& out) const {
+    for (int g = 2 * pair; g < 2 * pair + 2; g++) out.whole_scale(g, small_scale(scales_, g));
   }
   template <class Out>
-  [[gnu::always_inline]] void finish(int group, Out& out) const {
-    out.scale(group, byte_product(d_, scales_, group));
-    out.offset(group, byte_product(minus_dmin_, mins_, group));
-    out.finish(group);
+  [[gnu::always_inline]] void finish(int pair, Out& out) const {
+    for (int g = 2 * pair; g < 2 * pair + 2; g++) {
+      out.mins(g, byte_as_float(mins_, g));
+      out.finish(g);
+    }
   }
 
  private:
   Ints scales_[2], mins_[2];  // bytes of four groups each
-  Floats d_, minus_dmin_;
 };
 
 struct UnpackQ4_K {
-  static constexpr TileKind kKind{32, true, 0, 15};
+  using Direct = PairedRows;
+  static constexpr TileKind kKind{32, true, 0, 15, true};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ4_K);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const SixBitScales scales(blocks);
-#pragma GCC unroll 8
-    for (int piece = 0; piece < 8; piece++) {  // of 16 bytes: half of two groups
-      const int first = piece / 2 * 4 + piece % 2;
-      Ints x[4], low[4], high[4];
-      transpose16(blocks + (offsetof(BlockQ4_K, qs) + 16 * piece), x);
-      for (int k = 0; k < 4; k++) low[k] = low_nibbles(x[k]), high[k] = high_nibbles(x[k]);
-      out.weights(first, low);
-      out.weights(first + 2, high);
-      if (piece % 2) scales.finish(piece - 1, out), scales.finish(piece, out);
+    const SixBitScales scales(blocks, out);
+#pragma GCC unroll 4
+    for (int pair = 0; pair < 4; pair++) {
+      const Rows qs = blocks + (offsetof(BlockQ4_K, qs) + 32 * pair);
+      scales.begin(pair, out);
+      out.template groups<2>(4 * pair, [&](int side) __attribute__((always_inline)) {
+        return split_nibbles<typename Out::Layout>(qs + 16 * side);
+      });
+      scales.finish(pair, out);
     }
   }
 };
 
 struct UnpackQ5_K {
-  static constexpr TileKind kKind{32, true, 0, 31};
+  using Direct = PairedRows;
+  static constexpr TileKind kKind{32, true, 0, 31, true};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ5_K);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const SixBitScales scales(blocks);
-    Ints fifths[2][4];  // of half of every group, bit g: group g's
-    for (int side = 0; side < 2; side++)
-      transpose16(blocks + (offsetof(BlockQ5_K, qh) + 16 * side), fifths[side]);
-#pragma GCC unroll 4
-    for (int pair = 0; pair < 4; pair++) {
-#pragma GCC unroll 2
-      for (int side = 0; side < 2; side++) {
-        const Ints* fifth = fifths[side];
-        Ints x[4], low[4], high[4];
-        transpose16(blocks + (offsetof(BlockQ5_K, qs) + 32 * pair + 16 * side), x);
-        for (int k = 0; k < 4; k++) {
-          low[k] = join(x[k], shift_bits<4>(fifth[k], 2 * pair), 16);
-          high[k] = join(_mm256_srli_epi16(x[k], 4), shift_bits<4>(fifth[k], 2 * pair + 1), 16);
-        }
-        out.weights(4 * pair + side, low);
-        out.weights(4 * pair + 2 + side, high);
-      }
-      scales.finish(2 * pair, out), scales.finish(2 * pair + 1, out);
-    }
+    using Four = typename Out::Layout::Four;
+    const SixBitScales scales(blocks, out);
+    const Rows qh = blocks + offsetof(BlockQ5_K, qh);
+    const Four fifths[2] = {Four(qh), Four(qh + 16)};  // bit g: group g's
+    unpack_pair<0>(blocks, scales, fifths, out), unpack_pair<1>(blocks, scales, fifths, out);
+    unpack_pair<2>(blocks, scales, fifths, out), unpack_pair<3>(blocks, scales, fifths, out);
+  }
+
+ private:
+  // Two groups.
+  template <int kPair, class Four, class Out>
+  [[gnu::always_inline]] static void unpack_pair(Rows blocks, const SixBitScales& scales,
+                                                 const Four fifths[2], Out& out) {
+    const Rows qs = blocks + (offsetof(BlockQ5_K, qs) + 32 * kPair);
+    scales.begin(kPair, out);
+    out.template groups<2>(4 * kPair, [&](int side) __attribute__((always_inline)) {
+      return [x = Four(qs + 16 * side), y = fifths + side](int i, Ints w[2])
+                 __attribute__((always_inline)) { join_both<kPair>(x[i], (*y)[i], w); };
+    });
+    scales.finish(kPair, out);
+  }
+  template <int kPair>
+  [[gnu::always_inline]] static void join_both(Ints nibbles, Ints fifths, Ints w[2]) {
+    w[0] = join(nibbles, shift_bits<4>(fifths, 2 * kPair), 16);
+    w[1] = join(_mm256_srli_epi16(nibbles, 4), shift_bits<4>(fifths, 2 * kPair + 1), 16);
   }
 };
 
 struct UnpackQ6_K {
-  static constexpr TileKind kKind{16, false, 32, 63};
+  using Direct = PairedRows;
+  static constexpr TileKind kKind{16, false, 32, 63, true};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ6_K);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     Ints scales[4];
     transpose16(blocks + offsetof(BlockQ6_K, scales), scales);
-    const Floats d = high_half(gather4(blocks + (offsetof(BlockQ6_K, d) - 2)));
-    for (int g = 0; g < 16; g++) out.scale(g, signed_product(d, scales, g));
-#pragma GCC unroll 4
-    for (int piece = 0; piece < 4; piece++) {  // 16 bytes of qh: 4 x 16 columns, 32 apart
-      const int half = piece / 2, side = piece % 2;
-      Ints top[4];
-      transpose16(blocks + (offsetof(BlockQ6_K, qh) + 16 * piece), top);
+    out.factors(gather_halves(blocks + offsetof(BlockQ6_K, d)), _mm256_setzero_ps());
 #pragma GCC unroll 2
-      for (int i = 0; i < 2; i++) {  // low nibbles: columns from 32 * i; high nibbles: 64 later
-        Ints x[4], low[4], high[4];
-        transpose16(blocks + (64 * half + 32 * i + 16 * side), x);
-        for (int k = 0; k < 4; k++) {
-          low[k] = join(x[k], shift_bits<4>(top[k], 2 * i), 0x30);
-          high[k] = join(_mm256_srli_epi16(x[k], 4), shift_bits<4>(top[k], 4 + 2 * i), 0x30);
-        }
-        out.weights(8 * half + 2 * i + side, low);
-        out.weights(8 * half + 4 + 2 * i + side, high);
-      }
-      for (int part = 4 * half; side && part < 4 * half + 4; part++) out.finish(part);
+    for (int half = 0; half < 2; half++) {
+#pragma GCC unroll 8
+      for (int g = 8 * half; g < 8 * half + 8; g++) out.whole_scale(g, signed_scale(scales, g));
+      unpack_side(blocks, half, 0, out);
+      unpack_side(blocks, half, 1, out);
+#pragma GCC unroll 4
+      for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
     }
+  }
+
+ private:
+  // 4 x 16 columns, 32 apart.
+  template <class Out>
+  [[gnu::always_inline]] static void unpack_side(Rows blocks, int half, int side, Out& out) {
+    const typename Out::Layout::Four two_bits(blocks +
+                                              (offsetof(BlockQ6_K, qh) + 32 * half + 16 * side));
+    const Rows nibbles = blocks + (64 * half + 16 * side);
+    unpack_nibbles<0>(nibbles, two_bits, 8 * half + side, out);
+    unpack_nibbles<1>(nibbles + 32, two_bits, 8 * half + side + 2, out);
+  }
+  // A low and a high nibble, which are 64 columns apart.
+  template <int kField, class Four, class Out>
+  [[gnu::always_inline]] static void unpack_nibbles(Rows nibbles, const Four& two_bits, int piece,
+                                                    Out& out) {
+    out.template pieces<2, 4>(
+        piece, [&, x = Four(nibbles)](int i, Ints w[2]) __attribute__((always_inline)) {
+          const Ints both = x[i], top = two_bits[i];
+          w[0] = join(both, shift_bits<4>(top, 2 * kField), 0x30);
+          w[1] = join(_mm256_srli_epi16(both, 4), shift_bits<4>(top, 4 + 2 * kField), 0x30);
+        });
   }
 };
 

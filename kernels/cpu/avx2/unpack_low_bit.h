@@ -5,24 +5,28 @@
 namespace sharpi::avx2 {
 namespace {
 
-// Two bits, 32 columns from one byte's lowest to the next: half of a block from 32 bytes.
+inline Ints two_bits(Ints x, int field) {
+  return bit_and(_mm256_srli_epi16(x, 2 * field), bytes(3));
+}
+
+// Two bits, 32 columns from one byte's lowest to the next, in groups of 16: half of a block from 32
+// bytes.
 template <class Out>
 [[gnu::always_inline]] inline void unpack_two_bits(Rows qs, Out& out) {
-  for (int piece = 0; piece < 4; piece++) {  // 16 bytes: 4 x 16 columns, 32 apart
-    Ints x[4];
-    transpose16(qs + 16 * piece, x);
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-      Ints w[4];
-      for (int k = 0; k < 4; k++) w[k] = bit_and(_mm256_srli_epi16(x[k], 2 * i), bytes(3));
-      out.weights(piece / 2 * 8 + 2 * i + piece % 2, w);
-      if (piece % 2) out.finish(piece / 2 * 4 + i);
-    }
+  for (int piece = 0; piece < 4; piece++) {  // 16 bytes: 4 x 16 columns, 32 apart
+    const auto make = [x = typename Out::Layout::Four(qs + 16 * piece)](int i, Ints w[4])
+                          __attribute__((always_inline)) {
+                            const Ints all = x[i];
+                            for (int k = 0; k < 4; k++) w[k] = two_bits(all, k);
+                          };
+    out.template pieces<4, 2>(piece / 2 * 8 + piece % 2, make);
+    for (int k = 0; piece % 2 && k < 4; k++) out.finish(piece / 2 * 4 + k);
   }
 }
 
 struct UnpackQ2_K {
-  static constexpr TileKind kKind{16, true, 0, 3};
+  static constexpr TileKind kKind{16, true, 0, 3, true};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ2_K);
 
   template <class Out>
@@ -32,57 +36,80 @@ struct UnpackQ2_K {
     for (int i = 0; i < 4; i++)
       scales[i] = low_nibbles(packed[i]), mins[i] = high_nibbles(packed[i]);
     const Ints d = gather4(blocks + offsetof(BlockQ2_K, d));
-    const Floats factor = low_half(d),
-                 minus_dmin = _mm256_sub_ps(_mm256_setzero_ps(), high_half(d));
-    for (int g = 0; g < 16; g++) out.scale(g, byte_product(factor, scales, g));
-    for (int g = 0; g < 16; g++) out.offset(g, byte_product(minus_dmin, mins, g));
+    out.factors(low_half(d), _mm256_sub_ps(_mm256_setzero_ps(), high_half(d)));
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; g++) out.whole_scale(g, small_scale(scales, g));
+#pragma GCC unroll 8
+    for (int part = 0; part < 8; part++)
+      out.mins(part, _mm256_castsi256_ps(two_bytes(mins, 2 * part)));
     unpack_two_bits(blocks + offsetof(BlockQ2_K, qs), out);
   }
 };
 
 struct UnpackTQ2_0 {
+  using Direct = PairedRows;
   static constexpr TileKind kKind{32, false, 1, 3};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockTQ2_0);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
+    using Four = typename Out::Layout::Four;
     const Floats d = gather_halves(blocks + offsetof(BlockTQ2_0, d));
     for (int g = 0; g < 8; g++) out.scale(g, d);
-    unpack_two_bits(blocks + offsetof(BlockTQ2_0, qs), out);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+      const Rows qs = blocks + (offsetof(BlockTQ2_0, qs) + 32 * half);
+      out.template groups<4>(8 * half, [&](int side) __attribute__((always_inline)) {
+        return [x = Four(qs + 16 * side)](int i, Ints w[4]) __attribute__((always_inline)) {
+          const Ints all = x[i];
+          for (int k = 0; k < 4; k++) w[k] = two_bits(all, k);
+        };
+      });
+      for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
+    }
   }
 };
 
 struct UnpackQ3_K {
-  static constexpr TileKind kKind{16, false, 4, 7};
+  static constexpr TileKind kKind{16, false, 4, 7, true};
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockQ3_K);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
     unpack_scales(blocks, out);
-    Ints thirds[2][4];  // of each side, bit i: columns 32i..32i+31
-    for (int side = 0; side < 2; side++)
-      transpose16(blocks + (offsetof(BlockQ3_K, hmask) + 16 * side), thirds[side]);
+    using Four = typename Out::Layout::Four;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
 #pragma GCC unroll 2
       for (int side = 0; side < 2; side++) {
-        const Ints* third = thirds[side];
-        Ints x[4];
-        transpose16(blocks + (offsetof(BlockQ3_K, qs) + 32 * half + 16 * side), x);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-          Ints w[4];
-          for (int k = 0; k < 4; k++)
-            w[k] = bit_or(bit_and(_mm256_srli_epi16(x[k], 2 * i), bytes(3)),
-                          bit_and(shift_bits<2>(third[k], 4 * half + i), bytes(4)));
-          out.weights(8 * half + 2 * i + side, w);
-          if (side) out.finish(4 * half + i);
-        }
+        const Rows qs = blocks + (offsetof(BlockQ3_K, qs) + 32 * half + 16 * side);
+        const Rows thirds =
+            blocks + (offsetof(BlockQ3_K, hmask) + 16 * side);  // bit i: columns 32i..32i+31
+        const auto make = [x = Four(qs), top = Four(thirds), half](int i, Ints w[4])
+                              __attribute__((always_inline)) {
+                                const Ints four = half ? high_nibbles(top[i]) : low_nibbles(top[i]);
+                                join_thirds(x[i], four, w);
+                              };
+        out.template pieces<4, 2>(8 * half + side, make);
       }
+      for (int part = 4 * half; part < 4 * half + 4; part++) out.finish(part);
     }
   }
 
  private:
+  // Four fields of two bits and nibbles with their third bits, by tables: two fields in a byte.
+  [[gnu::always_inline]] static void join_thirds(Ints twos, Ints thirds, Ints w[4]) {
+    constexpr int k0 = 1 << 2, k1 = 1 << 6;  // where the third bits go
+    const __m128i low = _mm_setr_epi8(0, k0, 0, k0, k1, k0 + k1, k1, k0 + k1, 0, k0, 0, k0, k1,
+                                      k0 + k1, k1, k0 + k1);
+    const __m128i high = _mm_setr_epi8(0, 0, k0, k0, 0, 0, k0, k0, k1, k1, k0 + k1, k0 + k1, k1, k1,
+                                       k0 + k1, k0 + k1);
+    const Ints first = bit_or(bit_and(twos, bytes(0x33)), look_up(low, thirds));
+    const Ints last =
+        bit_or(bit_and(_mm256_srli_epi16(twos, 2), bytes(0x33)), look_up(high, thirds));
+    w[0] = low_nibbles(first), w[1] = low_nibbles(last);
+    w[2] = high_nibbles(first), w[3] = high_nibbles(last);
+  }
   // 16 scales of 6 bits, less 32. The 16 bytes that end with d begin two bytes before them.
   template <class Out>
   [[gnu::always_inline]] static void unpack_scales(Rows blocks, Out& out) {
@@ -95,7 +122,9 @@ struct UnpackQ3_K {
       const Ints low = i < 2 ? s[i] : _mm256_srli_epi16(s[i - 2], 4);
       scales[i] = _mm256_sub_epi8(join(low, shift_bits<4>(s[2], 2 * i), 0x30), bytes(32));
     }
-    for (int g = 0; g < 16; g++) out.scale(g, signed_product(high_half(x[3]), scales, g));
+    out.factors(high_half(x[3]), _mm256_setzero_ps());
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; g++) out.whole_scale(g, signed_scale(scales, g));
   }
 };
 

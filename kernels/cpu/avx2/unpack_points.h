@@ -39,6 +39,7 @@ inline Ints spread_bytes(uint32_t x) {
 // of 32 columns and gives every row's dword for Change.
 template <class Type>
 struct UnpackPoints {
+  static constexpr int kPartsAtOnce = 1;  // then they are finished
   using Change = typename Type::Change;
   static constexpr TileKind kKind{Type::kGroupColumns, false, Change::kBias, 2 * Change::kBias};
   static constexpr TileKind kKindOfRows{Type::kGroupColumns, false, Change::kBiasOfRow,
@@ -53,7 +54,7 @@ struct UnpackPoints {
       Ints w[8];
       points.load(part, w);
       Change::apply(type.begin(part, out), w);
-      put_part(part, w, out);
+      out.part(part, w);
     }
   }
 

@@ -1,50 +1,61 @@
 // Types whose four bits are an index into 16 values: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 #pragma once
 #include "unpack_blocks_of_32.h"
+#include "unpack_k_quants.h"
 
 namespace sharpi::avx2 {
 namespace {
 
-inline void look_up(__m128i table, Ints w[8]) {
-  for (int k = 0; k < 8; k++) w[k] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), w[k]);
+// As biased() has them.
+inline __m128i nonlinear_values() {
+  const __m128i values = _mm_setr_epi8(SHARPI_IQ4_VALUES);
+  return kHasDot ? _mm_xor_si128(values, _mm_set1_epi8(-128)) : values;
 }
-inline __m128i nonlinear_values() { return _mm_setr_epi8(SHARPI_IQ4_VALUES); }
 // Twice the values of an E2M1 float, plus 12.
 inline __m128i e2m1_values() {
   return _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
 }
 
+// What 16 bytes of nibbles stand for.
+template <class Layout>
+[[gnu::always_inline]] inline auto look_up_nibbles(__m128i table, Rows packed) {
+  return [nibbles = split_nibbles<Layout>(packed), table](int i, Ints w[2])
+             __attribute__((always_inline)) {
+               nibbles(i, w);
+               w[0] = look_up(table, w[0]), w[1] = look_up(table, w[1]);
+             };
+}
+
 struct IQ4_NL {
   using Block = BlockIQ4_NL;
-  static constexpr TileKind kKind{32, false, 0, 128};
+  static constexpr TileKind kKind = signed_kind(127);
   static Floats scale(Rows block) { return gather_halves(block); }
-  static void values(Rows block, Ints w[8]) {
-    split_nibbles(block + offsetof(Block, qs), w);
-    look_up(nonlinear_values(), w);
+  template <class Layout>
+  static auto values(Rows block) {
+    return look_up_nibbles<Layout>(nonlinear_values(), block + offsetof(Block, qs));
   }
 };
 
 struct MXFP4 {
   using Block = BlockMXFP4;
   static constexpr TileKind kKind{32, false, 12, 24};
-  // 2^(e - 128), half of what the exponent says since the values are doubled; subnormal below 2.
+  // 2^(e - 128), half of what the exponent says since the values are doubled; subnormal below 2,
+  // where the other is larger.
   static Floats scale(Rows block) {
-    const auto exponent = [&](int r) { return *block.at(r); };
-    const Ints e = _mm256_setr_epi32(exponent(0), exponent(1), exponent(2), exponent(3),
-                                     exponent(4), exponent(5), exponent(6), exponent(7));
+    const Ints e = gather_bytes(block);
     const Ints normal = _mm256_slli_epi32(_mm256_sub_epi32(e, dwords(1)), 23);
-    const Ints subnormal = _mm256_sllv_epi32(dwords(0x00200000), e);
-    return _mm256_castsi256_ps(
-        _mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(dwords(2), e)));
+    const Ints subnormal = _mm256_slli_epi32(_mm256_add_epi32(e, dwords(1)), 21);
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, subnormal));
   }
-  static void values(Rows block, Ints w[8]) {
-    split_nibbles(block + offsetof(Block, qs), w);
-    look_up(e2m1_values(), w);
+  template <class Layout>
+  static auto values(Rows block) {
+    return look_up_nibbles<Layout>(e2m1_values(), block + offsetof(Block, qs));
   }
 };
 
 // Four groups of 16, each with a scale of 4 bits of exponent and 3 of mantissa.
 struct UnpackNVFP4 {
+  static constexpr int kPartsAtOnce = 2;  // then they are finished
   static constexpr TileKind kKind{16, false, 12, 24};
   static constexpr int kBlockColumns = 64, kBlockBytes = sizeof(BlockNVFP4);
 
@@ -60,8 +71,8 @@ struct UnpackNVFP4 {
         transpose16(blocks + (offsetof(BlockNVFP4, qs) + 16 * half), x);
         Ints w[8] = {low_nibbles(x[0]), low_nibbles(x[1]), high_nibbles(x[0]), high_nibbles(x[1]),
                      low_nibbles(x[2]), low_nibbles(x[3]), high_nibbles(x[2]), high_nibbles(x[3])};
-        look_up(e2m1_values(), w);
-        put_part(i + half, w, out);
+        for (Ints& x : w) x = look_up(e2m1_values(), x);
+        out.part(i + half, w);
       }
     }
   }
@@ -78,23 +89,38 @@ struct UnpackNVFP4 {
 
 // Eight groups of 32 with 6-bit scales, less 32, in two places.
 struct UnpackIQ4_XS {
-  static constexpr TileKind kKind{32, false, 0, 128};
+  using Direct = PairedRows;
+  static constexpr TileKind kKind = signed_kind(127);
   static constexpr int kBlockColumns = 256, kBlockBytes = sizeof(BlockIQ4_XS);
 
   template <class Out>
   [[gnu::always_inline]] static void unpack(Rows blocks, int, Out& out) {
-    const Ints start = gather4(blocks), low = gather4(blocks + offsetof(BlockIQ4_XS, scales_l));
+    const Ints start = gather4(blocks);
     const Floats d = low_half(start);
+    Ints scales[2];  // of even groups, of odd ones
+    unpack_scales(_mm256_srli_epi32(start, 16), gather4(blocks + offsetof(BlockIQ4_XS, scales_l)),
+                  scales);
+#pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
-      const Ints four = bit_and(_mm256_srli_epi32(low, 4 * g), dwords(15));
-      const Ints two = bit_and(_mm256_srli_epi32(start, 16 + 2 * g), dwords(3));
-      const Ints scale = _mm256_sub_epi32(bit_or(four, _mm256_slli_epi32(two, 4)), dwords(32));
-      out.scale(g, _mm256_mul_ps(d, to_float(scale)));
-      Ints w[8];
-      split_nibbles(blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g), w);
-      look_up(nonlinear_values(), w);
-      put_part(g, w, out);
+      const Rows packed = blocks + (offsetof(BlockIQ4_XS, qs) + 16 * g);
+      out.template pieces<2>(2 * g,
+                             look_up_nibbles<typename Out::Layout>(nonlinear_values(), packed));
+      out.scale(g, signed_product(d, scales + g % 2, g / 2));
+      out.finish(g);
     }
+  }
+
+ private:
+  // Nibbles of 16 and of 32 bits with the upper two and the lower four bits.
+  [[gnu::always_inline]] static void unpack_scales(Ints upper, Ints lower, Ints scales[2]) {
+    const Ints twice =
+        _mm256_shuffle_epi8(upper, _mm256_broadcastsi128_si256(_mm_setr_epi8(
+                                       0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13)));
+    const Ints nibbles =
+        _mm256_blendv_epi8(twice, _mm256_srli_epi16(twice, 4), dwords(int(0xff00ff00)));
+    scales[0] = bit_or(low_nibbles(lower), bit_and(_mm256_slli_epi16(nibbles, 4), bytes(0x30)));
+    scales[1] = bit_or(high_nibbles(lower), bit_and(_mm256_slli_epi16(nibbles, 2), bytes(0x30)));
+    for (int i = 0; i < 2; i++) scales[i] = _mm256_sub_epi8(scales[i], bytes(32));
   }
 };
 

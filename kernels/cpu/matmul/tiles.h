@@ -89,6 +89,11 @@ inline Product tile_product(const uint8_t* data, QuantType type, int rows, int c
   return p;
 }
 
+// Returns the memory of a tile.
+inline Bytes rows_of(const Product& tile) {
+  return {tile.rows, size_t(tile.num_rows) * tile.row_bytes};
+}
+
 // Rounds x (T, columns) to activations (T, blocks).
 class Quantise : public Stage {
  public:

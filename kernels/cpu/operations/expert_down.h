@@ -19,6 +19,10 @@ class Down : public Stage {
   int num_ready_tasks(const Step& step) const override {
     return batch_ < *s_.view().num_batches ? num_tasks(step) : 0;
   }
+  int num_weight_parts() const override { return batch_ || s_.p.feed ? 0 : tiles_; }
+  void weights_of(int tile, std::vector<Bytes>& out) const override {
+    s_.weights_of(s_.p.down, tile, out);
+  }
 
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const Grouping g = s_.view();

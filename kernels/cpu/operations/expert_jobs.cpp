@@ -11,7 +11,7 @@ constexpr int kHeaderInts = 16;
 }  // namespace
 
 ExpertShape::ExpertShape(Program& program, const ExpertsParams& params)
-    : p(params), isa(program.isa) {
+    : p(params), isa(program.isa), shares_rows(program.shares_rows) {
   const int max_rows = program.max_rows(Rows(p.rows));
   slots = max_rows * p.k;
   max_jobs = std::min(p.num_experts, slots);
@@ -31,6 +31,13 @@ ExpertShape::ExpertShape(Program& program, const ExpertsParams& params)
 size_t ExpertShape::grouping_bytes() const {
   return kHeaderInts * sizeof(int32_t) + (sizeof(Job) + 4) * max_jobs +
          sizeof(JobBatch) * max_batches + 8 * size_t(slots) + 4 * size_t(max_jobs) * blocks();
+}
+
+void ExpertShape::weights_of(const StackedMatrix& stacked, int tile,
+                             std::vector<Bytes>& out) const {
+  for (int expert = 0; expert < p.num_experts; expert++)
+    out.push_back(rows_of(tile_product(stacked.matrix(expert), QuantType(stacked.type),
+                                       stacked.rows, stacked.columns, tile * kTileRows)));
 }
 
 Grouping ExpertShape::view() const {

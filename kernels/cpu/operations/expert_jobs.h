@@ -37,6 +37,7 @@ struct ExpertShape {
   const ExpertsParams p;
   const Isa& isa;
   int max_jobs, slots, max_batches, batch_staging;
+  bool shares_rows;  // of every expert among the threads, in the same way
   uint8_t *const *input, *const *hidden, *const *hidden_rounded, *const *grouping, *const *sums;
 
   ExpertShape(Program& program, const ExpertsParams& params);
@@ -60,6 +61,8 @@ struct ExpertShape {
     return reinterpret_cast<float*>(*hidden) + size_t(slot) * width();
   }
   Grouping view() const;
+  // Appends the memory of one tile of every expert, where they stay in memory.
+  void weights_of(const StackedMatrix& stacked, int tile, std::vector<Bytes>& out) const;
 
  private:
   size_t grouping_bytes() const;

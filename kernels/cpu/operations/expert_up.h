@@ -33,6 +33,13 @@ class GateUp : public Stage {
     const Grouping g = s_.view();
     return batch_ < *g.num_batches ? (end(g) - first(g)) * tasks_a_job(step) : 0;
   }
+  int num_weight_parts() const override {
+    return batch_ || part_ == Part::InFlight || s_.p.feed ? 0 : tiles_;
+  }
+  void weights_of(int tile, std::vector<Bytes>& out) const override {
+    if (s_.has_gate()) s_.weights_of(s_.p.gate, tile, out);
+    s_.weights_of(s_.p.up, tile, out);
+  }
 
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const Grouping g = s_.view();
@@ -58,9 +65,10 @@ class GateUp : public Stage {
   }
   int tasks_a_job(const Step& step) const { return (tiles_ + together(step) - 1) / together(step); }
   TileRun rows_of(const Step& step, const Grouping& g, int task) const {
-    const int tasks = tasks_a_job(step), first_tile = task % tasks * together(step);
-    return {g.order[first(g) + task / tasks], first_tile,
-            std::min(together(step), tiles_ - first_tile)};
+    const int tasks = tasks_a_job(step), jobs = end(g) - first(g);
+    const int job = s_.shares_rows ? task % jobs : task / tasks;
+    const int first_tile = (s_.shares_rows ? task / jobs : task % tasks) * together(step);
+    return {g.order[first(g) + job], first_tile, std::min(together(step), tiles_ - first_tile)};
   }
   int first(const Grouping& g) const {
     return part_ == Part::There ? g.batches[batch_].first : g.batches[batch_].in_flight;
@@ -78,10 +86,9 @@ class GateUp : public Stage {
   }
   // Returns the rows that this thread reads next, if they are known to be in memory.
   const uint8_t* next_rows(const Step& step, const Grouping& g, int task, int next) const {
-    const int tasks = tasks_a_job(step);
-    const bool is_there = next >= 0 && (part_ == Part::There || next / tasks == task / tasks);
-    if (!is_there) return nullptr;
+    if (next < 0) return nullptr;
     const TileRun then = rows_of(step, g, next);
+    if (part_ == Part::InFlight && then.job != rows_of(step, g, task).job) return nullptr;
     return tile(s_.has_gate() ? s_.p.gate : s_.p.up, g.jobs[then.job].expert, then.first).rows;
   }
   void multiply(const Grouping& g, const Job& job, const StackedMatrix& stacked,

@@ -30,6 +30,8 @@ class Attention : public Stage {
         group_(params.num_heads / params.cache.heads),
         max_spans_((program.max_positions + kSpan - 1) / kSpan) {}
 
+  bool may_end_before() const override { return true; }
+
   // Decode: one task per KV head, token and span. Prefill: one per KV head and block of tokens, all
   // spans.
   int num_tasks(const Step& step) const override {

@@ -17,6 +17,7 @@ class Convolution : public Stage {
   Convolution(const ConvolutionParams& params, const Isa& isa)
       : p_(params), isa_(isa), parts_((params.channels + kChannels - 1) / kChannels) {}
   int num_tasks(const Step& step) const override { return count_runs(step) * parts_; }
+  bool may_end_before() const override { return true; }
 
   void run(const Step& step, int task, int, Worker&) const override {
     const Run run = find_run(step, task / parts_, p_.state_offset);

@@ -35,6 +35,10 @@ class HeadLinear : public Stage {
         activations_(activations),
         tiles_(count_tiles(params.stacked.rows)) {}
   int num_tasks(const Step&) const override { return p_.num_heads * tiles_; }
+  int num_weight_parts() const override { return p_.num_heads * tiles_; }
+  void weights_of(int part, std::vector<Bytes>& out) const override {
+    out.push_back(rows_of(tile(part)));
+  }
 
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const StackedMatrix& stacked = p_.stacked;

@@ -1,6 +1,7 @@
 // The fields of the operations' parameters, which sharpi/ops/cpu/abi.py mirrors.
 #include "ops.h"
 #include "runtime/layouts.h"
+#include "runtime/program.h"
 
 #ifndef SHARPI_API
 #define SHARPI_API extern "C" __attribute__((visibility("default")))
@@ -17,6 +18,8 @@ using StackedMatrixParams = StackedMatrix;
 const std::string kLayouts =
     SHARPI_LAYOUT(Step, num_tokens, num_outputs, ids, positions, sequences, output_rows, page_table,
                   pages_per_sequence, num_predicted, states) +
+    SHARPI_LAYOUT(ThreadPlace, cores, num_cores, node, group, speed) +
+    SHARPI_LAYOUT(PageSpan, at, bytes, node, reserved) +
     SHARPI_LAYOUT(EmbedParams, table, type, rows, columns, scale, out) +
     SHARPI_LAYOUT(RmsNormParams, x, weight, out, width, groups, weight_per_group, epsilon, rows) +
     SHARPI_LAYOUT(LayerNormParams, x, weight, bias, out, width, epsilon, rows, reserved) +

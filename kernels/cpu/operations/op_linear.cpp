@@ -23,6 +23,14 @@ class Linear : public Stage {
     return {address(tile), (m.rows - tile.first) * row_bytes(QuantType(m.type), m.columns)};
   }
 
+  int num_weight_parts() const override { return tiles_; }
+  void weights_of(int tile, std::vector<Bytes>& out) const override {
+    const Tile part = find(tile);
+    const Matrix& m = *part.matrix;
+    const size_t rows = std::min(kTileRows, m.rows - part.first);
+    out.push_back({address(part), rows * row_bytes(QuantType(m.type), m.columns)});
+  }
+
   void run(const Step& step, int task, int next, Worker& worker) const override {
     const Tile tile = find(task);
     const Matrix& m = *tile.matrix;

@@ -123,24 +123,37 @@ class Acquire : public Stage {
   const AcquireParams p_;
 };
 
-// Predicts routes for decoded tokens only: a batch uses too many experts to name.
+// Predicts routes for decoded tokens only: a batch uses too many experts to name. The likeliest
+// experts of each token come first.
 class PredictRoutes : public Stage {
  public:
   explicit PredictRoutes(const PredictRoutesParams& params) : p_(params) {}
-  int num_tasks(const Step& step) const override { return step.num_predicted; }
-  void run(const Step&, int, int, Worker&) const override {
-    thread_local std::vector<float> choice;
-    thread_local std::vector<int32_t> ids;
-    choice.assign(p_.logits, p_.logits + p_.num_experts);
-    if (p_.bias)  // it is added to sigmoids
-      for (int e = 0; e < p_.num_experts; e++)
-        choice[e] = 1.f / (1.f + std::exp(-choice[e])) + p_.bias[e];
-    ids.resize(p_.k);
-    choose(choice, p_.k, ids.data());
-    p_.feed->predict_routes(p_.layer, ids.data(), p_.k);
+  int num_tasks(const Step& step) const override { return step.num_predicted > 0; }
+  void run(const Step& step, int, int, Worker&) const override {
+    thread_local std::vector<int32_t> ids, likeliest;
+    ids.resize(size_t(step.num_predicted) * p_.k);
+    for (int row = 0; row < step.num_predicted; row++) choose_of(row, ids.data() + row * p_.k);
+    likeliest.clear();
+    for (int rank = 0; rank < p_.k; rank++)
+      for (int row = 0; row < step.num_predicted; row++) {
+        const int32_t e = ids[size_t(row) * p_.k + rank];
+        if (std::find(likeliest.begin(), likeliest.end(), e) == likeliest.end())
+          likeliest.push_back(e);
+      }
+    p_.feed->predict_routes(p_.layer, likeliest.data(), int(likeliest.size()));
   }
 
  private:
+  void choose_of(int row, int32_t* ids) const {
+    thread_local std::vector<float> choice;
+    const float* logits = p_.logits + size_t(row) * p_.num_experts;
+    choice.assign(logits, logits + p_.num_experts);
+    if (p_.bias)  // it is added to sigmoids
+      for (int e = 0; e < p_.num_experts; e++)
+        choice[e] = 1.f / (1.f + std::exp(-choice[e])) + p_.bias[e];
+    choose(choice, p_.k, ids);
+  }
+
   const PredictRoutesParams p_;
 };
 

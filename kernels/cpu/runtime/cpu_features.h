@@ -15,6 +15,7 @@ struct CpuFeature {
 // same extensions. All are empty where the library is not built for x86-64.
 using CpuFeatures = std::span<const CpuFeature>;
 CpuFeatures avx2_features();
+CpuFeatures avx_vnni_features();
 CpuFeatures avx512_vnni_features();
 CpuFeatures avx512_vbmi_features();
 CpuFeatures avx512_bf16_features();

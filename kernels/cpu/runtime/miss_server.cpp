@@ -38,8 +38,8 @@ struct Layer {
 
 class MissServer {
  public:
-  MissServer(Pool& pool, const Mailbox& mailbox, int num_threads, int patience_ms)
-      : pool_(pool), mailbox_(mailbox), num_threads_(num_threads), patience_(patience_ms) {}
+  MissServer(Pool& pool, const Mailbox& mailbox, int num_threads, int timeout_ms)
+      : pool_(pool), mailbox_(mailbox), num_threads_(num_threads), timeout_(timeout_ms) {}
 
   // Adds a program of one operation, in the order of the GPU's requests; `feed` brings the experts
   // of the model's layer, and is null where they are in memory.
@@ -65,7 +65,7 @@ class MissServer {
     for (int spins = 0; !mailbox_.request->load(std::memory_order_acquire); spins++) {
       if (spins % kSpins) continue;
       std::this_thread::yield();
-      if (std::chrono::steady_clock::now() - start > patience_) return false;
+      if (std::chrono::steady_clock::now() - start > timeout_) return false;
     }
     return true;
   }
@@ -90,7 +90,7 @@ class MissServer {
   Pool& pool_;
   const Mailbox mailbox_;
   const int num_threads_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds timeout_;
   std::vector<Layer> layers_;
 };
 
@@ -103,11 +103,10 @@ using namespace sharpi;
 // about `num_items` items, with their `experts`.
 SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
                                       const int32_t* num_items, const int32_t* experts,
-                                      int num_threads, int patience_ms) {
+                                      int num_threads, int timeout_ms) {
   const Mailbox mailbox = {static_cast<std::atomic<uint32_t>*>(request),
                            static_cast<std::atomic<uint32_t>*>(answer), num_items, experts};
-  return new (std::nothrow)
-      MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, patience_ms);
+  return new (std::nothrow) MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, timeout_ms);
 }
 SHARPI_API void sharpi_misses_destroy(void* server) { delete static_cast<MissServer*>(server); }
 

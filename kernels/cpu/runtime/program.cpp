@@ -14,6 +14,20 @@ constexpr size_t kLine = 64;
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Sorts spans by address, drops what is listed twice, and joins neighbours of one node.
+std::vector<PageSpan> joined(std::vector<PageSpan> spans) {
+  std::sort(spans.begin(), spans.end(),
+            [](const PageSpan& a, const PageSpan& b) { return a.at < b.at; });
+  std::vector<PageSpan> out;
+  for (const PageSpan& span : spans) {
+    const uint8_t* end = out.empty() ? nullptr : out.back().at + out.back().bytes;
+    if (span.at < end) continue;
+    if (span.at == end && out.back().node == span.node) out.back().bytes += span.bytes;
+    else out.push_back(span);
+  }
+  return out;
+}
+
 }  // namespace
 
 Memory::Memory(size_t bytes) : bytes_(round_up(std::max<size_t>(bytes, 1), 4096)) {
@@ -57,8 +71,23 @@ size_t Program::scratch_bytes() const {
   return sum;
 }
 
-void Program::run(Pool& pool, const Step& step, int num_threads) {
-  pool.run(stages_, step, num_threads, owner_->workers(pool.size()));
+std::vector<PageSpan> Program::page_spans(const Pool& pool) const {
+  std::vector<PageSpan> spans;
+  std::vector<Bytes> part;
+  for (const auto& stage : stages_) {
+    const int parts = stage->num_weight_parts();
+    for (int i = 0, thread = 0; i < parts; i++) {
+      while (pool.shares().first_task(parts, thread + 1) <= i) thread++;
+      part.clear();
+      stage->weights_of(i, part);
+      for (const Bytes& b : part) spans.push_back({b.at, b.count, pool.node(thread), 0});
+    }
+  }
+  return joined(std::move(spans));
+}
+
+bool Program::run(Pool& pool, const Step& step, int num_threads) {
+  return pool.run(stages_, step, num_threads, owner_->workers(pool.size()));
 }
 
 std::vector<Worker>& Program::workers(int count) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "isa.h"
-#include "pool.h"
 #include "stage.h"
+#include "threads/pool.h"
 
 namespace sharpi {
 
@@ -29,6 +29,13 @@ class Memory {
 // request.
 enum class Scratch { Activations, Hidden, HiddenActivations, Jobs, Sums, Partials, kCount };
 
+// A piece of weights, and the NUMA node of the threads that read it.
+struct PageSpan {
+  const uint8_t* at;
+  uint64_t bytes;
+  int32_t node, reserved;
+};
+
 class Program {
  public:
   Program(const Isa& isa, int max_tokens, int max_outputs, int max_positions);
@@ -44,11 +51,17 @@ class Program {
   // Seals the program with the memory of another program, which has to be at least as large and to
   // outlive this one; the two never run at once.
   bool seal_within(Program& other);
-  void run(Pool& pool, const Step& step, int num_threads);
+  // Returns false if the pool's interrupt ended the step early: its results are void then.
+  bool run(Pool& pool, const Step& step, int num_threads);
   size_t scratch_bytes() const;
+  int num_barriers(const Step& step) const { return count_barriers(stages_, step); }
+  // Returns the weights by the nodes of the threads that read them, in the order of addresses.
+  std::vector<PageSpan> page_spans(const Pool& pool) const;
 
   const Isa& isa;
   const int max_tokens, max_outputs, max_positions;
+  // True if a thread takes the same rows of every expert, because they are on its node.
+  bool shares_rows = false;
   int max_rows(Rows rows) const {
     return rows == Rows::Tokens ? max_tokens : rows == Rows::Outputs ? max_outputs : 1;
   }

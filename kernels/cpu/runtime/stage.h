@@ -20,7 +20,7 @@ struct Step {
   const int32_t* output_rows;  // (num_outputs,) indices of tokens
   const int32_t* page_table;   // (sequences, pages_per_sequence): page ids, 64 positions each
   int32_t pages_per_sequence;
-  int32_t num_predicted;  // 1 to predict the routes of later layers, for a single token
+  int32_t num_predicted;  // tokens for which the routes of later layers are predicted: all, or 0
   float* const*
       states;  // (sequences) each one's memory for recurrent layers; null for a model without any
 
@@ -30,8 +30,8 @@ struct Step {
   }
 };
 
-// The number of rows that an operation works on: all tokens, those with outputs, or the predicted
-// one.
+// The number of rows that an operation works on: all tokens, those with outputs, or those whose
+// routes are predicted.
 enum class Rows : int32_t { Tokens = 0, Outputs = 1, Predicted = 2 };
 inline int count_rows(Rows rows, const Step& step) {
   return rows == Rows::Tokens    ? step.num_tokens
@@ -60,14 +60,21 @@ struct Bytes {
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Returns the upper bound of tasks in this step; a stage of one task runs on the first thread,
-  // and needs no barrier before another such stage.
+  // Returns the upper bound of tasks in this step; a stage of one task runs on one
+  // thread, and needs no barrier before another such stage.
   virtual int num_tasks(const Step&) const = 0;
   // Returns the number of tasks, known once the stages before are done.
   virtual int num_ready_tasks(const Step& step) const { return num_tasks(step); }
   // Returns the memory that a task reads first, where that is known although stages before are
   // still running: a thread that waits for them prefetches it.
   virtual Bytes reads_first(const Step&, int) const { return {}; }
+  // Returns true if an interrupted run may end before this stage: it begins a layer's mixer, where
+  // the layers before hold no expert any more.
+  virtual bool may_end_before() const { return false; }
+  // Weights that stay where they are and that the stage reads in the order of its tasks, in parts
+  // of equal size: a thread that has a fraction of the tasks reads that fraction of the parts.
+  virtual int num_weight_parts() const { return 0; }
+  virtual void weights_of(int, std::vector<Bytes>&) const {}
   // Runs one task. `next` is the task that this thread takes afterwards, as far as is known, or -1.
   virtual void run(const Step&, int task, int next, Worker&) const = 0;
 };

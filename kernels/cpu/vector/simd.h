@@ -12,18 +12,21 @@
 
 namespace {
 
+template <int kHalf, class Fold>
+[[gnu::always_inline]] inline Own fold_lanes(Own x, Fold combine) {
+  if constexpr (kHalf == 0) return x;
+  else
+    return fold_lanes<kHalf / 2>(combine(x, shuffled(x, x, [](int lane) { return lane ^ kHalf; })),
+                                 combine);
+}
+
 // Reductions fold halves onto each other, in one fixed order.
 template <class Fold>
 [[gnu::always_inline]] inline float fold(F32x16 v, Fold combine) {
 #pragma GCC unroll 2
   for (int half = kOwnParts / 2; half > 0; half /= 2)
     for (int i = 0; i < half; i++) v.part[i] = combine(v.part[i], v.part[i + half]);
-  Own x = v.part[0];
-  const OwnInts lane = own_lanes(0);
-#pragma GCC unroll 4
-  for (int half = kOwnLanes / 2; half > 0; half /= 2)
-    x = combine(x, __builtin_shuffle(x, lane ^ half));
-  return x[0];
+  return fold_lanes<kOwnLanes / 2>(v.part[0], combine)[0];
 }
 inline float sum(F32x16 v) {
   return fold(v, [](Own a, Own b) { return a + b; });

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace {
 
@@ -32,6 +33,22 @@ inline OwnInts own_lanes(int part) {
   OwnInts lanes;
   for (int l = 0; l < kOwnLanes; l++) lanes[l] = part * kOwnLanes + l;
   return lanes;
+}
+
+// Returns the vector whose lane l is lane `order(l)` of x and y together, y's after x's. GCC 11 has
+// no __builtin_shufflevector, and clang has nothing else.
+template <class Order, int... kLane>
+[[gnu::always_inline]] inline Own shuffled(Own x, Own y, Order order,
+                                           std::integer_sequence<int, kLane...>) {
+#ifdef __clang__
+  return __builtin_shufflevector(x, y, order(kLane)...);
+#else
+  return __builtin_shuffle(x, y, OwnInts{order(kLane)...});
+#endif
+}
+template <class Order>
+[[gnu::always_inline]] inline Own shuffled(Own x, Own y, Order order) {
+  return shuffled(x, y, order, std::make_integer_sequence<int, kOwnLanes>{});
 }
 
 struct F32x16 {
@@ -119,11 +136,10 @@ template <int kStep>
     a = each_part([&](int i) { return i & kParts ? y.part[i - kParts] : x.part[i]; });
     b = each_part([&](int i) { return i & kParts ? y.part[i] : x.part[i + kParts]; });
   } else {
-    const OwnInts lane = own_lanes(0);
-    const OwnInts low = (lane & kStep) != 0 ? lane - kStep + kOwnLanes : lane;
-    const OwnInts high = (lane & kStep) != 0 ? lane + kOwnLanes : lane + kStep;
-    a = each_part([&](int i) { return __builtin_shuffle(x.part[i], y.part[i], low); });
-    b = each_part([&](int i) { return __builtin_shuffle(x.part[i], y.part[i], high); });
+    constexpr auto low = [](int lane) { return lane & kStep ? lane - kStep + kOwnLanes : lane; };
+    constexpr auto high = [](int lane) { return lane & kStep ? lane + kOwnLanes : lane + kStep; };
+    a = each_part([&](int i) { return shuffled(x.part[i], y.part[i], low); });
+    b = each_part([&](int i) { return shuffled(x.part[i], y.part[i], high); });
   }
 }
 template <int kStep>

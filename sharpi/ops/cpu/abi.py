@@ -3,7 +3,7 @@
 The library reports the offset of each field, and both are compared when it is loaded.
 """
 
-from ctypes import POINTER, Structure, c_float, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_uint64, c_void_p
 from enum import IntEnum
 
 MAX_MATRICES = 4
@@ -62,6 +62,29 @@ class Step(Structure):
         ("pages_per_sequence", c_int32),
         ("num_predicted", c_int32),
         ("states", POINTER(c_void_p)),
+    )
+
+
+class ThreadPlace(Structure):
+    """The cores of a thread, and its neighbours (kernels/cpu/threads/thread_place.h)."""
+
+    _fields_ = (
+        ("cores", POINTER(c_int32)),
+        ("num_cores", c_int32),
+        ("node", c_int32),
+        ("group", c_int32),
+        ("speed", c_float),
+    )
+
+
+class PageSpan(Structure):
+    """A piece of weights, and the NUMA node of the threads that read it."""
+
+    _fields_ = (
+        ("at", c_void_p),
+        ("bytes", c_uint64),
+        ("node", c_int32),
+        ("reserved", c_int32),
     )
 
 

@@ -1,47 +1,45 @@
-"""Loads the native CPU library once, and declares the types of its functions.
-
-The library has a plain C interface and is called through ctypes, so one build serves every Python.
-"""
+"""Loads the native CPU library once, with the functions that run operations."""
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from collections.abc import Collection
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
 from functools import cache
 
-from sharpi.errors import SharpiError, UsageError
+from sharpi.errors import UsageError
+from sharpi.native import declare, open_library
 from sharpi.ops.cpu import abi, abi_recurrent
 from sharpi.ops.cpu.struct_layouts import check_layouts, structs_of
-from sharpi.resources import native_library
 
-INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable")
+INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
 
 
 @cache
 def load_library() -> ctypes.CDLL:
     """Loads the library; raises SharpiError where it is missing, or built from other sources."""
-    path = native_library()
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise SharpiError(
-            f"the native library is missing or broken ({error}); run `make run` or `pip install .`"
-        ) from error
+    library = open_library()
     check_layouts(library, "sharpi_operation_layouts", structs_of(abi, abi_recurrent))
     signatures = {
         "sharpi_instruction_set": (c_char_p, [c_char_p]),
         "sharpi_missing_features": (c_int, [c_char_p, c_char_p, c_size_t]),
-        "sharpi_pool_create": (c_void_p, [c_int]),
+        "sharpi_pool_create": (c_void_p, [c_int, POINTER(abi.ThreadPlace)]),
         "sharpi_pool_destroy": (None, [c_void_p]),
+        "sharpi_pool_interrupt": (None, [c_void_p, c_int]),
+        "sharpi_pool_progress": (c_float, [c_void_p]),
         "sharpi_program_create": (c_void_p, [c_char_p, c_int, c_int, c_int]),
         "sharpi_program_destroy": (None, [c_void_p]),
         "sharpi_program_add": (c_int, [c_void_p, c_int, c_void_p, c_size_t]),
+        "sharpi_program_share_rows": (None, [c_void_p]),
+        "sharpi_program_barriers": (c_int, [c_void_p, POINTER(abi.Step)]),
+        "sharpi_program_page_spans": (
+            c_int64,
+            [c_void_p, c_void_p, POINTER(abi.PageSpan), c_int64],
+        ),
+        "sharpi_place_pages": (c_int, [c_void_p, c_size_t, c_int]),
         "sharpi_program_seal": (c_int64, [c_void_p]),
         "sharpi_program_seal_within": (c_int, [c_void_p, c_void_p]),
         "sharpi_program_run": (c_int, [c_void_p, c_void_p, POINTER(abi.Step), c_int]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return declare(library, signatures)
 
 
 def instruction_set(name: str | None = None) -> str:
@@ -54,6 +52,12 @@ def instruction_set(name: str | None = None) -> str:
         choices = ", ".join(filter(_find, INSTRUCTION_SETS))
         raise UsageError(f"this machine has no {name} kernels; choose one of {choices}")
     return found
+
+
+def best_without(unwanted: Collection[str]) -> str:
+    """Returns the machine's best instruction set of those that are not unwanted."""
+    known = (name for name in INSTRUCTION_SETS if name not in unwanted)
+    return next((name for name in known if _find(name)), instruction_set())
 
 
 def _find(name: str | None) -> str | None:
@@ -76,24 +80,3 @@ def _missing_features(name: str) -> list[str]:
     if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:
         return []
     return names.value.decode().split(", ")
-
-
-class ThreadPool:
-    """Persistent native threads; `num_threads` includes the calling thread."""
-
-    def __init__(self, num_threads: int) -> None:
-        self.num_threads = num_threads
-        self._handle = load_library().sharpi_pool_create(num_threads)
-
-    @property
-    def handle(self) -> int:
-        """The pointer to the native object; raises ValueError after `close`."""
-        if self._handle is None:
-            raise ValueError("the thread pool is closed")
-        return int(self._handle)
-
-    def close(self) -> None:
-        """Stops the threads; a second call does nothing."""
-        if self._handle is not None:
-            load_library().sharpi_pool_destroy(self._handle)
-            self._handle = None

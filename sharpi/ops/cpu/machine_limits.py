@@ -6,13 +6,14 @@ other load can only make a try slower.
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.errors import UsageError
+from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
 BYTES_A_TRY = 1 << 30
@@ -46,14 +47,12 @@ class MachineLimits:
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = load_library()
-    library.sharpi_read_seconds.restype = c_double
-    library.sharpi_read_seconds.argtypes = [
-        POINTER(c_void_p), POINTER(c_size_t), c_int, c_int, c_int,
-    ]  # fmt: skip
-    library.sharpi_int8_operations_per_second.restype = c_double
-    library.sharpi_int8_operations_per_second.argtypes = [c_char_p, c_int, c_double]
-    return library
+    ranges = [POINTER(c_void_p), POINTER(c_size_t), c_int]
+    signatures = {
+        "sharpi_read_seconds": (c_double, [*ranges, c_int, c_int]),
+        "sharpi_int8_operations_per_second": (c_double, [c_char_p, c_int, c_double]),
+    }
+    return declare(load_library(), signatures)
 
 
 def read_bytes_per_second(
@@ -84,6 +83,16 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
             taken.append(part[:count])
             count -= part.nbytes
     return taken
+
+
+def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
+    """Returns the least time in which a cache line went from one core to another.
+
+    Two threads take turns at writing it; on a single core this would take a time slice each.
+    """
+    measure = load_library().sharpi_line_transfer_seconds
+    measure.restype, measure.argtypes = c_double, [c_uint32]
+    return min(float(measure(rounds)) for _ in range(tries))
 
 
 def int8_operations_per_second(instruction_set: str, num_threads: int, tries: int = 3) -> float:

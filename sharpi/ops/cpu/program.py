@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from sharpi.errors import SharpiError
 from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.library import ThreadPool, load_library
+from sharpi.ops.cpu.library import load_library
+from sharpi.ops.cpu.thread_pool import ThreadPool
 
 IntArray = npt.NDArray[np.int32]
 Rounding = Literal["int8", "int16", "f32"]
@@ -28,6 +29,7 @@ class ProgramLimits(Struct, frozen=True):
     max_positions: int
     precision: Rounding = "int8"
     instruction_set: str | None = None  # None for the machine's best
+    shares_rows: bool = False  # a thread takes the same rows of every expert
 
     @property
     def precision_code(self) -> int:
@@ -60,6 +62,8 @@ class Program:
             limits.max_outputs,
             limits.max_positions,
         )
+        if limits.shares_rows:
+            self._library.sharpi_program_share_rows(self._handle)
         self._scratch_bytes = 0
         self.logits = np.zeros((0, 0), np.float32)
         self.routes: list[IntArray] = []
@@ -108,6 +112,18 @@ class Program:
                 "not enough memory for the engine's buffers; lower --batch-size or -c"
             )
 
+    def barriers(self, step: abi.Step) -> int:
+        """Counts the barriers at which threads meet in one run."""
+        return int(self._library.sharpi_program_barriers(self._handle, ctypes.byref(step)))
+
+    def page_spans(self, pool: ThreadPool) -> "list[abi.PageSpan]":
+        """Lists the weights by the NUMA nodes of the threads that read them, by address."""
+        measure = self._library.sharpi_program_page_spans
+        count = measure(self._handle, pool.handle, None, 0)
+        spans = (abi.PageSpan * count)()
+        measure(self._handle, pool.handle, spans, count)
+        return list(spans)
+
     def keep(self, array: np.ndarray | None) -> int | None:
         """Returns the array's address; the program keeps the array alive."""
         if array is None:
@@ -122,11 +138,15 @@ class Program:
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:
         """Runs one step; `logits[i]` are then the logits of output i, until the next step.
 
-        Raises SharpiError where there is too little memory for another thread's buffers.
+        Raises KeyboardInterrupt where the pool was interrupted, and SharpiError where there is too
+        little memory for another thread's buffers.
         """
-        if self._library.sharpi_program_run(
+        result = self._library.sharpi_program_run(
             self._handle, pool.handle, ctypes.byref(step), num_threads
-        ):
+        )
+        if result > 0:
+            raise KeyboardInterrupt
+        if result:
             raise SharpiError("not enough memory for another thread's buffers; use fewer threads")
 
     def close(self) -> None:

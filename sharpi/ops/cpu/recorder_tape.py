@@ -44,7 +44,11 @@ class Tape:
 
     def _buffer(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
         limits, now = self._limits, len(self._operations)
-        most = {Rows.TOKENS: limits.max_tokens, Rows.OUTPUTS: limits.max_outputs, Rows.PREDICTED: 1}
+        most = {
+            Rows.TOKENS: limits.max_tokens,
+            Rows.OUTPUTS: limits.max_outputs,
+            Rows.PREDICTED: limits.max_outputs,
+        }
         buffer = Buffer(most[rows] * width * FLOAT_BYTES, width, rows, now, now)
         self._buffers.append(buffer)
         return buffer

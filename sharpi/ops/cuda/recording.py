@@ -1,6 +1,6 @@
 """Recording: a step that is being recorded for the GPU, as functions of the step's sizes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -37,7 +37,8 @@ class Recording:
     """The operations recorded so far, and their buffers.
 
     A buffer lives from the operation that makes it to the last that reads it. `routed` is the limit
-    of rows for routed tokens, None without a limit.
+    of rows for routed tokens, None without a limit. `disabled` names the features that are switched
+    off.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class Recording:
         limits: ProgramLimits,
         weights: GpuWeights,
         routed: RoutedRows | None = None,
+        disabled: Collection[str] = (),
     ) -> None:
         self.device, self.limits, self.weights = device, limits, weights
         self.routed = routed
+        self.disabled = frozenset(disabled)
         self.planes = PLANES[limits.precision]
         self._buffers: list[Buffer] = []
         self._operations: list[Calls] = []

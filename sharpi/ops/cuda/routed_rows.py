@@ -1,6 +1,5 @@
 """RoutedRows: a limit of rows for routed tokens; a pass that exceeds it is repeated without it."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,8 +8,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.pass_counts import PassCounts
-
-_SPARE = 2  # a group of evenly used experts fills 1 / _SPARE of the rows
+from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
 
 
 class RoutedRows:
@@ -27,13 +25,13 @@ class RoutedRows:
         self._device, self._factor, self._states, self._counts = device, factor, states, counts
         self.is_over = Span(device.allocate(4), 0, 4)
 
-    def rows(self, tokens: int, used: int, least: int) -> int:
-        """Returns the rows for a batch of `tokens`; `least` tokens always have all their rows."""
-        return used * min(tokens, max(least, math.ceil(tokens * self._factor)))
+    def rows(self, tokens: int, used: int) -> int:
+        """Returns the rows for a batch of `tokens`."""
+        return rows_of_batch(self._factor, tokens, used)
 
     def experts_at_once(self, num_experts: int) -> int:
         """Returns the number of experts in a group."""
-        return max(1, int(num_experts * self._factor / _SPARE))
+        return experts_at_once(self._factor, num_experts)
 
     def guard(self, run: Callable[[bool], None], state: int) -> None:
         """Calls run(False), with the limit, and then run(True), without it, if it was too small.

@@ -52,6 +52,12 @@ class ExpertStream:
         size = capacity * max(sizes, default=0)
         self._buffers = [Span(device.allocate(size), 0, size) for _ in range(_NUM_BUFFERS)]
         self._chunks: list[Chunk] = []
+        self._num_copied = dict.fromkeys(self._host_copies, 0)
+
+    @property
+    def num_copied(self) -> Mapping[int, int]:
+        """The experts that were copied so far, by layer."""
+        return self._num_copied
 
     @property
     def reach(self) -> tuple[Span, ...]:
@@ -81,6 +87,7 @@ class ExpertStream:
     def _add(self, layer: int, first: int, end: int, missing: Sequence[int]) -> None:
         chunk = Chunk(len(self._chunks), layer, first, end - first, tuple(missing))
         self._chunks.append(chunk)
+        self._num_copied[layer] += len(missing)
 
     def chunks(self, layer: int) -> list[Chunk]:
         """Returns the chunks of a layer, in order."""

@@ -9,15 +9,17 @@ from functools import cache
 import numpy as np
 
 from sharpi.errors import DeviceError, SharpiError
+from sharpi.native import declare
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.library import ThreadPool, load_library
+from sharpi.ops.cpu.library import load_library
 from sharpi.ops.cpu.program import Program, ProgramLimits
 from sharpi.ops.cpu.stacked_matrix_params import piece_params
+from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.cuda.expert_slots.mailbox import HostView
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights
 
-_PATIENCE_MS = 20_000  # after so long the host stops waiting for a request of the GPU
+_TIMEOUT_MS = 20_000  # after so long the host stops waiting for a request of the GPU
 
 
 class HostExperts:
@@ -45,7 +47,7 @@ class HostExperts:
             self._pool.handle,
             *(array.ctypes.data for array in mailbox[:4]),
             num_threads,
-            _PATIENCE_MS,
+            _TIMEOUT_MS,
         )
         if not self._handle:
             raise SharpiError("not enough memory for the CPU's part of the experts")
@@ -123,7 +125,4 @@ def _library() -> ctypes.CDLL:
         "sharpi_misses_add": (c_int, [c_void_p, c_void_p, c_void_p, c_int]),
         "sharpi_misses_serve": (c_int, [c_void_p, c_int, c_int]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return declare(library, signatures)

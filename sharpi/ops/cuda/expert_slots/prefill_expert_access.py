@@ -67,6 +67,11 @@ class PrefillExpertAccess:
         """Returns how the current batch reads the experts of a layer."""
         return self._access[number]
 
+    def num_streamed(self, number: int) -> int:
+        """Returns the number of a layer's experts that passed through the buffers so far."""
+        has_buffers = "stream" in self.__dict__
+        return self.stream.num_copied.get(number, 0) if has_buffers else 0
+
     def tables(self, number: int) -> dict[int, Span]:
         """Returns the address tables of a layer for the current batch, by index of the matrix."""
         return self._tables[number]

@@ -13,7 +13,7 @@ from sharpi.ops.cuda.launchers.slot_policy import (
     slot_learn_batch,
 )
 
-_FIRST_BIAS = np.float32(0.1)
+_FIRST_BIAS, _FIRST_OF_ITSELF = np.float32(0.1), np.float32(0.6)
 _RANKS, _INPUT_WORDS = 4, 32
 
 
@@ -35,7 +35,10 @@ class SlotLearning:
         has_experts[list(self._layers)] = 1
         device.upload(self._learning.has_experts, has_experts)
         first = np.zeros(rules.map_floats, np.float32)
-        first[: rules.num_experts] = _FIRST_BIAS
+        experts = rules.num_experts
+        first[:experts] = _FIRST_BIAS
+        weights = first[2 * experts + _INPUT_WORDS :].reshape(-1, experts)
+        np.fill_diagonal(weights[:experts], _FIRST_OF_ITSELF)
         for layer in self._layers:
             device.upload(self.map_of(layer), first)
         self.forget_routes()

@@ -3,7 +3,7 @@
 The layout is that of `SlotHeader` and `Slots` in kernels/cuda/slots/slot_state.cuh.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 STATIC = 8  # the kind of policy that has pinned experts only
 _SLRU = 0
-_COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 32, 144, 6
-_NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 33, 34, 35, 36
+_COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 64, 176, 7
+_NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 65, 66, 67, 68
 _SLOT_OF, _LAST_USED, _STAMP, _USES, _FLAGS = range(5)
 _PINNED, _PROTECTED = 1, 2
 
@@ -21,27 +21,47 @@ Words = NDArray[np.int32]
 
 
 class SlotCounts(NamedTuple):
-    """The statistics of a layer's slots, in experts; `Count` of slot_state.cuh."""
+    """The statistics of a layer's slots in one phase, in experts; `Count` of slot_state.cuh.
+
+    Every access is a hit, an early hit, a load, staged, streamed or computed.
+    """
 
     accesses: int = 0
     hits: int = 0
-    loads: int = 0  # into slots
-    loads_from_early: int = 0  # those of `loads` that came from early slots, not over the bus
+    loads: int = 0  # missed, copied to a slot over the bus
+    loads_from_early: int = 0  # of the early hits: those copied to a slot
     early_loads: int = 0  # prefetched to early slots
     early_hits: int = 0  # prefetched and then used
     early_wasted: int = 0  # prefetched and not used
-    staged: int = 0  # missed, no slot, copied to a staging buffer
+    staged: int = 0  # missed, no slot, copied to a buffer
     streamed: int = 0  # missed, no slot, read from the host copy
     computed: int = 0  # missed, no slot, computed by the CPU
     overflows: int = 0  # uses that had too few staging buffers
     predictions: int = 0  # predicted for the next use
     right_predictions: int = 0  # predicted and then used
+    fills: int = 0  # copied to slots when nothing needed them
 
     @property
     def over_bus(self) -> int:
         """The number of experts whose bytes crossed the bus."""
-        moved = self.loads - self.loads_from_early + self.early_loads
-        return moved + self.staged + self.streamed
+        return self.loads + self.early_loads + self.staged + self.streamed + self.fills
+
+    @property
+    def into_slots(self) -> int:
+        """The number of experts that got a slot."""
+        return self.loads + self.loads_from_early + self.fills
+
+
+class PhaseSlotCounts(NamedTuple):
+    """The statistics of a layer's slots, of prompts and of decoded tokens."""
+
+    prompt: SlotCounts
+    decode: SlotCounts
+
+    @property
+    def total(self) -> SlotCounts:
+        """The counts of both phases together."""
+        return total_counts(self)
 
 
 class SlotStates(NamedTuple):
@@ -67,8 +87,7 @@ class FirstSlots(Struct, frozen=True):
     def residents(self, kind: int) -> list[int]:
         """Returns the ids that have slots 0, 1, ... at the start."""
         pins = self.pins(kind)
-        warm: Iterable[int] = () if kind == STATIC else self.warm
-        return list(dict.fromkeys([*sorted(pins), *warm]))[: self.num_slots]
+        return list(dict.fromkeys([*sorted(pins), *self.warm]))[: self.num_slots]
 
 
 def state_bytes(num_experts: int) -> int:
@@ -81,7 +100,7 @@ def first_state(first: FirstSlots, kind: int, num_experts: int) -> Words:
     words = np.zeros(state_bytes(num_experts) // 4, np.int32)
     residents, pins = first.residents(kind), first.pins(kind)
     counts = words[:_COUNT_WORDS].view(np.int64)
-    counts[SlotCounts._fields.index("loads")] = len(residents)
+    counts[SlotCounts._fields.index("fills")] = len(residents)
     words[_NUM_SLOTS] = min(first.num_slots, num_experts)
     words[_NUM_RESIDENT] = len(residents)
     words[_WEIGHT : _WEIGHT + 1].view(np.float32)[:] = 1
@@ -99,10 +118,10 @@ def _arrays(words: Words) -> Words:
     return words[_HEADER_WORDS:].reshape(_NUM_ARRAYS, -1)
 
 
-def counts_of(words: Words) -> SlotCounts:
+def counts_of(words: Words) -> PhaseSlotCounts:
     """Reads the statistics from a layer's state."""
-    counts = words[:_COUNT_WORDS].view(np.int64)
-    return SlotCounts(*counts[: len(SlotCounts._fields)].tolist())
+    phases = words[:_COUNT_WORDS].view(np.int64).reshape(2, -1)[:, : len(SlotCounts._fields)]
+    return PhaseSlotCounts(*(SlotCounts(*counts) for counts in phases.tolist()))
 
 
 def total_counts(layers: Sequence[SlotCounts]) -> SlotCounts:

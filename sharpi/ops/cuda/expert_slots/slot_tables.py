@@ -15,6 +15,7 @@ from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
 from sharpi.ops.cuda.expert_slots.slot_state import (
+    PhaseSlotCounts,
     SlotCounts,
     SlotStates,
     counts_of,
@@ -28,14 +29,17 @@ from sharpi.ops.cuda.launchers.slot_policy import (
     MAX_EXPERTS,
     MAX_USED,
     KernelMissMode,
+    Phase,
     PolicyRules,
+    ServedMisses,
     slot_batch,
+    slot_frequency,
     slot_policy,
     slot_prefetch,
     slot_resize,
 )
 
-DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8})  # the policies in slot_rules.cuh
+DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8, 9})  # the policies in slot_rules.cuh
 _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 
 
@@ -85,10 +89,18 @@ class SlotTables:
         residents = self._layers[layer].first.residents(self._rules.kind)
         return [(expert, slot) for slot, expert in enumerate(residents)]
 
-    def use(self, layer: int, ids: Span, miss: KernelMissMode | None = None) -> tuple[Launch, ...]:
+    def use(
+        self,
+        layer: int,
+        ids: Span,
+        miss: KernelMissMode | None = None,
+        phase: Phase = Phase.DECODE,
+        num_before: int = 0,
+    ) -> tuple[Launch, ...]:
         """Returns the launches after the router of one token, which look up and load its experts.
 
-        `ids` are (experts per token,) int32, best first. `miss` is the handling of missed experts,
+        `ids` are (num_before + 1, experts per token) int32, best first; those of `num_before`
+        tokens of the same step were looked up already. `miss` is the handling of missed experts,
         None for that of the rules.
         """
         memory, rules = self._memory[layer], self._rules
@@ -102,6 +114,8 @@ class SlotTables:
             layer=layer,
             miss=rules.miss if miss is None else miss,
             routes=None if self._learning is None else self._learning.routes,
+            phase=phase,
+            num_before=num_before,
         )
         return decide, self._gather(memory, memory.loads, rules.experts_per_token)
 
@@ -109,15 +123,27 @@ class SlotTables:
         """Returns the `Outcome` of each of the token's experts, (experts per token,) int32."""
         return self._memory[layer].outcomes
 
-    def use_batch(self, layer: int, ids: Span, tokens: int) -> tuple[Launch, ...]:
+    def use_batch(
+        self,
+        layer: int,
+        ids: Span,
+        tokens: int,
+        *,
+        is_first: bool = True,
+        served: ServedMisses = ServedMisses.STREAMED,
+    ) -> tuple[Launch, ...]:
         """Returns the launches after a batch has passed a layer, which fill free slots.
 
-        `ids` are (tokens, experts per token) int32.
+        `ids` are (tokens, experts per token) int32. With `is_first` no batch of the same prompt
+        came before. `served` says how misses were.
         """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
         sizes = {"tokens": tokens, "used": rules.experts_per_token}
-        decide = slot_batch(rules, memory.state, ids, self._all_loads, remembered, **sizes)
+        decide = slot_batch(
+            rules, memory.state, ids, self._all_loads, remembered,
+            is_first=is_first, served=served, **sizes,
+        )  # fmt: skip
         return decide, self._gather(memory, self._all_loads, memory.state.num_slots)
 
     def end_batch(self, tokens: int) -> tuple[Launch, ...]:
@@ -137,6 +163,10 @@ class SlotTables:
             self._rules, memory.state, predictions, now, memory.early_loads, budget=budget
         )
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early)
+
+    def most_used(self, layer: int, ids: Span) -> Launch:
+        """Returns the launch that predicts the experts without a slot that a layer used most."""
+        return slot_frequency(self._rules, self._memory[layer].state, ids)
 
     def resize(self, layer: int, num_slots: int) -> None:
         """Changes the number of slots that a layer uses, between tokens.
@@ -183,6 +213,10 @@ class SlotTables:
 
     def read_counts(self) -> dict[int, SlotCounts]:
         """Reads the statistics of every layer; waits for the device."""
+        return {layer: counts.total for layer, counts in self.read_phases().items()}
+
+    def read_phases(self) -> dict[int, PhaseSlotCounts]:
+        """Reads the statistics of every layer by phase; waits for the device."""
         return {layer: counts_of(words) for layer, words in self._read().items()}
 
     def read_states(self) -> dict[int, SlotStates]:

@@ -16,10 +16,20 @@ from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts import GpuStackedMatrix
-from sharpi.ops.cuda.launchers.slot_policy import KernelMissMode, PolicyRules
-from sharpi.ops.cuda.recorded import MissMode, StepShape
+from sharpi.ops.cuda.launchers.slot_policy import (
+    KernelMissMode,
+    Phase,
+    PolicyRules,
+    ServedMisses,
+)
+from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import ExpertWeights
 
+_SERVED = {
+    "streamed": ServedMisses.STAGED,
+    "in place": ServedMisses.STREAMED,
+    "host": ServedMisses.COMPUTED,
+}
 _MODES = {
     "load": KernelMissMode.LOAD,
     "stream": KernelMissMode.STREAM,
@@ -84,6 +94,10 @@ class SlottedLayers:
         """Returns the number of slots that a layer has memory for."""
         return self._memories.num_slots(number)
 
+    def num_streamed(self, number: int) -> int:
+        """Returns the number of a layer's experts that passed through buffers for prompts."""
+        return self.prefill_access.num_streamed(number)
+
     def shrink(self, slots: Mapping[int, int]) -> None:
         """Reduces layers to so many slots, between tokens, and frees the memory of the others."""
         self._memories.shrink(slots)
@@ -108,17 +122,34 @@ class SlottedLayers:
             for place, stacked in enumerate(matrices_of(self._layers[number]))
         )
 
-    def use(self, number: int, ids: Span, misses: MissMode) -> Iterable[Launch]:
-        """Returns the launches that look up a token's experts and load some of the missed ones."""
-        return self.tables.use(number, ids, _MODES[misses])
+    def use(self, number: int, ids: Span, step: StepShape, num_before: int = 0) -> Iterable[Launch]:
+        """Returns the launches that look up a token's experts and load some of the missed ones.
+
+        The experts of `num_before` tokens of the same step lie before `ids`.
+        """
+        phase = Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
+        return self.tables.use(number, ids, _MODES[step.misses], phase, num_before)
 
     def prefetch(self, number: int, predictions: Span, after: int) -> Iterable[Launch]:
         """Returns the launches that prefetch predicted experts, if layer `after` loads none."""
         return self.tables.prefetch(number, predictions, after, self._settings.num_early)
 
-    def use_batch(self, number: int, ids: Span, tokens: int) -> Iterable[Launch]:
-        """Returns the launches after a batch, which fill free slots with its experts."""
-        return self.tables.use_batch(number, ids, tokens)
+    @property
+    def predictor(self) -> str:
+        """The predictor of the experts that are prefetched."""
+        return self._settings.predictor
+
+    def most_used(self, number: int, ids: Span) -> Launch:
+        """Returns the launch that predicts the experts without a slot that a layer used most."""
+        return self.tables.most_used(number, ids)
+
+    def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
+        """Returns the launches after a batch, which fill free slots with its experts.
+
+        With `is_first` no batch of the same prompt came before.
+        """
+        served = _SERVED[self.prefill_access.access(number)]
+        return self.tables.use_batch(number, ids, tokens, is_first=is_first, served=served)
 
     def begin(self, step: StepShape) -> None:
         """Begins a batch, or several that take turns, and decides how they read experts."""

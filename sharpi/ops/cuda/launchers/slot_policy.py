@@ -38,6 +38,21 @@ class Outcome(IntEnum):
     COMPUTED = 5
 
 
+class Phase(IntEnum):
+    """The phase of a step; `Phase` of slot_state.cuh."""
+
+    PROMPT = 0
+    DECODE = 1
+
+
+class ServedMisses(IntEnum):
+    """How a batch gets what it misses; the numbers are those of `Count` of slot_state.cuh."""
+
+    STAGED = 7  # copied to a buffer
+    STREAMED = 8  # read in place
+    COMPUTED = 9  # left to the CPU
+
+
 class PolicyRules(Struct, frozen=True):
     """The policy of all layers, and the sizes of the model."""
 
@@ -112,12 +127,16 @@ def slot_policy(
     layer: int,
     miss: KernelMissMode,
     routes: Span | None = None,
+    phase: Phase = Phase.DECODE,
+    num_before: int = 0,
 ) -> Launch:
     """Looks up the experts of one token, assigns slots to them, and lists the copies to make.
 
-    `ids` (experts per token,) are distinct, best first. It writes `loads`, int32 (4 + 4 * experts
-    per token,), and `outcomes` (experts per token,), int32 `Outcome`. `overflow` is an int32 that
-    is set to 1 if there are too few staging buffers. `routes` are those of `Learning`.
+    `ids` (num_before + 1, experts per token) are a token's distinct experts, best first, after
+    those of the `num_before` tokens of the same step that were looked up already. It writes
+    `loads`, int32 (4 + 4 * experts per token,), and `outcomes` (experts per token,), int32
+    `Outcome`. `overflow` is an int32 that is set to 1 if there are too few staging buffers.
+    `routes` are those of `Learning`.
     """
     used = np.int32(rules.experts_per_token)
     return Launch(
@@ -128,6 +147,7 @@ def slot_policy(
             *(state.words, ids, loads, outcomes, overflow, *state.table_arguments()),
             *(state.learned, routes, np.int32(rules.num_experts), used, *state.sizes()),
             *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss)),
+            *(np.int32(phase), np.int32(num_before)),
             *(np.int32(layer), np.int32(rules.num_layers), np.int32(rules.num_ranks), rules.rate),
         ),
         writes=frozenset({0, 2, 3, 4, 5, 7, 9, 11, 12}),
@@ -143,10 +163,13 @@ def slot_batch(
     *,
     tokens: int,
     used: int,
+    is_first: bool = True,
+    served: ServedMisses = ServedMisses.STREAMED,
 ) -> Launch:
     """Assigns free slots to the experts of a batch's routes `ids` (tokens, used); evicts none.
 
-    `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`.
+    `loads` has room for all slots. `remembered` is the layer's part of `Learning.remembered`. With
+    `is_first` no batch of the same prompt came before. `served` says how misses were.
     """
     return Launch(
         Kernel("slot_batch", "slot_batch"),
@@ -155,7 +178,7 @@ def slot_batch(
         arguments=(
             *(state.words, ids, loads, remembered, *state.table_arguments()),
             *(np.int32(rules.num_experts), np.int32(tokens), np.int32(used), *state.sizes()),
-            np.int32(rules.kind),
+            *(np.int32(rules.kind), np.int32(is_first), np.int32(served)),
         ),
         writes=frozenset({0, 2, 3, 4, 6, 8}),
     )
@@ -204,6 +227,21 @@ def slot_prefetch(
             np.int32(min(budget, state.num_early)),
         ),
         writes=frozenset({0, 3}),
+    )
+
+
+def slot_frequency(rules: PolicyRules, state: LayerState, ids: Span) -> Launch:
+    """Predicts the experts without a slot that a layer has used most, into `ids`.
+
+    `ids` (experts per token,) int32 are best first; -1 stands behind the last one.
+    """
+    sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
+    return Launch(
+        Kernel("slot_frequency", "slot_frequency"),
+        grid=(1, 1, 1),
+        block=_WARP,
+        arguments=(state.words, ids, *sizes),
+        writes=frozenset({1}),
     )
 
 

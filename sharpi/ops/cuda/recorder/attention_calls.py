@@ -106,6 +106,8 @@ class _Attention(Struct, frozen=True):
         sees_all = not s.window or step.end <= s.window
         fits = step.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
         is_known = self.cache.kv_type == "f16" and s.key_dim <= _FUSED_DIM
+        if "fused-attention" in self.recording.disabled:
+            return False
         return is_product(step.tokens, step) and is_plain and sees_all and fits and is_known
 
     def _fused(self, step: StepShape, keys: Span, values: Span) -> Call:

@@ -91,8 +91,12 @@ class F16Matmul(Struct, frozen=True):
 def f16_matmul(
     recording: Recording, tokens: int, matrices: Sequence[Matrix | StackedMatrix]
 ) -> F16Matmul | None:
-    """Returns buffers for products of at most so many tokens; None if they are too few."""
-    if tokens < PRODUCT_TOKENS or not matrices:
+    """Returns buffers for products of at most so many tokens; None if they are too few.
+
+    None also where products by tensor cores are switched off.
+    """
+    is_off = "tensor-cores" in recording.disabled
+    if tokens < PRODUCT_TOKENS or not matrices or is_off:
         return None
     return F16Matmul(
         recording,

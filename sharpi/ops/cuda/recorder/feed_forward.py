@@ -9,8 +9,9 @@ from sharpi.ops.cuda.recorded import RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
+from sharpi.ops.routed_capacity import LEAST_TOKENS
 
-GROUPED_TOKENS = 9  # from here on tokens of one expert read it together
+GROUPED_TOKENS = LEAST_TOKENS  # from here on tokens of one expert read it together
 _INT_BYTES = 4
 
 
@@ -99,7 +100,7 @@ def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Pac
     """
     if recording.routed is None:
         return None
-    rows, items = recording.routed.rows(tokens, what.used, GROUPED_TOKENS), tokens * what.used
+    rows, items = recording.routed.rows(tokens, what.used), tokens * what.used
     if rows == items:
         return None
     sizes = what.expert_weights.up.num_experts + 1, rows, items

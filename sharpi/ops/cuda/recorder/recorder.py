@@ -22,6 +22,7 @@ from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
 from sharpi.ops.cuda.recorder.route_prediction import (
     RoutePrediction,
     RoutePredictions,
+    most_used,
     of_predictions,
 )
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
@@ -162,6 +163,10 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         if not self._expert_weights.fetches_early(router.layer):
             return
         rec = self._recording
+        slotted = self._expert_weights.slotted
+        if slotted is not None and slotted.predictor == "frequency":
+            self._route_predictions.add(most_used(rec, slotted, router))
+            return
         rec.floats(x)
         with rec.apart() as operations:
             h = self.rms_norm(of_predictions(x), norm, epsilon)

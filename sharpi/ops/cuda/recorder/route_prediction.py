@@ -8,6 +8,7 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recorded import Call, Calls, RecordedTensor, SideStream, StepShape, WaitFor
 from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.interface import Router
 
 
 class RoutePrediction(Struct, frozen=True, eq=False):
@@ -72,6 +73,14 @@ class RoutePredictions:
         following, self._next = self._next if is_slotted else None, None
         own, self._now = self._now, following
         return own, following
+
+
+def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> RoutePrediction:
+    """Records the prediction that a layer uses the experts that it has used most."""
+    with recording.apart() as operations:
+        ids = recording.value(router.num_used, Rows.PREDICTED)
+        recording.append(lambda step: (slotted.most_used(router.layer, recording.of(ids)),))
+    return RoutePrediction(router.layer, ids, tuple(operations), (ids,))
 
 
 def of_predictions(value: RecordedTensor) -> RecordedTensor:

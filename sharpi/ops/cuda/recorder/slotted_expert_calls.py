@@ -41,7 +41,8 @@ class SlottedExpertCalls(Struct, frozen=True):
         elif tokens:
             yield from here._batch(slotted, ids, step)
             if step.group in (None, slotted.prefill_access.num_groups(self.layer) - 1):
-                yield from slotted.use_batch(self.layer, ids, tokens)
+                is_first = step.turn == here._turns(step)[0]
+                yield from slotted.use_batch(self.layer, ids, tokens, is_first=is_first)
 
     def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
         """Yields the calls of one token; predictions for the next layer run on the side stream."""
@@ -50,7 +51,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from following.predict(step)
         if own is not None:
             yield from own.fetched(step)
-        yield from slotted.use(self.layer, ids, step.misses)
+        yield from slotted.use(self.layer, ids, step)
         if following is not None:
             yield from following.fetch(at, slotted, self.layer, step)
         parts = slotted.parts(self.layer)
@@ -70,9 +71,9 @@ class SlottedExpertCalls(Struct, frozen=True):
         stride = 1 if step.misses == "load" else max(1, tokens)
         for first in range(0, tokens, stride):
             for row in range(first, first + stride):
-                ids = self.launches.since(row).ids
+                ids = self.launches.ids
                 assert ids is not None
-                yield from slotted.use(self.layer, ids, step.misses)
+                yield from slotted.use(self.layer, ids, step, num_before=row)
             some = replace(self, launches=self.launches.since(first))
             yield from some._looked_up(slotted.parts(self.layer), stride, step)
 

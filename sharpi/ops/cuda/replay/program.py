@@ -131,7 +131,8 @@ class GpuProgram:
             return
         calls = self.calls(step)
         work, requests = [self._bound(call) for call in calls], _requests(calls)
-        if step.is_decode and step in self._seen:
+        has_graphs = "graphs" not in self.recording.disabled
+        if step.is_decode and has_graphs and step in self._seen:
             self._keep(step, self._device.record(work), requests)
             self._start(*self._graphs[step])
             return

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <vector>
 
+#include "runtime/stage.h"
 #include "scheduling.h"
-#include "stage.h"
 
 namespace sharpi {
 

@@ -1,5 +1,7 @@
 // Requests to the operating system's scheduler, and the core that a thread runs on.
 #pragma once
+#include <cstddef>
+#include <vector>
 
 namespace sharpi {
 
@@ -20,5 +22,13 @@ int current_core();
 // if it did. Afterwards the thread may be moved elsewhere. Linux may leave two threads on one core
 // for tens of milliseconds while another core is idle.
 bool leave_cores(const int* cores, int count);
+
+// Keeps the calling thread on these cores; on any for an empty list. Returns false where the system
+// refuses.
+bool stay_on(const std::vector<int>& cores);
+
+// Reads the pages that lie wholly or partly in [data, data + bytes), and moves those that are not
+// on the NUMA node to it, as far as it has room. Returns 0, or the system's error number.
+int place_pages(const void* data, size_t bytes, int node);
 
 }  // namespace sharpi

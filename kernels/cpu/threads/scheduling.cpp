@@ -1,10 +1,12 @@
 #include "scheduling.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <thread>
 
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,9 +62,33 @@ bool leave_cores(const int* cores, int count) {
   sched_setaffinity(0, sizeof allowed, &allowed);
   return true;
 }
+
+bool stay_on(const std::vector<int>& cores) {
+  if (cores.empty()) return true;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores)
+    if (core >= 0 && core < CPU_SETSIZE) CPU_SET(core, &set);
+  return !sched_setaffinity(0, sizeof set, &set);
+}
+
+int place_pages(const void* data, size_t bytes, int node) {
+  constexpr int kPreferred = 1, kMove = 2, kMostNodes = 1024;  // of linux/mempolicy.h
+  if (node < 0 || node >= kMostNodes) return EINVAL;
+  uint64_t nodes[kMostNodes / 64] = {};
+  nodes[node / 64] = uint64_t(1) << node % 64;
+  constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ of Linux 5.14
+  const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = uintptr_t(data) / page * page;
+  const uintptr_t end = (uintptr_t(data) + bytes + page - 1) / page * page;
+  madvise(reinterpret_cast<void*>(begin), end - begin, kPopulateRead);
+  return syscall(SYS_mbind, begin, end - begin, kPreferred, nodes, kMostNodes, kMove) ? errno : 0;
+}
 #else
 int current_core() { return kNoCore; }
 bool leave_cores(const int*, int) { return false; }
+bool stay_on(const std::vector<int>&) { return true; }
+int place_pages(const void*, size_t, int) { return ENOSYS; }
 #endif
 
 }  // namespace sharpi

@@ -1,0 +1,249 @@
+// Where few tokens meet unpacked weights: 8 rows of a tile.
+#pragma once
+#include <type_traits>
+
+#include "block_total.h"
+#include "few_columns.h"
+#include "layout.h"
+#include "runtime/fetch.h"
+
+namespace sharpi::avx2 {
+namespace {
+
+// What Fetch::share does, of each of 8 parts, which begin with whole lines: for loops over parts.
+template <int kBytes, Level kAgain, int kBehind, class Register>
+[[gnu::always_inline]] inline void share_of_part(const Fetch<kBytes, kAgain, kBehind>& fetch,
+                                                 unsigned part, unsigned index, unsigned shares,
+                                                 Register& sums) {
+  constexpr int kEach = kBytes / kParts;
+  const Fetch<kEach, kAgain, kBehind> own{fetch.next, fetch.again};
+  own.share(index, shares, sums, part * kEach);
+}
+
+// 8 rows of 256 columns against kTokens; takes unpacked weights of kPartsAtOnce parts in any order
+// before these are finished. If they are few, a loop over parts addresses registers, not memory.
+template <TileKind kKind, class LayoutOf, int kTokens, int kPartsAtOnce, class Fetch>
+struct DirectQuarter {
+  using Layout = LayoutOf;
+  static constexpr bool kUnrolls = kTokens == 1;  // loops over parts
+  static constexpr bool kScalesFirst = false;
+  static constexpr unsigned kGroups = kPartsAtOnce * kKind.part_groups();  // kept
+  const TokenBlock<kKind>* tokens;
+  Floats* sums;  // (kTokens)
+  const Fetch fetch;
+  Floats scales[kGroups], offsets[kGroups];
+  Ints whole_scales[kGroups];
+  Floats d, minus_dmin;
+  BlockTotal totals[kTokens];
+  Ints products[kTokens][kGroups];
+
+  DirectQuarter(const TokenBlock<kKind>* tokens, Floats* sums, Fetch fetch)
+      : tokens(tokens), sums(sums), fetch(fetch) {}
+
+  void scale(unsigned group, Floats x) { scales[group % kGroups] = x; }
+  void offset(unsigned group, Floats x) { offsets[group % kGroups] = x; }
+  void whole_scale(unsigned group, Ints words) { whole_scales[group % kGroups] = words; }
+  void mins(unsigned group, Floats x) { offsets[group % kGroups] = x; }
+  void factors(Floats d_of_rows, Floats minus_dmin_of_rows) {
+    d = d_of_rows, minus_dmin = minus_dmin_of_rows;
+  }
+
+  // 16 columns from 16 * piece, and kCount - 1 times as many kStep pieces on each time. make(i, w)
+  // gives register i of each, rows as the layout has them. finish() follows.
+  template <int kCount, int kStep = 1, class Make>
+  [[gnu::always_inline]] void pieces(unsigned piece, Make make) {
+    if constexpr (kPaired) paired_pieces<kCount, kStep>(piece, make);
+    else turned_pieces<kCount, kStep>(piece, make);
+  }
+  // kCount groups of 32 columns from 16 * piece. side(s)(i, w) gives register i of each, s: of
+  // their first or last 16 columns.
+  template <int kCount, class Side>
+  [[gnu::always_inline]] void groups(unsigned piece, Side side) {
+    if constexpr (kPaired) {
+      const auto both = [a = side(0), b = side(1)](int i, Ints w[]) __attribute__((always_inline)) {
+        Ints first[kCount], last[kCount];
+        a(i, first), b(i, last);
+        for (int c = 0; c < kCount; c++) w[2 * c] = first[c], w[2 * c + 1] = last[c];
+      };
+      paired_pieces<2 * kCount, 1>(piece, both);
+    } else {
+      turned_pieces<kCount, 2>(piece, side(0));
+      turned_pieces<kCount, 2>(piece + 1, side(1));
+    }
+  }
+  // 16 columns from 16 * piece, turned: of a group of 32 the first before the last.
+  [[gnu::always_inline]] void weights(unsigned piece, const Ints w[4]) {
+    const unsigned group = piece / kGroupPieces % kGroups;
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Ints sum = multiply_piece<kKind>(w, tokens[n].q + 16 * piece, whole_scales[group]);
+      if (n == 0) share_of_part(fetch, piece / 2, piece % 2, 2, sum);
+      products[n][group] = piece % kGroupPieces ? _mm256_add_epi32(products[n][group], sum) : sum;
+    }
+  }
+  // 32 columns from 32 * part, turned.
+  [[gnu::always_inline]] void part(unsigned part, const Ints w[8]) {
+    weights(2 * part, w);
+    weights(2 * part + 1, w + 4);
+    finish(part);
+  }
+  // All of a part at once, row by row: row(r)(q) are its products with a token's values as int16,
+  // in pairs of columns.
+  template <class Row>
+  [[gnu::always_inline]] void rows(unsigned part, Row row) {
+    Ints pairs[kTokens][kLanes / 2];  // of rows; in each half of the register, its 16 columns
+#pragma GCC unroll 4
+    for (int i = 0; i < kLanes / 2; i++) {
+      const auto a = row(2 * i), b = row(2 * i + 1);
+#pragma GCC unroll 3
+      for (int n = 0; n < kTokens; n++) {
+        const Ints q = load(tokens[n].q + 32 * part);
+        pairs[n][i] = Products::wide_twice(Products::add_dwords(a(q), b(q)));
+        if (n == 0) share_of_part(fetch, part, i, kLanes / 2, pairs[0][i]);
+      }
+    }
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      const Ints first = RowSums<0, 2>::add_pairs_of_dwords(pairs[n][0], pairs[n][1]);
+      const Ints last = RowSums<0, 2>::add_pairs_of_dwords(pairs[n][2], pairs[n][3]);
+      const Ints low = _mm256_permute2x128_si256(first, last, 0x20);
+      const Ints high = _mm256_permute2x128_si256(first, last, 0x31);
+      if constexpr (kGroupPieces == 2) products[n][part % kGroups] = _mm256_add_epi32(low, high);
+      else products[n][2 * part % kGroups] = low, products[n][(2 * part + 1) % kGroups] = high;
+    }
+    finish(part);
+  }
+  [[gnu::always_inline]] void finish(unsigned part) {
+    if constexpr (kKind.whole_scales && kHasDot) return finish_dots(part);
+    else if constexpr (kKind.whole_scales) return finish_whole(part);
+    constexpr int kEach = kKind.part_groups();
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Floats total;
+#pragma GCC unroll 2
+      for (int j = 0; j < kEach; j++) {
+        const unsigned group = part * kEach + j, at = group % kGroups;
+        Ints sum = products[n][at];
+        if (kKind.bias) sum = _mm256_add_epi32(sum, tokens[n].begin(group));
+        add_group<kKind>(total, sums[n], sum, j, group, scales[at], offsets[at], tokens[n]);
+      }
+      add_part<kKind>(sums[n], total, part, tokens[n]);
+    }
+  }
+
+  // Of a block with whole scales.
+  [[gnu::always_inline]] void begin() {
+    for (BlockTotal& total : totals) total.begin();
+  }
+  [[gnu::always_inline]] void end() {
+    for (int n = 0; n < kTokens; n++)
+      sums[n] = totals[n].template added_to<kKind>(sums[n], d, minus_dmin);
+  }
+
+ private:
+  static constexpr bool kPaired = std::is_same_v<Layout, PairedRows>;
+  static constexpr int kSafe = kHasDot ? 0 : kKind.safe_additions();  // of sums in int16
+  static constexpr int kGroupPieces = kKind.group_columns / 16;
+  using Products = RowSums<kHasDot ? 0 : 2, 1>;  // of types met row by row
+
+  [[gnu::always_inline]] void finish_whole(unsigned part) {
+    constexpr unsigned kEach = kKind.part_groups();
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Ints product = products[n][kEach * part];
+      if constexpr (kEach == 2) product = _mm256_add_epi32(product, products[n][2 * part + 1]);
+      if constexpr (kKind.bias > 0) {
+        const Ints scales = both_scales(whole_scales[2 * part], whole_scales[2 * part + 1]);
+        product = BlockTotal::unbias(product, scales, part, tokens[n]);
+      }
+      totals[n].add_products(product, part, tokens[n]);
+      if constexpr (kKind.has_offsets) totals[n].add_mins(offsets[part], part, tokens[n]);
+    }
+  }
+  [[gnu::always_inline]] void finish_dots(unsigned part) {
+    constexpr unsigned kEach = kKind.part_groups();
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++) {
+      Floats sum;
+#pragma GCC unroll 2
+      for (unsigned j = 0; j < kEach; j++) {
+        const unsigned group = kEach * part + j;
+        Ints product = products[n][group];
+        if (kKind.bias) product = _mm256_add_epi32(product, tokens[n].begin(group));
+        add_scaled(sum, to_float(product), word_scale(whole_scales[group]), j);
+      }
+      totals[n].add_scaled_products(sum, part, tokens[n]);
+      if constexpr (kKind.has_offsets) totals[n].add_mins(offsets[part], part, tokens[n]);
+    }
+  }
+  template <int kCount, int kStep, class Make>
+  [[gnu::always_inline]] void paired_pieces(unsigned piece, Make make) {
+    constexpr int kEach = kCount / kGroupPieces;
+    Ints half[2][kTokens][kEach];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+      Ints pairs[2][kTokens][kEach];
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; i++) {
+        Ints w[kCount];
+        make(2 * h + i, w);
+        multiply_pieces<kCount, kStep>(w, piece, pairs[i]);
+      }
+#pragma GCC unroll 3
+      for (int n = 0; n < kTokens; n++)
+#pragma GCC unroll 8
+        for (int g = 0; g < kEach; g++)
+          half[h][n][g] = RowSums<kSafe, kGroupPieces>::add_dwords(pairs[0][n][g], pairs[1][n][g]);
+    }
+#pragma GCC unroll 3
+    for (int n = 0; n < kTokens; n++)
+#pragma GCC unroll 8
+      for (int g = 0; g < kEach; g++) {
+        const unsigned group = piece / kGroupPieces + g * kStep, at = group % kGroups;
+        Ints sum = sum_halves(half[0][n][g], half[1][n][g], at);
+        if (n == 0) fetch.share(group, kPieces / kGroupPieces, sum);
+        products[n][at] = sum;
+      }
+  }
+  // Dwords of rows 0, 1, 0, 1 and 2, 3, 2, 3 of each four as products of a group, with its scale
+  // where that is whole.
+  [[gnu::always_inline]] Ints sum_halves(Ints first, Ints last, unsigned at) const {
+    using Sums = RowSums<kSafe, 2 * kGroupPieces>;
+    using All = RowSums<kSafe, 4 * kGroupPieces>;
+    const Ints scales = whole_scales[at];
+    if constexpr (!kKind.whole_scales || kHasDot)
+      return All::wide(Sums::add_pairs_of_dwords(first, last));
+    else if constexpr (All::kShort)
+      return _mm256_madd_epi16(Sums::add_pairs_of_dwords(first, last), scales);
+    else
+      return All::add_pairs_of_dwords(_mm256_madd_epi16(first, _mm256_shuffle_epi32(scales, 0x44)),
+                                      _mm256_madd_epi16(last, _mm256_shuffle_epi32(scales, 0xee)));
+  }
+  template <int kCount, int kStep, class Make>
+  [[gnu::always_inline]] void turned_pieces(unsigned piece, Make make) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kCount; c++) {
+      Ints w[4], all[kCount];
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; k++) make(k, all), w[k] = all[c];  // the others fall away
+      weights(piece + c * kStep, w);
+    }
+  }
+  // Products of a pair of rows: sums[n][group].
+  template <int kCount, int kStep, class Sums>
+  [[gnu::always_inline]] void multiply_pieces(const Ints w[], unsigned piece, Sums& sums) const {
+#pragma GCC unroll 8
+    for (int c = 0; c < kCount; c++)
+#pragma GCC unroll 3
+      for (int n = 0; n < kTokens; n++) {
+        const Ints x = twice(tokens[n].q + 16 * (piece + c * kStep)),
+                   product = multiply_pair<kKind>(w[c], x);
+        Ints& sum = sums[n][c / kGroupPieces];
+        if (c % kGroupPieces == 0) sum = product;
+        else sum = kHasDot ? dot(sum, w[c], x) : RowSums<kSafe, 1>::add(sum, product);
+      }
+  }
+};
+
+}  // namespace
+}  // namespace sharpi::avx2

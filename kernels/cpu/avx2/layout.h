@@ -1,0 +1,52 @@
+// How 16 columns of 8 rows lie in four registers: turned, as tiles take them, or row by row, in
+// pairs.
+//
+// What unpackers do to every byte is the same for both. One token meets pairs of rows: turning the
+// products costs less than turning weights.
+#pragma once
+#include "transpose.h"
+
+namespace sharpi::avx2 {
+namespace {
+
+// Register i: columns 4i..4i+3, row r in dword r.
+struct TurnedRows {
+  // 16 bytes of each row.
+  struct Four {
+    Ints x[4];
+    [[gnu::always_inline]] explicit Four(Rows rows) { transpose16(rows, x); }
+    Ints operator[](int i) const { return x[i]; }
+  };
+
+  // For bits of 32 columns, a row's in dword r: where register i of half h finds the byte of each
+  // column, and the bit in it.
+  static Ints byte_of_column(int i, int h) { return repeat_byte(2 * h + i / 2); }
+  static Ints bit_of_column(int i) { return dwords(i % 2 ? int(0x80402010) : 0x08040201); }
+};
+
+// Register i: the columns of row i and, in the upper half, of row i + 4.
+struct PairedRows {
+  struct Four {
+    Rows rows;
+    [[gnu::always_inline]] explicit Four(Rows rows) : rows(rows) {}
+    [[gnu::always_inline]] Ints operator[](int i) const { return pair_of_rows(rows, i); }
+  };
+
+  static Ints byte_of_column(int i, int h) {
+    const int64_t every = 0x0101010101010101, first = every * (4 * i + 2 * h);
+    return _mm256_setr_epi64x(first, first + every, first, first + every);
+  }
+  static Ints bit_of_column(int) { return _mm256_set1_epi64x(int64_t(0x8040201008040201)); }
+};
+
+// The low and the high nibbles of 16 bytes: register i of each, by i.
+template <class Layout>
+[[gnu::always_inline]] inline auto split_nibbles(Rows packed) {
+  return [x = typename Layout::Four(packed)](int i, Ints w[2]) __attribute__((always_inline)) {
+    const Ints both = x[i];
+    w[0] = low_nibbles(both), w[1] = high_nibbles(both);
+  };
+}
+
+}  // namespace
+}  // namespace sharpi::avx2

@@ -1,0 +1,152 @@
+#include "pool.h"
+
+namespace sharpi {
+namespace {
+
+constexpr Patience kAtBarrier{1000, 4000};
+constexpr Patience kBetweenTokens{4000, 16000};  // while the caller samples
+
+std::vector<ThreadPlace> anywhere(int num_threads) {
+  std::vector<ThreadPlace> places;
+  for (int i = 0; i < num_threads; i++) places.push_back({nullptr, 0, 0, i / kGroupThreads, 1});
+  return places;
+}
+
+}  // namespace
+
+Pool::Pool(int num_threads) : Pool(anywhere(num_threads)) {}
+
+Pool::Pool(const std::vector<ThreadPlace>& places)
+    : states_(places.size()), shares_(places), barrier_(places), waiting_(int(places.size())) {
+  for (size_t i = 0; i < places.size(); i++) {
+    states_[i].patience = kAtBarrier;
+    states_[i].cores.assign(places[i].cores, places[i].cores + places[i].num_cores);
+    nodes_.push_back(places[i].node);
+  }
+  for (int i = 1; i < int(places.size()); i++) threads_.emplace_back([this, i] { serve(i); });
+}
+
+Pool::~Pool() {
+  stop_ = true;
+  for (int i = 1; i < size(); i++) call(i);
+  for (auto& thread : threads_) thread.join();
+}
+
+void Pool::call(int thread) {
+  states_[thread].round.fetch_add(1, std::memory_order_release);
+  states_[thread].round.notify_one();
+}
+
+void Pool::serve(int thread) {
+  prefer_short_slices();
+  stay_on(states_[thread].cores);
+  Patience patience = kBetweenTokens;
+  for (uint32_t seen = 0;; seen++) {
+    waiting_.wait(states_[thread].round, seen, thread, patience, states_[thread].soon);
+    if (stop_) return;
+    waiting_.begin(thread);
+    walk(thread);
+    waiting_.forget(thread);
+    finished_.fetch_add(1, std::memory_order_release);
+    finished_.notify_one();
+  }
+}
+
+// Binds the caller's thread like the pool's own, once.
+void Pool::stay_on_cores() {
+  static thread_local const Pool* bound = nullptr;
+  if (bound != this) stay_on(states_[0].cores);
+  bound = this;
+}
+
+bool Pool::run(const Stages& stages, const Step& step, int num_threads,
+               std::vector<Worker>& workers) {
+  prefer_short_slices();
+  stay_on_cores();
+  stages_ = &stages, step_ = &step, workers_ = &workers;
+  active_ = num_threads < size() ? num_threads : size();
+  shares_.choose(active_), barrier_.choose(active_);
+  finished_ = 0, ends_ = false;
+  progress_.store(0, std::memory_order_relaxed);
+  waiting_.see(0);
+  for (int i = 1; i < active_; i++) call(i);
+  walk(0);
+  for (uint32_t done; (done = finished_.load(std::memory_order_acquire)) + 1 < uint32_t(active_);)
+    waiting_.wait(finished_, done, 0, states_[0].patience);
+  shares_.learn();
+  return !ends_;
+}
+
+// Every thread goes from one parallel stage to the next. The last to arrive at the barrier between
+// them runs the stages of one task that come in between: it need not hand them to another thread.
+void Pool::walk(int thread) {
+  size_t stage = next_parallel(0);
+  if (thread == 0) run_alone(0, stage, thread);
+  if (stage < stages_->size()) barrier(stage, stage, thread);
+  while (stage < stages_->size() && !ends_) {
+    run_share(*(*stages_)[stage], thread);
+    const size_t after = stage + 1;
+    stage = next_parallel(after);
+    barrier(after, stage, thread);
+  }
+  states_[thread].soon = reads_first(next_parallel(0), thread);
+}
+
+// Returns the first stage from `stage` on that threads share.
+size_t Pool::next_parallel(size_t stage) const {
+  if (active_ == 1) return stages_->size();
+  while (stage < stages_->size() && (*stages_)[stage]->num_tasks(*step_) < 2) stage++;
+  return stage;
+}
+
+void Pool::run_alone(size_t begin, size_t end, int thread) {
+  for (size_t i = begin; i < end && !(ends_ = ends_ || ends_before(i)); i++) {
+    const Stage& stage = *(*stages_)[i];
+    const int tasks = stage.num_tasks(*step_) ? stage.num_ready_tasks(*step_) : 0;
+    for (int task = 0; task < tasks; task++)
+      stage.run(*step_, task, task + 1 < tasks ? task + 1 : -1, (*workers_)[thread]);
+  }
+}
+
+void Pool::run_share(const Stage& stage, int thread) {
+  int task, next;
+  while (shares_.take(thread, &task, &next)) stage.run(*step_, task, next, (*workers_)[thread]);
+  while (shares_.steal(thread, &task)) stage.run(*step_, task, -1, (*workers_)[thread]);
+}
+
+// Waits until all threads arrive and stages [begin, end) are done; `end` is dealt then, and may be
+// past the last.
+void Pool::barrier(size_t begin, size_t end, int thread) {
+  const uint32_t phase = barrier_.phase(thread);
+  waiting_.see(thread);
+  if (!barrier_.arrive(thread))
+    return barrier_.wait(waiting_, thread, phase, states_[thread].patience,
+                         reads_first(end, thread));
+  run_alone(begin, end, thread);
+  ends_ = ends_ || ends_before(end);
+  const bool goes_on = end < stages_->size() && !ends_;
+  shares_.deal(goes_on ? (*stages_)[end]->num_ready_tasks(*step_) : 0);
+  barrier_.open();
+}
+
+// Tells if the run ends before a stage, which may be past the end; shows how far it has come.
+bool Pool::ends_before(size_t stage) {
+  if (stage >= stages_->size() || !(*stages_)[stage]->may_end_before()) return false;
+  progress_.store(float(stage) / float(stages_->size()), std::memory_order_relaxed);
+  return interrupted_.load(std::memory_order_relaxed);
+}
+
+// Returns the memory that the thread reads first in a stage that threads share.
+Bytes Pool::reads_first(size_t stage, int thread) const {
+  if (stage >= stages_->size()) return {};
+  const int tasks = (*stages_)[stage]->num_tasks(*step_);
+  return (*stages_)[stage]->reads_first(*step_, shares_.first_task(tasks, thread));
+}
+
+int count_barriers(const Stages& stages, const Step& step) {
+  int parallel = 0;
+  for (const auto& stage : stages) parallel += stage->num_tasks(step) > 1;
+  return parallel ? parallel + 1 : 0;
+}
+
+}  // namespace sharpi

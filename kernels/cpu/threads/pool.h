@@ -1,0 +1,76 @@
+// The thread pool: persistent threads that go through a program's stages together.
+#pragma once
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "barrier.h"
+#include "runtime/stage.h"
+#include "shares.h"
+#include "waiting.h"
+
+namespace sharpi {
+
+class Pool {
+ public:
+  // `places` has an entry for each thread, the caller of run() being the first.
+  explicit Pool(const std::vector<ThreadPlace>& places);
+  // Threads of which nothing is known: all run anywhere, equally fast.
+  explicit Pool(int num_threads);
+  ~Pool();
+  // Runs all stages on the first `num_threads` threads, the caller being one of them. Returns false
+  // if an interrupt ended the run between two layers.
+  bool run(const Stages& stages, const Step& step, int num_threads, std::vector<Worker>& workers);
+  int size() const { return int(threads_.size()) + 1; }
+  // Ends this run, or the next one, at the next layer; any thread may call it. It lasts until it is
+  // taken back.
+  void interrupt(bool wanted) { interrupted_.store(wanted, std::memory_order_relaxed); }
+  // Returns the part of the current run that is done, 0 to 1, to the last layer that began.
+  float progress() const { return progress_.load(std::memory_order_relaxed); }
+  const Shares& shares() const { return shares_; }
+  int node(int thread) const { return nodes_[thread]; }
+
+ private:
+  // One thread's own: `round` counts the runs that the thread is called to, so that threads that a
+  // run does not need stay asleep.
+  struct alignas(64) ThreadState {
+    std::atomic<uint32_t> round{0};
+    Patience patience;
+    Bytes soon;  // the memory it reads first if the same program runs again
+    std::vector<int> cores;
+  };
+
+  void serve(int thread);
+  void call(int thread);
+  void stay_on_cores();
+  void walk(int thread);
+  size_t next_parallel(size_t stage) const;
+  void run_alone(size_t begin, size_t end, int thread);
+  void run_share(const Stage& stage, int thread);
+  void barrier(size_t begin, size_t end, int thread);
+  bool ends_before(size_t stage);
+  Bytes reads_first(size_t stage, int thread) const;
+
+  std::vector<ThreadState> states_;
+  std::vector<int> nodes_;
+  Shares shares_;
+  Barrier barrier_;
+  Waiting waiting_;
+  std::vector<std::thread> threads_;
+  alignas(64) std::atomic<uint32_t> finished_{0};
+  std::atomic<bool> stop_{false};
+  // Read and written once a layer, apart from what the barriers share.
+  alignas(64) std::atomic<bool> interrupted_{false};
+  std::atomic<float> progress_{0};
+  // Written by the one thread that runs while the others wait, and read by all behind a barrier.
+  bool ends_ = false;
+  const Stages* stages_ = nullptr;
+  const Step* step_ = nullptr;
+  std::vector<Worker>* workers_ = nullptr;
+  int active_ = 1;
+};
+
+// Counts the barriers that threads of a pool meet at in one run.
+int count_barriers(const Stages& stages, const Step& step);
+
+}  // namespace sharpi

@@ -1,0 +1,20 @@
+// Where a thread of the pool runs, and how fast it is.
+#pragma once
+#include <cstdint>
+
+namespace sharpi {
+
+// One thread's cores and its neighbours. Threads of one node follow each other, and so do those of
+// one group.
+struct ThreadPlace {
+  const int32_t* cores;  // the logical cores that the thread may run on
+  int32_t num_cores;     // 0 for any core
+  int32_t node;          // NUMA node
+  int32_t group;         // threads that share a cache, and meet first at a barrier
+  float speed;           // relative to the other threads, above 0
+};
+
+// Threads of which nothing is known are grouped by their number.
+constexpr int kGroupThreads = 8;
+
+}  // namespace sharpi

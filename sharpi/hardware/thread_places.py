@@ -1,0 +1,78 @@
+"""Places the threads of the pool on cores: fast ones first, neighbours together.
+
+Threads are left to the operating system where all cores are alike, because a thread that must not
+move waits for whatever else runs on its core.
+"""
+
+from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.hardware.topology import Core, Topology
+
+GROUP_THREADS = 8  # at most, that meet first at a barrier
+
+
+class ThreadPlace(Struct, frozen=True):
+    """One thread's place: any of `cores`, or anywhere if there are none.
+
+    `group` counts the threads that share a cache, from 0; `speed` is relative to the fastest core.
+    """
+
+    cores: tuple[int, ...] = ()
+    node: int = 0
+    group: int = 0
+    speed: float = 1.0
+
+
+def place_threads(topology: Topology, num_threads: int) -> tuple[ThreadPlace, ...]:
+    """Places the threads; the first one is the caller's."""
+    chosen = _one_per_physical(topology)[:num_threads]
+    if len(chosen) < num_threads or not chosen:
+        return _grouped([ThreadPlace() for _ in range(num_threads)], [""] * num_threads)
+    chosen.sort(key=lambda core: (core.node, core.cache, core.number))
+    nodes = {core.node for core in chosen}
+    places = [
+        ThreadPlace(
+            cores=_allowed(topology, core, len(nodes) > 1, chosen),
+            node=core.node,
+            speed=core.capacity,
+        )
+        for core in chosen
+    ]
+    return _grouped(places, [f"{core.node} {core.cache}" for core in chosen])
+
+
+def _one_per_physical(topology: Topology) -> list[Core]:
+    """One logical core of each physical one, the fastest first, spread over the nodes."""
+    seen: dict[tuple[int, int], Core] = {}
+    for core in topology.cores:
+        seen.setdefault(core.physical, core)
+    cores = sorted(seen.values(), key=lambda core: (core.node, -core.capacity, core.number))
+    ranked = [
+        (-core.capacity, rank, core.node, core)
+        for _, group in groupby(cores, key=lambda core: core.node)
+        for rank, core in enumerate(group)
+    ]
+    return [core for *_, core in sorted(ranked, key=lambda entry: entry[:3])]
+
+
+def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) -> tuple[int, ...]:
+    """The cores of the thread's kind and node, or none by name where all cores are alike."""
+    only_fast = topology.is_hybrid and all(c in topology.performance for c in chosen)
+    if not by_node and not only_fast:
+        return ()
+    kind = topology.performance if only_fast else topology.cores
+    return tuple(c.number for c in kind if not by_node or c.node == core.node)
+
+
+def _grouped(places: list[ThreadPlace], caches: list[str]) -> tuple[ThreadPlace, ...]:
+    """Numbers the groups: threads of one cache, at most GROUP_THREADS of them."""
+    placed: list[ThreadPlace] = []
+    group, first = -1, 0
+    for i, place in enumerate(places):
+        if i == 0 or caches[i] != caches[i - 1] or i - first == GROUP_THREADS:
+            group, first = group + 1, i
+        placed.append(replace(place, group=group))
+    return tuple(placed)

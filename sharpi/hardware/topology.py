@@ -1,0 +1,136 @@
+"""The machine's cores as Linux describes them: which are siblings, on what node, and how fast."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from msgspec import Struct
+
+SYSTEM = Path("/sys")
+# A core of at least this part of the fastest one's capacity is a performance core: the favoured
+# cores of one kind differ by a tenth, an efficiency core has about half.
+PERFORMANCE_SHARE = 0.75
+
+
+class Core(Struct, frozen=True):
+    """A logical core. Logical cores of the same `physical` id share a core's units.
+
+    `capacity` is relative to the fastest core, above 0 and at most 1. Cores of one `cache` id
+    share the last level of it.
+    """
+
+    number: int
+    physical: tuple[int, int]
+    node: int = 0
+    cache: str = ""
+    capacity: float = 1.0
+
+
+class Topology(Struct, frozen=True):
+    """The logical cores that this process may use, by number."""
+
+    cores: tuple[Core, ...]
+
+    @property
+    def num_physical(self) -> int:
+        return len({core.physical for core in self.cores})
+
+    @property
+    def performance(self) -> tuple[Core, ...]:
+        """The fastest kind of cores; all of them where they are alike."""
+        return tuple(core for core in self.cores if core.capacity >= PERFORMANCE_SHARE)
+
+    @property
+    def num_performance(self) -> int:
+        """Physical performance cores."""
+        return len({core.physical for core in self.performance})
+
+    @property
+    def is_hybrid(self) -> bool:
+        return len(self.performance) < len(self.cores)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(sorted({core.node for core in self.cores}))
+
+
+def read_topology(usable: Collection[int], system: Path = SYSTEM) -> Topology:
+    """Reads the topology of the usable logical cores from sysfs, mounted at `system`.
+
+    What is missing there is taken to be alike for all cores.
+    """
+    cpus, numbers = system / "devices/system/cpu", sorted(usable)
+    capacities = _capacities(system, numbers)
+    nodes = _nodes(system / "devices/system/node")
+    return Topology(
+        tuple(
+            Core(
+                number,
+                _physical(cpus / f"cpu{number}", number),
+                nodes.get(number, 0),
+                _last_cache(cpus / f"cpu{number}/cache"),
+                capacity,
+            )
+            for number, capacity in zip(numbers, capacities, strict=True)
+        )
+    )
+
+
+def parse_cpu_list(text: str) -> set[int]:
+    """Parses the kernel's lists of numbers, such as "0-3,8"."""
+    numbers: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def _physical(cpu: Path, number: int) -> tuple[int, int]:
+    package = _number(cpu / "topology/physical_package_id")
+    core = _number(cpu / "topology/core_id")
+    return (-1, number) if package is None or core is None else (package, core)
+
+
+def _nodes(folder: Path) -> dict[int, int]:
+    """Maps each logical core to its NUMA node."""
+    return {
+        cpu: int(node.name.removeprefix("node"))
+        for node in folder.glob("node[0-9]*")
+        for cpu in parse_cpu_list(_text(node / "cpulist"))
+    }
+
+
+def _last_cache(folder: Path) -> str:
+    """The cores that share the last level of cache, as the kernel writes them."""
+    levels = sorted(folder.glob("index[0-9]*"), key=lambda path: int(path.name[5:]))
+    return _text(levels[-1] / "shared_cpu_list") if levels else ""
+
+
+def _capacities(system: Path, numbers: list[int]) -> list[float]:
+    """Returns each core's speed relative to the fastest, from the first source that tells."""
+    cpus = system / "devices/system/cpu"
+    efficient = parse_cpu_list(_text(system / "devices/cpu_atom/cpus"))
+    if efficient and efficient.isdisjoint(numbers) is False:
+        return _relative([0.5 if number in efficient else 1.0 for number in numbers])
+    for name in ("cpu_capacity", "acpi_cppc/highest_perf", "cpufreq/cpuinfo_max_freq"):
+        values = [_number(cpus / f"cpu{number}" / name) for number in numbers]
+        if all(values):
+            return _relative([float(value or 0) for value in values])
+    return [1.0] * len(numbers)
+
+
+def _relative(values: list[float]) -> list[float]:
+    most = max(values, default=1.0)
+    return [value / most for value in values]
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,81 @@
+"""ThreadPool: persistent native threads, each with the cores that it may use."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Protocol
+
+from sharpi.errors import SharpiError
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.library import load_library
+
+
+class Place(Protocol):
+    """A thread's place (sharpi/hardware/thread_places.py)."""
+
+    @property
+    def cores(self) -> tuple[int, ...]: ...
+    @property
+    def node(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def speed(self) -> float: ...
+
+
+class ThreadPool:
+    """Persistent native threads; `num_threads` includes the calling thread.
+
+    With `places`, one for each thread, threads keep to their cores, and get parts of the work by
+    their speed. Raises SharpiError where the system has no more threads.
+    """
+
+    def __init__(self, num_threads: int, places: Sequence[Place] = ()) -> None:
+        self.num_threads = num_threads
+        self._handle = load_library().sharpi_pool_create(num_threads, _native(places))
+        if not self._handle:
+            raise SharpiError(f"the system does not start {num_threads} threads; lower -t")
+
+    @property
+    def handle(self) -> int:
+        """The pointer to the native object; raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the thread pool is closed")
+        return int(self._handle)
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        """Ends this run, or the next one, between two layers; any thread may call it.
+
+        It lasts until it is called with False. Does nothing after `close`.
+        """
+        if self._handle is not None:
+            load_library().sharpi_pool_interrupt(self._handle, wanted)
+
+    @property
+    def progress(self) -> float:
+        """The part of the current run that is done, 0 to 1; any thread may ask."""
+        if self._handle is None:
+            return 0.0
+        return float(load_library().sharpi_pool_progress(self._handle))
+
+    def close(self) -> None:
+        """Stops the threads; a second call does nothing."""
+        if self._handle is not None:
+            load_library().sharpi_pool_destroy(self._handle)
+            self._handle = None
+
+
+def _native(places: Sequence[Place]) -> "ctypes.Array[abi.ThreadPlace] | None":
+    if not places:
+        return None
+    return (abi.ThreadPlace * len(places))(
+        *(
+            abi.ThreadPlace(
+                cores=(ctypes.c_int32 * len(place.cores))(*place.cores),
+                num_cores=len(place.cores),
+                node=place.node,
+                group=place.group,
+                speed=place.speed,
+            )
+            for place in places
+        )
+    )

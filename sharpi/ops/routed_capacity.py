@@ -1,0 +1,16 @@
+"""How many rows a capacity factor leaves for a batch's routed tokens, and to how many experts."""
+
+import math
+
+_SPARE = 2  # a group of evenly used experts fills 1 / _SPARE of the rows
+LEAST_TOKENS = 9  # so many tokens always have all their rows
+
+
+def rows_of_batch(factor: float, tokens: int, used: int) -> int:
+    """Returns the rows for a batch of `tokens` that use `used` experts each."""
+    return used * min(tokens, max(LEAST_TOKENS, math.ceil(tokens * factor)))
+
+
+def experts_at_once(factor: float, num_experts: int) -> int:
+    """Returns the number of experts that compute in these rows together."""
+    return max(1, int(num_experts * factor / _SPARE))
