@@ -28,6 +28,7 @@ std::span<const Isa> all_isas() {
        &kAvx512VnniInt8Loop},
       {"avx512_vnni", avx512_vnni_features(), &kAvx512VnniMatmul, best_avx512_vector_ops(),
        &kAvx512VnniInt8Loop},
+      {"avx_vnni", avx_vnni_features(), &kAvxVnniMatmul, &kAvx2VectorOps, &kAvxVnniInt8Loop},
       {"avx2", avx2_features(), &kAvx2Matmul, &kAvx2VectorOps, &kAvx2Int8Loop},
 #elif defined(__aarch64__)
       {"neon", {}, neon_matmul(), &kPortableVectorOps, &kPortableInt8Loop},

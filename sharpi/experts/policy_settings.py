@@ -20,17 +20,43 @@ class PolicyKind(IntEnum):
     LFRU = 6
     LFU = 7
     STATIC = 8
+    LFRU_TOTAL = 9
+    LEARNED_PREFETCH = 10
 
     @property
     def is_learned(self) -> bool:
         """True if it learns online which experts come next."""
-        return PolicyKind.LEARNED <= self <= PolicyKind.LEARNED_KEEP
+        return PolicyKind.LEARNED <= self <= PolicyKind.LEARNED_KEEP or (
+            self is PolicyKind.LEARNED_PREFETCH
+        )
+
+    @property
+    def keeps_misses(self) -> bool:
+        """True if a miss may take a slot at its use, when its bytes are there."""
+        return self in (PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH)
 
     @property
     def loads_later(self) -> bool:
         """True if a miss takes a slot only after its use, when its bytes may be gone."""
+        return self.is_learned and not self.keeps_misses
+
+    @property
+    def decides_ahead(self) -> bool:
+        """True if it loads experts two layers before they are used."""
+        return self in (PolicyKind.LEARNED, PolicyKind.LEARNED_PREFETCH)
+
+    @property
+    def prefetches(self) -> bool:
+        """True if it loads experts that were not missed."""
+        return self.decides_ahead or self is PolicyKind.LEARNED_TOKEN_END
+
+    @property
+    def has_budget(self) -> bool:
+        """True if its loads are steered towards a number per token."""
         return self.is_learned and self is not PolicyKind.LEARNED_KEEP
 
+
+_FIRST_CHOICE = 64  # the part of `warm_pin_after` before a fixed set is first chosen
 
 POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
 
@@ -74,13 +100,30 @@ class PolicySettings(Struct, frozen=True):
     # learned: slots move to layers that need them; all experts must have one size
     moving_slots: bool = False
     warm_pin: int = 0  # most used experts that each layer pins by itself; 0 is off
-    warm_pin_after: int = 0  # accesses of all layers together before that
+    # accesses of all layers together before that; a fixed set is first chosen after a 64th of them,
+    # and again whenever they have doubled
+    warm_pin_after: int = 0
     # ids of each layer, best first, that fill free slots at the start
     warm: tuple[tuple[int, ...], ...] = ()
 
     @property
     def num_layers(self) -> int:
         return len(self.slots)
+
+    def next_pin(self, last: int) -> int | None:
+        """Returns the accesses of the next warm pin, None if there is none.
+
+        `last` are those of the last one, -1 before the first.
+        """
+        limit = self.warm_pin_after
+        if self.warm_pin <= 0 or last >= max(limit, 0):
+            return None
+        if self.kind is not PolicyKind.STATIC:
+            return limit if last < 0 else None
+        following = max(1, limit // _FIRST_CHOICE)
+        while following <= last:
+            following *= 2
+        return min(following, limit)
 
     def pins(self, layer: int) -> tuple[int, ...]:
         """Returns the ids to pin in a layer, in order of priority."""

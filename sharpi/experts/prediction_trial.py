@@ -10,7 +10,7 @@ from statistics import median
 PERIOD, WITHOUT = 32, 8  # tokens
 SETTLING = 1  # tokens after a switch that are not counted
 PERIODS = 6
-COSTS_TOO_MUCH = 1.05  # ratio of the time with predictions to the time without
+COSTS_TOO_MUCH = 1.02  # ratio of the time with predictions to the time without
 TOKENS_UNTIL_RETRIAL = 2048
 
 

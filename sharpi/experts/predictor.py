@@ -2,7 +2,7 @@
 
 Predictions are hints and never change the output. `last-token` repeats the layer's last route;
 `last-layer` counts which experts follow those of the layer below; `both` adds those that follow the
-layer's last route.
+layer's last route. `frequency` names the experts that the layer uses most.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-PREDICTORS = ("last-token", "last-layer", "both")  # numbered as PredictorKind in predictor.h
+PREDICTORS = ("last-token", "last-layer", "both", "frequency")
+# numbered as PredictorKind in predictor.h
 
 _MOST_SEEN = np.float32(256)
 # of the previous token's route, relative to that of the layer below
@@ -41,15 +42,33 @@ class FollowCounts:
                 scores += scale * self._counts[expert]
 
 
+class UseCounts:
+    """Counts how often each expert of a layer was used; the latest text counts most."""
+
+    def __init__(self, num_experts: int) -> None:
+        self._seen = 0.0  # tokens
+        self.counts = np.zeros(num_experts, np.float32)
+
+    def observe(self, experts: Sequence[int]) -> None:
+        """Counts a token's distinct experts."""
+        self.counts[list(experts)] += np.float32(1)
+        self._seen += 1
+        if self._seen >= _MOST_SEEN:
+            self._seen *= 0.5
+            self.counts *= np.float32(0.5)
+
+
 class Predictor:
     """The reference of kernels/cpu/experts/policy/predictor.h."""
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         self._num_experts = num_experts
         self._routes: list[list[int]] = [[] for _ in range(num_layers)]  # of each layer's last use
-        by_layer, by_token = (name != PREDICTORS[0]), (name == PREDICTORS[2])
+        by_layer, by_token = (name in PREDICTORS[1:3]), (name == PREDICTORS[2])
         self._after_layer = [FollowCounts(num_experts) for _ in range(num_layers * by_layer)]
         self._after_token = [FollowCounts(num_experts) for _ in range(num_layers * by_token)]
+        by_use = name == PREDICTORS[3]
+        self._uses = [UseCounts(num_experts) for _ in range(num_layers * by_use)]
 
     def observe(self, layer: int, experts: Sequence[int]) -> None:
         """Takes note of the experts that the present token uses in a layer, best first."""
@@ -57,15 +76,20 @@ class Predictor:
             self._after_layer[layer].observe(self._routes[layer - 1], experts)
         if self._after_token:
             self._after_token[layer].observe(self._routes[layer], experts)
+        if self._uses:
+            self._uses[layer].observe(experts)
         self._routes[layer] = list(experts)
 
     def predict(self, layer: int, budget: int) -> list[int]:
         """Predicts at most `budget` distinct experts for a layer's next use, likeliest first."""
-        if not self._after_layer:
+        if not self._after_layer and not self._uses:
             return self._routes[layer][:budget]
         scores = np.zeros(self._num_experts, np.float32)
-        # The first layer is predicted from the last layer's route of the previous token.
-        self._after_layer[layer].score(self._routes[layer - 1], np.float32(1), scores)
+        if self._uses:
+            scores += self._uses[layer].counts
+        if self._after_layer:
+            # The first layer is predicted from the last layer's route of the previous token.
+            self._after_layer[layer].score(self._routes[layer - 1], np.float32(1), scores)
         if self._after_token:
             self._after_token[layer].score(self._routes[layer], _TOKEN_WEIGHT, scores)
         order = np.argsort(-scores, kind="stable")[:budget]

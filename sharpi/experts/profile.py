@@ -1,6 +1,7 @@
 """The uses of a model's experts in earlier runs, kept in a file for a warm start."""
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sharpi.system.atomic_file import write_or_warn
 
 FORMAT = "sharpi expert profile"
 VERSION = 1
+_MOST_BYTES = 256 << 20  # a model of 1,000 layers with 1,000 experts has a fifth of it
 _MOST_USES = 1 << 53  # the largest integer that every JSON reader holds exactly
 
 
@@ -45,7 +47,7 @@ def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> E
     Raises StatsFileError if it holds something else or belongs to another model.
     """
     try:
-        plain = json.loads(path.read_text("utf-8"))
+        plain = json.loads(_text(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -60,6 +62,16 @@ def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> E
             f" {model} ({num_layers} layers, {num_experts} experts); name another --moe-profile"
         )
     return profile
+
+
+def _text(path: Path) -> str:
+    """Reads a regular file of a bearable size; raises OSError and StatsFileError."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise StatsFileError(f"{path} is not a regular file; name another --moe-profile")
+    if status.st_size > _MOST_BYTES:
+        raise StatsFileError(_not_profile(path))
+    return path.read_text("utf-8")
 
 
 def _decode(path: Path, plain: Any) -> ExpertProfile:

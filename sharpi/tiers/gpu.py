@@ -6,11 +6,11 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu_experts import GpuExperts, goes_whole, gpu_experts, whole_experts_bytes
 from sharpi.tiers.kv_growth import KvGrowth
-from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.staging import NO_STAGING, GpuStaging
+from sharpi.tiers.tier_budget import TierBudget
 
 RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator granularity
 
@@ -21,7 +21,7 @@ class GpuPlan(Struct, frozen=True):
     layers: frozenset[int]  # indices of the layers on the GPU
     slots: dict[int, int]  # experts of each layer that have room there
     has_output: bool
-    ledger: Ledger
+    tier_budget: TierBudget
     notes: tuple[str, ...] = ()
     staging: GpuStaging = NO_STAGING  # room for other experts, if not all have slots
     stash: StashPlan = NO_STASH  # room for prompts that pass layer by layer
@@ -43,55 +43,59 @@ def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: in
     out for lack of memory: a layer on the GPU is worth more than its bytes in slots. If a number of
     layers was requested, each goes there with all its experts.
     """
-    ledger = Ledger(Tier.VRAM, request.vram or 0)
+    tier_budget = TierBudget(Tier.VRAM, request.vram or 0)
     scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
     kv = kv if request.gpu_kv is None else list(request.gpu_kv)
     wanted = _wanted_layers(model, request)
-    room = ledger.left - RESERVE_BYTES - scratch
+    room = tier_budget.left - RESERVE_BYTES - scratch
     beside = kv
     if goes_whole(request):
         beside = [kv[i] + whole_experts_bytes(model, request, i) for i in range(len(model.layers))]
     fitting = _fitting_layers(model, beside, wanted, room)
     if fitting is None:
-        return GpuPlan(frozenset(), {}, False, ledger, _left_out_notes(wanted, 0))
-    ledger.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
-    ledger.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
+        return GpuPlan(frozenset(), {}, False, tier_budget, _left_out_notes(wanted, 0))
+    tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
+    tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
     dense_weights = model.output_bytes + sum(model.layers[i].dense_weights_bytes for i in fitting)
-    ledger.take(
+    tier_budget.take(
         Purpose.DENSE_WEIGHTS,
         dense_weights,
         f"read for every token: {len(fitting)} layers and the output",
     )
     has_slots = len(fitting) == wanted or goes_whole(request)
-    left = ledger.left - sum(kv[i] for i in fitting)
+    left = tier_budget.left - sum(kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
-    _take_kv(ledger, request, [kv[i] for i in fitting], fitting, experts.growth)
-    _take_experts(ledger, experts)
+    _take_kv(tier_budget, request, [kv[i] for i in fitting], fitting, experts.growth)
+    _take_experts(tier_budget, experts)
     notes = _left_out_notes(wanted, len(fitting))
     if experts.growth is not None:
         notes = (*notes, experts.growth.note(request.num_pages))
     return GpuPlan(
-        frozenset(fitting), experts.slots, True, ledger, notes,
+        frozenset(fitting), experts.slots, True, tier_budget, notes,
         experts.staging, experts.stash, experts.growth,
     )  # fmt: skip
 
 
 def _take_kv(
-    ledger: Ledger, request: TierRequest, kv: list[int], on_gpu: list[int], growth: KvGrowth | None
+    tier_budget: TierBudget,
+    request: TierRequest,
+    kv: list[int],
+    on_gpu: list[int],
+    growth: KvGrowth | None,
 ) -> None:
     reason = f"{request.context_size} positions beside their layers"
     if growth is not None and request.gpu_kv_first is not None:
         kv = [request.gpu_kv_first[i] for i in on_gpu]
         positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, request.num_pages))
         reason = f"{positions} positions beside their layers; up to {most} in place of slots"
-    ledger.take(Purpose.KV, sum(kv), reason)
+    tier_budget.take(Purpose.KV, sum(kv), reason)
 
 
-def _take_experts(ledger: Ledger, experts: GpuExperts) -> None:
-    ledger.take(Purpose.STAGING, experts.staging_bytes, experts.staging.reason)
-    ledger.take(Purpose.STASH, experts.stash.gpu_bytes, experts.stash.reason)
+def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
+    tier_budget.take(Purpose.STAGING, experts.staging_bytes, experts.staging.reason)
+    tier_budget.take(Purpose.STASH, experts.stash.gpu_bytes, experts.stash.reason)
     reason = "what dense weights and KV cache leave, shared by the layers"
-    ledger.take(Purpose.SLOTS, experts.slots_bytes, reason)
+    tier_budget.take(Purpose.SLOTS, experts.slots_bytes, reason)
 
 
 def _wanted_layers(model: ModelFacts, request: TierRequest) -> int:

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import GpuPlan
-from sharpi.tiers.ledger import Ledger
 from sharpi.tiers.plan import Purpose, Tier
 from sharpi.tiers.request import TierRequest
 from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import num_staging, staging_bytes, staging_reason
+from sharpi.tiers.tier_budget import TierBudget
 
 
 class HostPlan(Struct, frozen=True):
@@ -21,7 +21,7 @@ class HostPlan(Struct, frozen=True):
     tier: Tier  # of the experts that the GPU does not hold
     slots: dict[int, int]  # by layer index
     num_staging: int
-    ledger: Ledger
+    tier_budget: TierBudget
 
 
 def plan_host(
@@ -33,12 +33,12 @@ def plan_host(
     scratch: int,
 ) -> HostPlan:
     """Plans the CPU's part; `budget`: bytes of RAM, `kv` and `scratch` as for the GPU."""
-    ledger = Ledger(Tier.RAM, budget)
-    _take_dense_weights(model, gpu, ledger)
+    tier_budget = TierBudget(Tier.RAM, budget)
+    _take_dense_weights(model, gpu, tier_budget)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
-    ledger.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
-    ledger.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
-    ledger.take(Purpose.STASH, gpu.stash.host_bytes, f"{gpu.stash.reason}: page-locked")
+    tier_budget.take(Purpose.KV, sum(in_ram), _kv_reason(model, request))
+    tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
+    tier_budget.take(Purpose.STASH, gpu.stash.host_bytes, f"{gpu.stash.reason}: page-locked")
     layers = {
         i: layer
         for i, layer in enumerate(model.layers)
@@ -46,10 +46,10 @@ def plan_host(
     }
     size = sum(layer.experts_bytes for layer in layers.values())
     least = staging_bytes(model, layers.values())
-    if size <= max(ledger.left, least) and not _asks_for_slots(request, gpu):
-        ledger.take(Purpose.EXPERTS, size, _experts_reason(request, gpu, layers))
-        return HostPlan(Tier.RAM, {}, 0, ledger)
-    return _with_slots(model, request, gpu, layers, ledger)
+    if size <= max(tier_budget.left, least) and not _asks_for_slots(request, gpu):
+        tier_budget.take(Purpose.EXPERTS, size, _experts_reason(request, gpu, layers))
+        return HostPlan(Tier.RAM, {}, 0, tier_budget)
+    return _with_slots(model, request, gpu, layers, tier_budget)
 
 
 def _kv_reason(model: ModelFacts, request: TierRequest) -> str:
@@ -67,16 +67,16 @@ def _experts_reason(request: TierRequest, gpu: GpuPlan, layers: Iterable[int]) -
     return "all fit: those of layers with slots are page-locked, so that the GPU reads them too"
 
 
-def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, ledger: Ledger) -> None:
+def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget) -> None:
     on_cpu = set(range(len(model.layers))) - gpu.layers
     dense_weights = sum(model.layers[i].dense_weights_bytes for i in on_cpu)
     output = 0 if gpu.has_output else model.output_bytes
-    ledger.take(
+    tier_budget.take(
         Purpose.DENSE_WEIGHTS,
         dense_weights + output,
         "read for every token: attention, norms, routers, shared experts, dense layers, output",
     )
-    ledger.take(
+    tier_budget.take(
         Purpose.DENSE_WEIGHTS, model.embedding_bytes, "embedding: one row is looked up for a token"
     )
 
@@ -94,17 +94,19 @@ def _with_slots(
     request: TierRequest,
     gpu: GpuPlan,
     layers: dict[int, LayerFacts],
-    ledger: Ledger,
+    tier_budget: TierBudget,
 ) -> HostPlan:
     if not layers:
-        return HostPlan(Tier.RAM, {}, 0, ledger)
-    ledger.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
+        return HostPlan(Tier.RAM, {}, 0, tier_budget)
+    tier_budget.take(Purpose.STAGING, staging_bytes(model, layers.values()), staging_reason(model))
     limit = request.moe_slots if _asks_for_slots(request, gpu) else None
     elsewhere = {
         i: replace(layer, num_experts=layer.num_experts - gpu.slots.get(i, 0))
         for i, layer in layers.items()
     }
-    slots = grant_slots(elsewhere, ledger.left, limit)
+    slots = grant_slots(elsewhere, tier_budget.left, limit)
     num_bytes = sum(layers[i].slot_bytes * count for i, count in slots.items())
-    ledger.take(Purpose.SLOTS, num_bytes, "experts read from disk stay here, shared by the layers")
-    return HostPlan(Tier.DISK, slots, num_staging(model), ledger)
+    tier_budget.take(
+        Purpose.SLOTS, num_bytes, "experts read from disk stay here, shared by the layers"
+    )
+    return HostPlan(Tier.DISK, slots, num_staging(model), tier_budget)

@@ -18,8 +18,8 @@ def plan_notes(
     layers: Sequence[LayerPlan],
 ) -> Iterator[str]:
     """Yields one line per note, the most urgent first."""
-    if host.ledger.left < 0:
-        missing = format_bytes(-host.ledger.left)
+    if host.tier_budget.left < 0:
+        missing = format_bytes(-host.tier_budget.left)
         yield f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
     if request.ram is not None and request.ram > hardware.free_ram:
         yield f"only {format_bytes(hardware.free_ram)} of RAM is free now"

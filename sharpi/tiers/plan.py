@@ -93,12 +93,15 @@ class LayerPlan(Struct, frozen=True):
 
 
 class Speed(Struct, frozen=True):
-    """Estimated decode speed, as the bandwidths limit it."""
+    """Estimated decode speed, as a range that bandwidths and hit rates allow."""
 
-    tokens_per_second: float
+    tokens_per_second: float  # at most
+    least_tokens_per_second: float  # unless other programs take the machine
     bound: str  # the source that takes most of a token's time
     bytes_per_token: dict[str, int]
-    hit_rate: float  # share of a token's experts in the fastest tier with slots
+    hit_rate: float  # expected share of a token's experts in the fastest tier
+    least_hit_rate: float  # if all experts are used alike
+    best_hit_rate: float  # if few are used
     assumptions: tuple[str, ...]  # about what was not measured
 
 

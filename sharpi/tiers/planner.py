@@ -37,7 +37,7 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
         status=worst(layer.status for layer in layers),
         ratio=min((_ratio(layer) for layer in layers if layer.num_experts), default=1.0),
         num_staging=host.num_staging,
-        lines=(*gpu.ledger.lines, *host.ledger.lines, *_disk_lines(layers)),
+        lines=(*gpu.tier_budget.lines, *host.tier_budget.lines, *_disk_lines(layers)),
         layers=layers,
         speed=expected_speed(model, request, layers, gpu.has_output, hardware.rates),
         notes=(*gpu.notes, *plan_notes(model, hardware, request, host, layers)),

@@ -34,6 +34,8 @@ class TierRequest(Struct, frozen=True):
     stash_page_tokens: int = 0  # tokens of a page of the stash; 0: none
     stash_gpu_factor: float = 1.0  # part of the stash's need that is on the GPU
     stash_cpu_factor: float = 0.0  # and in RAM
+    # By layer, the shares of its uses that its most used experts have together; see `hit_rates`.
+    use_shares: tuple[tuple[float, ...], ...] = ()
     fills_from_ram: bool = True  # the GPU may read experts from RAM
 
     @property

@@ -1,15 +1,16 @@
-"""Estimates decode speed from bandwidths: a token's bytes over the rate of where they are.
+"""Estimates decode speed as a range, from bandwidths and hit rates.
 
-Within a layer on a GPU, hits and misses are served at the same time; nothing else is assumed to
-overlap, and no other cost is counted. The hit rate is assumed to be the resident share: routes of
-real text repeat, so caches do better.
+At most: every source works at its measured rate, all at the same time, and few experts are used.
+At least: one source waits for the other, none reaches its rate, and all experts are used alike. A
+run at a short context falls between the two, unless other programs take the machine.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
 
 from sharpi.hardware.info import Rates
 from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.hit_rates import HitRates, hit_rates
 from sharpi.tiers.plan import LayerPlan, Speed, Tier
 from sharpi.tiers.request import TierRequest
 
@@ -17,6 +18,13 @@ VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus
 # Bytes per second of a desktop GPU, two channels of DDR4, an SSD and 16 lanes of PCIe 3.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
 _MODES = {BUS: "cross the bus", RAM_READ: "are computed by the CPU"}
+# The least part of its rate that a source reaches: kernels may compute longer than they read.
+_LEAST_PARTS = {VRAM_READ: 1 / 3, RAM_READ: 1 / 3, DISK_READ: 2 / 3, BUS: 2 / 3}
+_LAYER_SECONDS = (4e-6, 60e-6)  # a layer's barriers or launches, at least and at most
+_MISS_SECONDS = 0.4e-3  # an expert's reads from disk take at most that long to begin
+_MARGIN = 1.25  # a rate may be higher at another moment than when it was measured
+
+Case = Literal["low", "likely", "high"]
 
 
 def expected_speed(
@@ -28,28 +36,46 @@ def expected_speed(
 ) -> Speed:
     """Estimates the speed at a short context; sources of no bytes are left out."""
     layers, speeds = tuple(layers), _speeds(rates)
-    output = VRAM_READ if output_on_gpu else RAM_READ
-    reads = [{output: float(model.output_bytes)}]
-    for layer in layers:
-        mode = _miss_mode(layer, request, speeds)
-        reads += _layer_reads(layer, model.num_experts_per_token, mode)
-    total: dict[str, float] = defaultdict(float)
-    for read in reads:
-        for source, count in read.items():
-            total[source] += count
-    seconds = sum(max(count / speeds[source] for source, count in r.items()) for r in reads)
-    counts = {source: total[source] for source in _USUAL if total[source]}
+    first = {(VRAM_READ if output_on_gpu else RAM_READ): float(model.output_bytes)}
+
+    def total(case: Case) -> dict[str, float]:
+        reads = [first, *_all_reads(model, request, layers, speeds, case)]
+        return {source: sum(read.get(source, 0.0) for read in reads) for source in _USUAL}
+
+    likely = {source: count for source, count in total("likely").items() if count}
+    fewest, most = (len(layers) * each for each in _LAYER_SECONDS)
+    fastest = max(count / speeds[source] for source, count in total("high").items()) / _MARGIN
+    slowest = sum(n / speeds[source] / _LEAST_PARTS[source] for source, n in total("low").items())
+    slowest += _MISS_SECONDS * sum(_most_misses(layer, model, request) for layer in layers)
+    found = list(_in_fastest_tier(layers, request))
     return Speed(
-        tokens_per_second=1 / max(seconds, 1e-9),
-        bound=max(counts, key=lambda source: counts[source] / speeds[source], default=RAM_READ),
-        bytes_per_token={source: round(count) for source, count in counts.items()},
-        hit_rate=_hit_rate(layers),
-        assumptions=tuple(_assumptions(counts, rates, _ways(layers, request, speeds))),
+        tokens_per_second=1 / max(fastest, fewest, 1e-9),
+        least_tokens_per_second=1 / max(slowest + most, 1e-9),
+        bound=max(likely, key=lambda source: likely[source] / speeds[source], default=RAM_READ),
+        bytes_per_token={source: round(count) for source, count in likely.items()},
+        hit_rate=_mean([rates.likely for rates in found]),
+        least_hit_rate=_mean([rates.low for rates in found]),
+        best_hit_rate=_mean([rates.high for rates in found]),
+        assumptions=tuple(_assumptions(likely, rates, layers, request, speeds)),
     )
 
 
-def _layer_reads(layer: LayerPlan, num_used: int, mode: str) -> Iterator[dict[str, float]]:
-    """Yields what one token reads of a layer, in turn; each item is read at the same time.
+def _all_reads(
+    model: ModelFacts,
+    request: TierRequest,
+    layers: Iterable[LayerPlan],
+    speeds: Mapping[str, float],
+    case: Case,
+) -> Iterator[dict[str, float]]:
+    for layer in layers:
+        mode = _miss_mode(layer, request, speeds)
+        yield from _layer_reads(layer, model.num_experts_per_token, mode, request, case)
+
+
+def _layer_reads(
+    layer: LayerPlan, num_used: int, mode: str, request: TierRequest, case: Case
+) -> Iterator[dict[str, float]]:
+    """Yields what one token reads of a layer.
 
     `mode`: the source of misses. An expert from disk is read from RAM afterwards.
     """
@@ -57,9 +83,35 @@ def _layer_reads(layer: LayerPlan, num_used: int, mode: str) -> Iterator[dict[st
     if not layer.num_experts:
         return
     chosen = num_used * (layer.expert_bytes or 0)
-    on_gpu = chosen * layer.vram_slots / layer.num_experts
-    yield {VRAM_READ: on_gpu, mode: chosen - on_gpu}
-    yield {DISK_READ: chosen * (1 - layer.num_resident / layer.num_experts)}
+    on_gpu = chosen * getattr(_rates_of(layer, request, layer.vram_slots), case)
+    yield {VRAM_READ: on_gpu}
+    yield {mode: chosen - on_gpu}
+    yield {DISK_READ: chosen * (1 - getattr(_rates_of(layer, request, layer.num_resident), case))}
+
+
+def _most_misses(layer: LayerPlan, model: ModelFacts, request: TierRequest) -> float:
+    """Returns the experts that a token reads from disk if all are used alike."""
+    if not layer.num_experts:
+        return 0.0
+    return model.num_experts_per_token * (1 - _rates_of(layer, request, layer.num_resident).low)
+
+
+def _rates_of(layer: LayerPlan, request: TierRequest, num_slots: int) -> HitRates:
+    shares = request.use_shares[layer.index] if request.use_shares else ()
+    return hit_rates(num_slots, layer.num_experts, shares)
+
+
+def _in_fastest_tier(layers: tuple[LayerPlan, ...], request: TierRequest) -> Iterator[HitRates]:
+    """Yields the hit rates of layers with experts, in VRAM if there is a GPU, else in RAM."""
+    has_gpu = any(layer.dense_weights is Tier.VRAM for layer in layers)
+    for layer in layers:
+        if layer.num_experts:
+            yield _rates_of(layer, request, layer.vram_slots if has_gpu else layer.num_resident)
+
+
+def _mean(values: list[float]) -> float:
+    """Returns the mean; 1 for a model without experts."""
+    return sum(values) / len(values) if values else 1.0
 
 
 def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
@@ -82,16 +134,6 @@ def _ways(
     yield from (f"experts that are not on the GPU {_MODES[mode]}" for mode in sorted(modes))
 
 
-def _hit_rate(layers: Iterable[LayerPlan]) -> float:
-    """Returns the mean residency of the layers with experts; 1 if there are none."""
-    shares = [
-        (layer.vram_slots or layer.num_resident) / layer.num_experts
-        for layer in layers
-        if layer.num_experts
-    ]
-    return sum(shares) / len(shares) if shares else 1.0
-
-
 def _speeds(rates: Rates) -> dict[str, float]:
     measured = _measured(rates)
     return {source: measured[source] or usual for source, usual in _USUAL.items()}
@@ -106,10 +148,28 @@ def _measured(rates: Rates) -> dict[str, float | None]:
     }
 
 
-def _assumptions(counts: Iterable[str], rates: Rates, modes: Iterable[str]) -> Iterator[str]:
+def _assumptions(
+    counts: Iterable[str],
+    rates: Rates,
+    layers: tuple[LayerPlan, ...],
+    request: TierRequest,
+    speeds: Mapping[str, float],
+) -> Iterator[str]:
     measured = _measured(rates)
     for source in counts:
         if measured[source] is None:
             yield f"{source} of {_USUAL[source] / 1e9:g} GB/s: not measured"
-    yield "an expert is found in a slot as often as experts have slots"
-    yield from modes
+    if any(_is_divided(layer) for layer in layers):
+        yield (
+            "hit rates follow from the profile's uses"
+            if request.use_shares
+            else "hit rates are the default policy's on routes of GPT-OSS-20B; --moe-profile FILE"
+            " takes the model's own"
+        )
+    yield from _ways(layers, request, speeds)
+
+
+def _is_divided(layer: LayerPlan) -> bool:
+    """Returns True if a layer's experts are in more than one tier."""
+    counts = (layer.vram_slots, layer.num_resident)
+    return any(0 < count < layer.num_experts for count in counts)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig
 from sharpi.errors import UsageError
@@ -11,6 +12,7 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
+    pin_note,
 )
 from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
@@ -32,7 +34,7 @@ def predictor(shape: ExpertShape = FEW, **asked: object) -> str | None:
 
 def test_nothing_asked() -> None:
     chosen = policy()
-    assert chosen.kind is PolicyKind.LEARNED_KEEP
+    assert chosen.kind is PolicyKind.LEARNED_PREFETCH
     assert (chosen.slots, chosen.num_experts, chosen.experts_per_token) == ((0, 3, 4), 8, 2)
     assert chosen.load_budget == 1  # a tenth of two layers' look-ups, rounded up
     assert chosen.warm_pin == 0
@@ -51,7 +53,19 @@ def test_every_policy_by_its_name(name: str) -> None:
     assert policy(policy=name).kind is POLICIES[name]
 
 
-@pytest.mark.parametrize("name", ["learned", "learned-token-end"])
+def test_the_default_prefetches_where_the_tier_can_and_the_user_lets_it() -> None:
+    assert policy(prefetch=False).kind is PolicyKind.LEARNED_KEEP
+    in_vram = replace(FEW, on_gpu=True)
+    assert choose_policy(ExpertConfig(), in_vram, None).kind is PolicyKind.LEARNED_KEEP
+
+
+def test_a_load_budget_is_one_of_the_default_policy() -> None:
+    chosen = policy(load_budget=7.5)
+    assert chosen.kind.has_budget
+    assert chosen.load_budget == 7.5
+
+
+@pytest.mark.parametrize("name", ["learned", "learned-token-end", "learned-prefetch"])
 def test_policies_that_prefetch_only_keep_where_that_is_off(name: str) -> None:
     assert policy(policy=name, prefetch=False).kind is PolicyKind.LEARNED_KEEP
 
@@ -115,10 +129,48 @@ def test_frequency_without_a_profile_counts_first() -> None:
     chosen = policy(resident="frequency", warmup_tokens=10)
     assert (chosen.kind, chosen.pinned) == (PolicyKind.STATIC, ())
     assert (chosen.warm_pin, chosen.warm_pin_after) == (4, 10 * 2 * 2)
+    assert chosen.warm == (tuple(range(8)),) * 3, "the slots begin with the first experts"
 
 
 def test_warm_pin_and_load_budget() -> None:
     chosen = policy(policy="slru", warm_pin=2, warm_pin_after=99, load_budget=7.5)
     assert (chosen.warm_pin, chosen.warm_pin_after, chosen.load_budget) == (2, 99, 7.5)
-    assert policy(warm_pin=2, warmup_tokens=5).warm_pin_after == 5 * 2 * 2
+    assert policy(warm_pin=2, warmup_tokens=5).warm_pin_after == 512
     assert policy(warm_pin=0).warm_pin == 0
+
+
+def shape(slots: int) -> ExpertShape:
+    return ExpertShape(num_experts=8, experts_per_token=2, slots=(0, slots, slots))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("slots", [1, 3, 4, 7, 8])
+def test_pins_by_itself_where_that_does_not_cost_hits(name: str, slots: int) -> None:
+    asked = ExpertConfig(policy=name)
+    chosen = choose_policy(asked, shape(slots), None)
+    assert (chosen.warm_pin == 2) == (name == "lru" and slots in (4, 7))
+    assert chosen.warm_pin_after == 512
+    note = pin_note(asked, chosen)
+    if name == "static" or chosen.warm_pin:
+        assert note is None
+    else:
+        assert note is not None
+        assert f"no warm pin: with {name} " in note
+
+
+def test_what_was_asked_is_pinned_or_explained() -> None:
+    for asked in (ExpertConfig(warm_pin=2), ExpertConfig(warm_pin=3, policy="lfu")):
+        chosen = choose_policy(asked, shape(4), None)
+        assert chosen.warm_pin == asked.warm_pin
+        assert pin_note(asked, chosen) is None
+    one = choose_policy(ExpertConfig(warm_pin=2), shape(1), None)
+    assert "only slot" in (pin_note(ExpertConfig(warm_pin=2), one) or "")
+    assert pin_note(ExpertConfig(warm_pin=0), choose_policy(ExpertConfig(), shape(4), None)) is None
+
+
+def test_when_pins_are_due() -> None:
+    pin = policy(policy="lru", warm_pin=1)
+    assert (pin.next_pin(-1), pin.next_pin(512), pin.next_pin(9999)) == (512, None, None)
+    assert policy(warm_pin=0).next_pin(-1) is None
+    chosen = policy(resident="frequency", warmup_tokens=64)
+    assert [chosen.next_pin(at) for at in (-1, 4, 9, 200, 256)] == [4, 8, 16, 256, None]

@@ -35,7 +35,8 @@ def test_a_new_text_starts_without_a_guess_for_its_first_layer(name: str) -> Non
         predictor.observe(1, [3, 4])
     assert predictor.predict(0, 2) == [1, 2]
     predictor.reset_sequence()
-    assert predictor.predict(0, 2) == []
+    # Frequencies belong to the model, routes to the text.
+    assert predictor.predict(0, 2) == ([1, 2] if name == "frequency" else [])
 
 
 def test_layers_that_follow_each_other_are_learned() -> None:

@@ -30,6 +30,20 @@ def test_reads_back(tmp_path: Path) -> None:
     assert save_profile(path, PROFILE) is None
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_a_device_without_an_end_is_not_read() -> None:
+    with pytest.raises(StatsFileError, match="not a regular file"):
+        load(Path("/dev/zero"))
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(StatsFileError, match="holds no expert profile"):
+        load(path)
+
+
 def test_ranks_used_experts_only() -> None:
     assert PROFILE.ranked(0) == (2, 0, 3)
     assert PROFILE.ranked(1) == ()
@@ -45,7 +59,7 @@ def test_a_bad_path_is_a_warning(tmp_path: Path) -> None:
     warning = save_profile(tmp_path / "none" / "profile", PROFILE)
     assert warning is not None
     assert warning.startswith("the expert profile was not written to ")
-    with pytest.raises(StatsFileError, match="Is a directory"):
+    with pytest.raises(StatsFileError, match="not a regular file"):
         load_profile(tmp_path, "tiny.gguf", 3, 4)
 
 

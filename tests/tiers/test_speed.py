@@ -5,12 +5,16 @@ from msgspec.structs import replace
 from tier_cases import GIB, MACHINE, MIB, REQUEST, model
 
 from sharpi.hardware.info import Rates
+from sharpi.tiers.gpu import RESERVE_BYTES
+from sharpi.tiers.hit_rates import curve, hit_rates
 from sharpi.tiers.plan import Speed
 from sharpi.tiers.planner import plan_tiers
 
 RATES = Rates(ram_read=10e9, disk_read=1e9, vram_read=100e9, bus=5e9)
 DENSE_WEIGHTS = 24 * MIB  # four layers of 5 MiB, 4 MiB of output
 EXPERTS = 4 * 2 * 3 * MIB  # two experts of 3 MiB in each layer
+QUARTER = hit_rates(2, 8)  # two of eight experts have slots
+LAYERS_AT_MOST = 4 * 60e-6  # seconds of four layers
 
 
 def speed(rates: Rates = RATES, **asked: object) -> Speed:
@@ -21,31 +25,55 @@ def speed(rates: Rates = RATES, **asked: object) -> Speed:
 def test_everything_in_ram() -> None:
     found = speed()
     assert found.bytes_per_token == {"RAM read": DENSE_WEIGHTS + EXPERTS}
-    assert found.tokens_per_second == pytest.approx(10e9 / (DENSE_WEIGHTS + EXPERTS))
+    at_rate = (DENSE_WEIGHTS + EXPERTS) / 10e9
+    assert found.tokens_per_second == pytest.approx(1.25 / at_rate)
+    assert found.least_tokens_per_second == pytest.approx(1 / (3 * at_rate + LAYERS_AT_MOST))
     assert (found.bound, found.hit_rate) == ("RAM read", 1.0)
-    assert found.assumptions == ("an expert is found in a slot as often as experts have slots",)
+    assert (found.least_hit_rate, found.best_hit_rate) == (1.0, 1.0)
+    assert found.assumptions == ()
 
 
 def test_a_quarter_in_slots() -> None:
     found = speed(moe_slots=2)
-    missed = EXPERTS * 3 // 4
+    missed = round(EXPERTS * (1 - 0.728))
     assert found.bytes_per_token == {"RAM read": DENSE_WEIGHTS + EXPERTS, "disk read": missed}
-    seconds = (DENSE_WEIGHTS + EXPERTS) / 10e9 + missed / 1e9
-    assert found.tokens_per_second == pytest.approx(1 / seconds)
-    assert (found.bound, found.hit_rate) == ("disk read", 0.25)
+    rates = (found.least_hit_rate, found.hit_rate, found.best_hit_rate)
+    assert rates == pytest.approx((0.25, 0.728, 1 - 0.272 / 4))
+    ram, disk = (DENSE_WEIGHTS + EXPERTS) / 10e9, EXPERTS / 1e9
+    assert found.tokens_per_second == pytest.approx(1.25 / max(ram, disk * 0.272 / 4))
+    slowest = 3 * ram + 1.5 * 0.75 * disk + LAYERS_AT_MOST + 4 * 2 * 0.75 * 0.4e-3
+    assert found.least_tokens_per_second == pytest.approx(1 / slowest)
+    assert found.bound == "disk read"
+    assert "GPT-OSS" in found.assumptions[0]
+
+
+def test_a_profile_says_what_is_found() -> None:
+    found = speed(moe_slots=2, use_shares=((0.5, 0.9, 0.95, 1.0, 1.0, 1.0, 1.0, 1.0),) * 4)
+    assert found.hit_rate == pytest.approx(0.9)
+    assert found.bytes_per_token["disk read"] == pytest.approx(0.1 * EXPERTS, abs=1)
+    assert found.assumptions == ("hit rates follow from the profile's uses",)
 
 
 def test_everything_on_the_gpu() -> None:
     found = speed(vram=2 * GIB)
     assert found.bytes_per_token == {"VRAM read": DENSE_WEIGHTS + EXPERTS}
-    assert found.bound == "VRAM read"
+    assert (found.bound, found.hit_rate) == ("VRAM read", 1.0)
+
+
+def test_a_gpu_without_slots_has_no_hits() -> None:
+    request = replace(REQUEST, vram=RESERVE_BYTES + 30 * MIB)
+    plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
+    assert set(plan.vram_slots) == {0}
+    assert plan.first_gpu_layer < 4
+    assert (plan.speed.hit_rate, plan.speed.best_hit_rate) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(("bus", "bound"), [(5e9, "RAM read"), (12e9, "bus")])
 def test_misses_of_the_gpu_take_the_faster_mode(bus: float, bound: str) -> None:
     found = speed(replace(RATES, bus=bus), vram=2 * GIB, moe_slots=2)
-    assert found.bytes_per_token[bound] == EXPERTS * 3 // 4
-    assert found.bytes_per_token["VRAM read"] == DENSE_WEIGHTS + EXPERTS // 4
+    missed = (1 - QUARTER.likely) * EXPERTS
+    assert found.bytes_per_token[bound] == round(missed)
+    assert found.bytes_per_token["VRAM read"] == round(DENSE_WEIGHTS + EXPERTS - missed)
     assert found.bound == bound
 
 
@@ -63,15 +91,16 @@ def test_the_miss_mode_that_was_asked_for(
     asked: dict[str, object], source: str, words: str
 ) -> None:
     found = speed(RATES, vram=2 * GIB, **({"moe_slots": 2} | asked))
-    missed = EXPERTS if "cpu_moe" in asked else EXPERTS * 3 // 4
+    missed = EXPERTS if "cpu_moe" in asked else round((1 - QUARTER.likely) * EXPERTS)
     assert found.bytes_per_token[source] == missed
     assert found.assumptions[-1] == f"experts that are not on the GPU {words}"
 
 
-def test_hits_and_misses_of_a_layer_are_served_at_the_same_time() -> None:
+def test_at_most_all_sources_work_at_the_same_time() -> None:
     found = speed(vram=2 * GIB, moe_slots=2)
-    missed = EXPERTS * 3 // 4
-    assert found.tokens_per_second == pytest.approx(1 / (DENSE_WEIGHTS / 100e9 + missed / 10e9))
+    missed = EXPERTS * (1 - QUARTER.high)
+    at_once = max((DENSE_WEIGHTS + EXPERTS - missed) / 100e9, missed / 10e9)
+    assert found.tokens_per_second == pytest.approx(1.25 / at_once)
 
 
 def test_what_is_on_disk_is_in_neither_memory() -> None:
@@ -80,8 +109,8 @@ def test_what_is_on_disk_is_in_neither_memory() -> None:
     plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
     assert (plan.vram_slots, plan.ram_slots) == ((1,) * 4, (3,) * 4)
     found = plan.speed.bytes_per_token
-    assert found["disk read"] == EXPERTS // 2
-    assert found["RAM read"] == EXPERTS * 7 // 8
+    assert found["disk read"] == round(EXPERTS * (1 - curve(0.5)))
+    assert found["RAM read"] == round(EXPERTS * (1 - curve(0.125)))
     assert "bus" not in found
 
 

@@ -14,33 +14,38 @@ __device__ __forceinline__ void count_uses(const int* ids, int num_items, int* t
   __syncthreads();
 }
 
-__device__ __forceinline__ void look_up_batch(const Slots& s, const int* times) {
+// `is_first`: no batch of the same prompt came before. What misses counts as `served`.
+__device__ __forceinline__ void look_up_batch(const Slots& s, const int* times, bool is_first,
+                                              Count served) {
   const int clock = s.head->clock + 1;
   int accesses = 0, hits = 0;
   for (int base = 0; base < s.experts; base += blockDim.x) {
     const int e = base + int(threadIdx.x);
     const bool is_used = e < s.experts && times[e] > 0;
-    accesses += __syncthreads_count(is_used);
-    hits += __syncthreads_count(is_used && s.resident(e));
+    const bool counts = is_used && (is_first || !s.seen[e]);
+    accesses += __syncthreads_count(counts);
+    hits += __syncthreads_count(counts && s.resident(e));
+    if (e < s.experts) s.seen[e] = is_used || (!is_first && s.seen[e]);
     if (is_used) s.last_used[e] = s.stamp[e] = clock, s.uses[e] += times[e];
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    s.head->clock = clock;
-    s.head->counts[kAccesses] += accesses;
-    s.head->counts[kHits] += hits;
-    s.head->counts[kEarlyWasted] += s.head->num_early;
-    s.head->num_early = s.head->num_predictions = 0;
+    SlotHeader& head = *s.head;
+    head.clock = clock, head.phase = kPrompt;
+    head.count(kAccesses) += accesses, head.count(kHits) += hits;
+    head.count(served) += accesses - hits;
+    head.count(kEarlyWasted) += head.num_early;
+    head.num_early = head.num_predictions = 0;
   }
   __syncthreads();
 }
 
-// Teaches slru the last tokens one by one. Called by the first warp.
-__device__ __forceinline__ void touch_frequency(const Slots& s, const int* ids, int tokens,
-                                                int used) {
+// Counts the uses of the last tokens one by one, where they decay. Called by the first warp.
+__device__ __forceinline__ void touch_frequency(const Slots& s, int kind, const int* ids,
+                                                int tokens, int used) {
   const int lane = threadIdx.x;
   for (int t = max(0, tokens - kBatchMemory); t < tokens; t++) {
-    grow_weight(s);
+    grow_weight(s, kind);
     const int e = lane < used ? ids[size_t(t) * used + lane] : 0;
     if (lane < used) s.frequency[e] = add_as_cpu(s.frequency[e], s.head->weight);
     __syncwarp();
@@ -52,7 +57,7 @@ __device__ __forceinline__ int worth(const Policy& p, int e, int times) {
   const bool may = times > 0 && !p.s.resident(e) && (p.kind != kStatic || p.s.pinned(e));
   if (!may) return kNone;
   if (p.kind == kStatic) return 0;
-  return key_of(p.kind == kSlru ? p.s.frequency[e] : __int2float_rn(p.s.uses[e]));
+  return key_of(decays(p.kind) ? p.s.frequency[e] : __int2float_rn(p.s.uses[e]));
 }
 
 // Lists the experts that take the free slots, best first, in `chosen`. Called by all threads.
@@ -76,13 +81,14 @@ __device__ __forceinline__ void choose(const Policy& p, const int* times, int* k
 }  // namespace sharpi
 
 // state: of the layer; ids (tokens, used), distinct in a row; loads: room for all slots; the routes
-// of the batch's last tokens, up to 64, go into `remembered` (64, used), unless it is null. One
+// of the batch's last tokens, up to 64, go into `remembered` (64, used), unless it is null.
+// is_first: 0 where other batches of the same prompt came before. served: the Count of misses. One
 // block.
 KERNEL __launch_bounds__(256)
     slot_batch(int* state, const int* ids, int* loads, int* remembered, uint64_t* first,
                const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,
                uint64_t* third, const uint64_t* where_third, int experts, int tokens, int used,
-               int num_slots, int num_early, int num_staging, int kind) {
+               int num_slots, int num_early, int num_staging, int kind, int is_first, int served) {
   using namespace sharpi;
   __align__(16) __shared__ int words[kMaxStateWords];
   __shared__ int times[kMaxExperts], keys[kMaxExperts], chosen[kMaxExperts];
@@ -95,11 +101,12 @@ KERNEL __launch_bounds__(256)
                    kind};
   if (threadIdx.x < kWarp) send_home(policy.s, policy.tables);
   count_uses(ids, tokens * used, times, experts);
-  look_up_batch(policy.s, times);
+  look_up_batch(policy.s, times, is_first, Count(served));
+  policy.fills = true;
   const int skipped = max(0, tokens - kBatchMemory) * used;
   for (int i = threadIdx.x; remembered && i < tokens * used - skipped; i += blockDim.x)
     remembered[i] = ids[skipped + i];
-  if (kind == kSlru && threadIdx.x < kWarp) touch_frequency(policy.s, ids, tokens, used);
+  if (decays(kind) && threadIdx.x < kWarp) touch_frequency(policy.s, kind, ids, tokens, used);
   __syncthreads();
   choose(policy, times, keys, chosen);
   if (threadIdx.x < kWarp) {

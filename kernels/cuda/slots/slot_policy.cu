@@ -38,8 +38,9 @@ __device__ __forceinline__ void score_experts(const LearnedMap& map, const int* 
   __syncthreads();
 }
 
-// Counts which of the experts that were prefetched or predicted for this token it uses.
-__device__ __forceinline__ void count_predictions(const Slots& s, const int* ids, int used) {
+// Counts which of the experts that were prefetched or predicted for this token it uses. Returns a
+// bit for each expert that was prefetched.
+__device__ __forceinline__ unsigned count_predictions(const Slots& s, const int* ids, int used) {
   const int lane = threadIdx.x;
   SlotHeader& head = *s.head;
   const bool is_early = lane < head.num_early, is_prediction = lane < head.num_predictions;
@@ -47,11 +48,14 @@ __device__ __forceinline__ void count_predictions(const Slots& s, const int* ids
   const bool was_right = is_prediction && is_among(ids, used, head.predictions[lane]);
   const int hits = __popc(__ballot_sync(kFullWarp, was_used));
   const int right = __popc(__ballot_sync(kFullWarp, was_right));
-  if (lane != 0) return;
-  head.counts[kEarlyHits] += hits;
-  head.counts[kEarlyWasted] += head.num_early - hits;
-  head.counts[kPredictions] += head.num_predictions;
-  head.counts[kRightPredictions] += right;
+  const bool came_early = lane < used && is_among(head.early, head.num_early, ids[lane]);
+  const unsigned early = __ballot_sync(kFullWarp, came_early);
+  if (lane != 0) return early;
+  head.count(kEarlyHits) += hits;
+  head.count(kEarlyWasted) += head.num_early - hits;
+  head.count(kPredictions) += head.num_predictions;
+  head.count(kRightPredictions) += right;
+  return early;
 }
 
 // Looks up the token's experts. Returns a bit for each that has no slot.
@@ -61,20 +65,41 @@ __device__ __forceinline__ unsigned look_up(const Slots& s, int id, int used) {
   const int clock = s.head->clock + 1;
   __syncwarp();
   if (is_one) s.last_used[id] = s.stamp[id] = clock, s.uses[id]++;
-  if (threadIdx.x == 0) {
-    s.head->clock = clock;
-    s.head->counts[kAccesses] += used;
-    s.head->counts[kHits] += used - __popc(missed);
-  }
+  if (threadIdx.x == 0) s.head->clock = clock;
   __syncwarp();
   return missed;
 }
 
-__device__ __forceinline__ void touch_segments(const Slots& s, int id, int used, unsigned missed) {
-  grow_weight(s);
+// Counts the lookups by their outcomes. An expert that an earlier token of the step looked up
+// counts only where it was copied once more. `early`: those that were prefetched.
+__device__ __forceinline__ void count_outcomes(const Slots& s, int outcome, bool is_repeat,
+                                               unsigned early, int used) {
+  const int lane = threadIdx.x;
+  const bool is_copied = outcome == kLoaded || outcome == kStagedIn;
+  const bool counts = lane < used && (!is_repeat || is_copied);
+  const auto number = [&](int which, bool may_be_early) {
+    const bool is_early = early >> lane & 1;
+    return __popc(
+        __ballot_sync(kFullWarp, counts && outcome == which && (may_be_early || !is_early)));
+  };
+  const int accesses = __popc(__ballot_sync(kFullWarp, counts));
+  const int hits = number(kHit, true), loads = number(kLoaded, false);
+  const int staged = number(kStagedIn, true), streamed = number(kStreamedIn, true);
+  const int computed = number(kLeft, true);
+  if (lane != 0) return;
+  SlotHeader& head = *s.head;
+  head.count(kAccesses) += accesses, head.count(kHits) += hits, head.count(kLoads) += loads;
+  head.count(kStaged) += staged, head.count(kStreamed) += streamed;
+  head.count(kComputed) += computed;
+}
+
+// Counts the uses of slru and lfru, and promotes what slru found resident.
+__device__ __forceinline__ void touch_decayed(const Slots& s, int kind, int id, int used,
+                                              unsigned missed) {
+  grow_weight(s, kind);
   if (int(threadIdx.x) < used) s.frequency[id] = add_as_cpu(s.frequency[id], s.head->weight);
   __syncwarp();
-  for (int r = 0; r < used; r++)
+  for (int r = 0; r < used && kind == kSlru; r++)
     if (!(missed >> r & 1)) promote(s, __shfl_sync(kFullWarp, id, r));
 }
 
@@ -120,29 +145,30 @@ __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool wa
   p.num_loads += staged, p.num_over_bus += num_left - computed;
   if (lane == 0) {
     head.num_visiting = __popc(visitors);
-    head.counts[kStaged] += staged;
-    head.counts[kComputed] += computed;
-    head.counts[kStreamed] += num_left - staged - computed;
-    head.counts[kOverflows] += miss == kLoad && num_left > staged;
+    head.count(kOverflows) += miss == kLoad && num_left > staged;
     if (miss == kLoad && num_left > staged) *overflow = 1;
   }
   return outcome;
 }
 
-__device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes, int* overflow,
-                                       int used, int miss, const float* fresh) {
+// `before`: the experts of the step's tokens before this one, (num_before, used).
+__device__ __forceinline__ void decide(Policy& p, const int* ids, const int* before, int num_before,
+                                       int* outcomes, int* overflow, int used, int miss, int phase,
+                                       const float* fresh) {
   const int lane = threadIdx.x, id = lane < used ? ids[lane] : 0;
+  if (lane == 0) p.s.head->phase = phase;
   send_home(p.s, p.tables);
-  count_predictions(p.s, ids, used);
+  const unsigned early = count_predictions(p.s, ids, used);
   const unsigned missed = look_up(p.s, id, used);
   p.busy = p.s.head->clock;
-  if (p.kind == kSlru) touch_segments(p.s, id, used, missed);
+  if (decays(p.kind)) touch_decayed(p.s, p.kind, id, used, missed);
   for (int r = 0; r < used; r++)
     if (missed >> r & 1) p.place(__shfl_sync(kFullWarp, id, r));
   p.scores = fresh;
   if (p.kind == kLearnedKeep) swap_better(p, ids, used);
   const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow);
   if (lane < used) outcomes[lane] = outcome;
+  count_outcomes(p.s, outcome, is_among(before, num_before * used, id), early, used);
   __syncwarp();
   if (lane == 0) {
     p.s.head->num_early = p.s.head->num_predictions = 0;
@@ -153,22 +179,24 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, int* outcomes,
 
 }  // namespace sharpi
 
-// state: of the layer; ids (used,), distinct, best first, up to 32; loads: room for `used`;
-// outcomes (used,); overflow: set to 1 where there were too few staging buffers. learned, routes:
-// of learned-keep, otherwise null; routes (num_layers, 4). One block of whole warps.
+// state: of the layer; ids (num_before + 1, used), each token's distinct, best first, up to 32;
+// loads: room for `used`; outcomes (used,); overflow: set to 1 where there were too few staging
+// buffers. The first `num_before` tokens of the step were decided before. phase: of the step.
+// learned, routes: of learned-keep, otherwise null; routes (num_layers, 4). One block of whole
+// warps.
 KERNEL __launch_bounds__(256, 1)
     slot_policy(int* state, const int* ids, int* loads, int* outcomes, int* overflow,
                 uint64_t* first, const uint64_t* where_first, uint64_t* second,
                 const uint64_t* where_second, uint64_t* third, const uint64_t* where_third,
                 float* learned, int* routes, int experts, int used, int num_slots, int num_early,
-                int num_staging, int kind, int has_admission, int miss, int layer, int num_layers,
-                int ranks, float rate) {
+                int num_staging, int kind, int has_admission, int miss, int phase, int num_before,
+                int layer, int num_layers, int ranks, float rate) {
   using namespace sharpi;
   __align__(16) __shared__ int words[kMaxStateWords];
   __shared__ float before[kMaxExperts], fresh[kMaxExperts];
   __shared__ int route[kMaxListed];
   copy_state(state, words, experts);
-  if (int(threadIdx.x) < used) route[threadIdx.x] = ids[threadIdx.x];
+  if (int(threadIdx.x) < used) route[threadIdx.x] = ids[num_before * used + threadIdx.x];
   __syncthreads();
   if (learned)
     score_experts(LearnedMap(learned, experts), route, used, routes, layer, num_layers, ranks, rate,
@@ -181,7 +209,7 @@ KERNEL __launch_bounds__(256, 1)
                      kind,
                      has_admission,
                      before};
-    decide(policy, route, outcomes, overflow, used, miss, fresh);
+    decide(policy, route, ids, num_before, outcomes, overflow, used, miss, phase, fresh);
   }
   __syncthreads();
   copy_state(words, state, experts);

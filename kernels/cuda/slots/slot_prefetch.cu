@@ -2,9 +2,9 @@
 // warp.
 #include "slot_state.cuh"
 
-// state: of the next layer; ids (used,): its predicted experts, best first, up to 32; now: the
-// loads of the current layer, whose [1] tells if the bus is busy; loads: room for `most`, which is
-// at most the number of early slots.
+// state: of the next layer; ids (used,): its predicted experts, best first, up to 32, then -1; now:
+// the loads of the current layer, whose [1] tells if the bus is busy; loads: room for `most`, which
+// is at most the number of early slots.
 KERNEL __launch_bounds__(32)
     slot_prefetch(int* state, const int* ids, const int* now, int* loads, int experts, int used,
                   int num_slots, int num_early, int most) {
@@ -12,6 +12,7 @@ KERNEL __launch_bounds__(32)
   const Slots s(state, experts);
   const Places places = {experts, num_slots, num_early, 0};
   const int lane = threadIdx.x, id = lane < used ? ids[lane] : -1;
+  const int num_predictions = __popc(__ballot_sync(kFullWarp, id >= 0));
   const bool is_idle = now[1] == 0;
   const bool wants = id >= 0 && is_idle && !s.resident(id);
   const unsigned wanted = __ballot_sync(kFullWarp, wants);
@@ -22,9 +23,9 @@ KERNEL __launch_bounds__(32)
   }
   if (lane < used) s.head->predictions[lane] = id;
   if (lane != 0) return;
-  s.head->counts[kEarlyWasted] += s.head->num_early;
-  s.head->counts[kEarlyLoads] += num_loads;
+  s.head->counts[kDecode][kEarlyWasted] += s.head->num_early;
+  s.head->counts[kDecode][kEarlyLoads] += num_loads;
   s.head->num_early = num_loads;
-  s.head->num_predictions = used;
+  s.head->num_predictions = num_predictions;
   loads[0] = loads[1] = num_loads;
 }

@@ -65,7 +65,11 @@ __device__ __forceinline__ int count_pinned(const Slots& s) {
   return pinned;
 }
 
+// A fixed set is chosen anew; other policies pin in addition to what is pinned.
 __device__ __forceinline__ void pin_most_used(Policy& p, int num_looked_at) {
+  for (int e = threadIdx.x; p.kind == kStatic && e < p.s.experts; e += kWarp)
+    p.s.flags[e] &= ~kPinned;
+  __syncwarp();
   const int num_slots = p.s.head->num_slots;
   int room = (p.kind == kStatic ? num_slots : num_slots / 2) - count_pinned(p.s), e = -1;
   for (int i = 0; i < num_looked_at && room > 0; i++) {
@@ -118,6 +122,7 @@ KERNEL __launch_bounds__(32)
                    scores};
   send_home(policy.s, policy.tables);
   if (resized >= 0) resize(policy, resized, owners);
+  policy.fills = true;
   if (num_pinned > 0) pin_most_used(policy, num_pinned);
   if (threadIdx.x == 0) loads[0] = loads[1] = policy.num_loads;
   __syncwarp();

@@ -6,10 +6,20 @@
 namespace sharpi {
 
 // The PolicyKind of sharpi/experts/policy_settings.py.
-enum Kind { kSlru = 0, kLearnedKeep = 4, kLru = 5, kLfru = 6, kLfu = 7, kStatic = 8 };
+enum Kind {
+  kSlru = 0,
+  kLearnedKeep = 4,
+  kLru = 5,
+  kLfru = 6,
+  kLfu = 7,
+  kStatic = 8,
+  kLfruTotal = 9
+};
 
-constexpr float kProtection = 1.1f;        // the weight of a use of a protected expert
-constexpr float kGrowth = 0x1.0b5586p+0f;  // 2 ** (1 / 16): the weight of a use halves in 16 tokens
+constexpr float kProtection = 1.1f;  // the weight of a use of a protected expert
+constexpr float kHalfIn16 =
+    0x1.0b5586p+0f;  // 2 ** (1 / 16): the weight of a use halves in 16 tokens
+constexpr float kDecay95 = float(1.0 / 0.95);  // the weight of a use loses 5 % in each token
 constexpr float kLargestWeight = float(1 << 20);
 constexpr int kNone = 0x7fffffff, kNoClock = -2;
 
@@ -41,9 +51,12 @@ __device__ __forceinline__ int first_of(const Slots& s, May may, Key key) {
   return best.id == kNone ? -1 : best.id;
 }
 
+// Returns true if the policy counts uses that decay.
+__device__ __forceinline__ bool decays(int kind) { return kind == kSlru || kind == kLfru; }
+
 // Begins a token's use: from now on a use weighs more. Once in a while all counts are scaled back.
-__device__ __forceinline__ void grow_weight(const Slots& s) {
-  const float weight = mul_as_cpu(s.head->weight, kGrowth);
+__device__ __forceinline__ void grow_weight(const Slots& s, int kind) {
+  const float weight = mul_as_cpu(s.head->weight, kind == kSlru ? kHalfIn16 : kDecay95);
   const bool is_large = weight >= kLargestWeight;
   const float scale = __fdiv_rn(1.f, weight);
   for (int e = threadIdx.x; is_large && e < s.experts; e += kWarp)
@@ -82,20 +95,20 @@ struct Policy {
   int kind, has_admission = 0;
   const float* scores = nullptr;
   int busy = kNoClock, num_loads = 0, num_over_bus = 0;
+  bool fills = false;  // what it inserts is not needed now
 
   __device__ __forceinline__ int key(int e) const {
     if (kind == kLru) return 0;
     if (kind == kLearnedKeep) return key_of(scores[e]);
     if (kind == kSlru)
       return key_of(s.is_protected(e) ? mul_as_cpu(kProtection, s.frequency[e]) : s.frequency[e]);
-    const float uses = __int2float_rn(s.uses[e]);
-    const int age = 1 + s.head->clock - s.last_used[e];
-    return key_of(kind == kLfru ? __fdiv_rn(uses, __int2float_rn(age)) : uses);
+    const float uses = kind == kLfru ? s.frequency[e] : __int2float_rn(s.uses[e]);
+    const float age = __int2float_rn(1 + s.head->clock - s.last_used[e]);
+    return key_of(kind == kLfu ? uses : __fdiv_rn(uses, age));
   }
 
   // Returns the expert to evict, or -1.
   __device__ __forceinline__ int victim() const {
-    if (kind == kStatic) return -1;
     return first_of(
         s, [&](int e) { return s.resident(e) && !s.pinned(e) && s.last_used[e] != busy; },
         [&](int e) { return key(e); });
@@ -103,6 +116,7 @@ struct Policy {
 
   __device__ __forceinline__ bool admits(int expert, int leaves) const {
     if (s.pinned(expert)) return true;
+    if (kind == kStatic) return false;
     if (kind != kSlru) return kind != kLearnedKeep;
     return !has_admission || key_of(s.frequency[expert]) > key_of(s.frequency[leaves]);
   }
@@ -133,8 +147,8 @@ struct Policy {
     if (threadIdx.x == 0) {
       s.head->num_resident += leaves < 0;
       s.slot_of[expert] = slot;
-      s.head->counts[kLoads]++;
-      s.head->counts[kLoadsFromEarly] += early >= 0;
+      s.head->count(kFills) += fills;
+      s.head->count(kLoadsFromEarly) += early >= 0;
       loads.set(num_loads, expert, places.slot(slot),
                 early < 0 ? expert : places.early_slot(early));
       tables.put(expert, places.slot(slot));

@@ -9,11 +9,14 @@ namespace sharpi {
 
 constexpr int kMaxExperts = 512, kMaxListed = 32;
 constexpr int kPinned = 1, kProtected = 2;  // flags of an expert
+// Experts are counted where they are needed, by the phase of the step. Each access is a hit, an
+// early hit, a load into a slot, staged, streamed or computed.
+enum Phase { kPrompt, kDecode, kPhases };
 enum Count {
   kAccesses,
   kHits,
-  kLoads,
-  kLoadsFromEarly,
+  kLoads,           // missed, and copied to a slot over the bus
+  kLoadsFromEarly,  // of the early hits: those copied to a slot
   kEarlyLoads,
   kEarlyHits,
   kEarlyWasted,
@@ -23,22 +26,26 @@ enum Count {
   kOverflows,
   kPredictions,
   kRightPredictions,
+  kFills,  // copied to slots that nothing needed at once
   kCounts = 16
 };
 
 struct SlotHeader {
-  int64_t counts[kCounts];
+  int64_t counts[kPhases][kCounts];
   int clock;  // uses of this layer
   int num_slots, num_resident, num_protected;
   float weight;  // of a use, in `frequency`
   int num_early, num_visiting, num_predictions;
-  int reserved[8];
+  int phase;  // of the present step
+  int reserved[7];
   int early[kMaxListed];        // the expert in each early slot
   int visiting[kMaxListed];     // experts whose addresses point elsewhere until the next use
   int predictions[kMaxListed];  // for the next use
+
+  __device__ __forceinline__ int64_t& count(Count what) { return counts[phase][what]; }
 };
 
-constexpr int kHeaderWords = int(sizeof(SlotHeader) / sizeof(int)), kArrays = 6;
+constexpr int kHeaderWords = int(sizeof(SlotHeader) / sizeof(int)), kArrays = 7;
 constexpr int kMaxStateWords = kHeaderWords + kArrays * kMaxExperts;
 
 // Residents fill the slots from 0 on, so the number of residents is the first free slot.
@@ -51,6 +58,7 @@ struct Slots {
   int* uses;
   int* flags;
   float* frequency;
+  int* seen;  // 1 for experts that an earlier batch of the same prompt used
 
   __device__ Slots(int* words, int experts)
       : head((SlotHeader*)words),
@@ -60,7 +68,8 @@ struct Slots {
         stamp(last_used + experts),
         uses(stamp + experts),
         flags(uses + experts),
-        frequency((float*)(flags + experts)) {}
+        frequency((float*)(flags + experts)),
+        seen(flags + 2 * experts) {}
 
   __device__ __forceinline__ bool resident(int e) const { return slot_of[e] >= 0; }
   __device__ __forceinline__ bool pinned(int e) const { return flags[e] & kPinned; }

@@ -5,17 +5,31 @@ those of the next layer. Python only switches predictions on or off and reads th
 """
 
 import ctypes
-from ctypes import POINTER, c_int, c_void_p
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_int, c_int32, c_int64, c_uint8, c_void_p
 from functools import cache
 
-from sharpi.experts.native.predictor_native import PredictionCounts
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.predictor import PREDICTORS
+from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
 ROUTER = "router"  # runs the next layer's router on this layer's input
 _ROUTES_BESIDE = {ROUTER: "both"}  # for the first layer, which has none before it
 PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
+
+
+class FeedCounts(Structure):
+    """Mirrors `FeedCounts` of kernels/cpu/experts/store/expert_feed.h."""
+
+    _fields_ = (
+        ("predicted", c_int64),  # experts, for decoded tokens
+        ("used", c_int64),  # experts, where some were predicted
+        ("right", c_int64),  # predicted and used
+        ("steps", c_int64),  # that decoded
+        ("predicted_steps", c_int64),  # those of them that predicted
+        ("is_worth_it", c_int64),  # 1 if enough of the latest prefetches were used
+    )
 
 
 class ExpertFeed:
@@ -59,22 +73,29 @@ class ExpertFeed:
         """True if the step has to be recorded with predictions by the next layer's router."""
         return self.predictor == ROUTER
 
-    def begin_step(self, *, may_predict: bool) -> bool:
+    def begin_step(self, *, may_predict: bool, is_prompt: bool = False) -> bool:
         """Begins a step and returns True if it predicts.
 
         It does if `may_predict` allows it and recent predictions were right often enough, or as a
-        probe.
+        probe. Its accesses count as those of a prompt, or of decoded tokens.
         """
-        return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict))
+        return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict, is_prompt))
+
+    def set_sequences(self, sequences: Sequence[int], begins: Sequence[bool]) -> None:
+        """Says whose tokens the next steps have, row by row; `begins` marks new texts."""
+        count = len(sequences)
+        names, flags = (c_int32 * count)(*sequences), (c_uint8 * count)(*begins)
+        if self._library.sharpi_feed_set_sequences(self.handle, names, flags, count):
+            raise MemoryError("no memory for the predictor's sequences")
 
     def reset_sequence(self) -> None:
         """Begins a new, unrelated text."""
         self._library.sharpi_feed_reset_sequence(self.handle)
 
-    def predictions(self) -> PredictionCounts:
+    def counts(self) -> FeedCounts:
         """Returns the counts of predictions for decoded tokens since the start."""
-        counts = PredictionCounts()
-        self._library.sharpi_feed_prediction_counts(self.handle, ctypes.byref(counts))
+        counts = FeedCounts()
+        self._library.sharpi_feed_counts(self.handle, ctypes.byref(counts))
         return counts
 
     def check_step(self) -> None:
@@ -91,11 +112,9 @@ def _feed_library() -> ctypes.CDLL:
         "sharpi_feed_create": (c_void_p, [c_void_p, c_int, c_int, c_int, c_int]),
         "sharpi_feed_destroy": (None, [c_void_p]),
         "sharpi_feed_take_failure": (c_int, [c_void_p]),
-        "sharpi_feed_begin_step": (c_int, [c_void_p, c_int]),
+        "sharpi_feed_begin_step": (c_int, [c_void_p, c_int, c_int]),
+        "sharpi_feed_set_sequences": (c_int, [c_void_p, c_void_p, c_void_p, c_int]),
         "sharpi_feed_reset_sequence": (None, [c_void_p]),
-        "sharpi_feed_prediction_counts": (None, [c_void_p, POINTER(PredictionCounts)]),
+        "sharpi_feed_counts": (None, [c_void_p, POINTER(FeedCounts)]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return declare(library, signatures)

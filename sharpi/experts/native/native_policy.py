@@ -109,6 +109,10 @@ class NativePolicy:
         """Begins a new, unrelated text."""
         self._library.sharpi_policy_reset_sequence(self.handle)
 
+    def set_prefetching(self, prefetches: bool) -> None:
+        """Allows or forbids loads of experts that were not missed; called between steps."""
+        self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
+
     def replay(self, steps: Steps) -> int:
         """Replays every step and returns the number of swaps."""
         trace = native_trace(steps, self.settings.num_experts)
@@ -188,6 +192,7 @@ def policy_library() -> ctypes.CDLL:
         "sharpi_policy_use_batch": (c_int, [c_void_p, c_int, c_void_p, c_int, c_int, *swaps]),
         "sharpi_policy_end_token": (c_int, [c_void_p, *swaps]),
         "sharpi_policy_reset_sequence": (None, [c_void_p]),
+        "sharpi_policy_set_prefetching": (None, [c_void_p, c_int]),
         "sharpi_policy_experts": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
         "sharpi_policy_counts": (None, [c_void_p, c_void_p, c_void_p]),
         "sharpi_policy_replay": (c_int64, [c_void_p, POINTER(NativeTrace)]),

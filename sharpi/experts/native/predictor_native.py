@@ -12,6 +12,7 @@ from sharpi.errors import UsageError
 from sharpi.experts.native.native_policy import NativeTrace, native_trace
 from sharpi.experts.predictor import PREDICTORS
 from sharpi.experts.trace.trace_steps import Steps
+from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
 
@@ -95,7 +96,4 @@ def predictor_library() -> ctypes.CDLL:
             [c_void_p, POINTER(NativeTrace), c_int, POINTER(PredictionCounts)],
         ),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return declare(library, signatures)

@@ -8,7 +8,6 @@ import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import c_char_p
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -17,34 +16,16 @@ from numpy.typing import NDArray
 from sharpi.errors import ModelFileError
 from sharpi.experts.native import store_abi as abi
 from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.native.store_counts import (
+    LayerAccesses,
+    NativeCounts,
+    StoreCounts,
+    StoreTotals,
+)
 from sharpi.experts.native.store_layout import LayerLayout, StoreLayout
 from sharpi.system.direct_read import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096
-
-
-class StoreCounts(NamedTuple):
-    """One layer's accesses, in experts, and their cost."""
-
-    accesses: int
-    hits: int  # resident when needed
-    late: int  # in flight when needed
-    loads: int  # read while a thread waited
-    bytes_read: int  # of the file, prefetches included
-    stall_ns: int  # clock time in which at least one thread waited
-    prefetched: int  # experts requested early
-    prefetch_used: int  # those of them that were used before they left
-    wasted_bytes: int  # read early and never used
-
-
-class StoreTotals(NamedTuple):
-    """Counts of the whole store."""
-
-    memory_bytes: int
-    dropped_prefetches: int  # experts without room in the queue
-    failed_prefetches: int  # experts that could not be read
-    prefetched_bytes: int  # read before a thread waited for them
-    is_direct: bool  # reads bypass the page cache
 
 
 class StoreSettings(Struct, frozen=True):
@@ -135,13 +116,27 @@ class ExpertStore:
         """Begins a new, unrelated text."""
         self._library.sharpi_store_reset_sequence(self.handle)
 
+    def layers(self) -> list[LayerAccesses]:
+        """Returns the counts of every layer since the start, by phase."""
+        return self._counts().layers
+
     def counts(self) -> list[StoreCounts]:
         """Returns the counts of every layer since the start."""
-        return self._counts()[0]
+        return [layer.total for layer in self._counts().layers]
+
+    def uses(self) -> NDArray[np.int64]:
+        """Returns how many tokens used each expert, (layers, experts)."""
+        uses = np.zeros((len(self.layout.layers), self.policy.settings.num_experts), np.int64)
+        self._library.sharpi_store_uses(self.handle, uses.ctypes.data, uses.shape[1])
+        return uses
 
     def totals(self) -> StoreTotals:
         """Returns the counts that belong to no layer."""
-        return self._counts()[1]
+        return self._counts().totals
+
+    def before_pin(self) -> tuple[int, int] | None:
+        """Returns accesses and hits before the warm pin; None until it happens."""
+        return self._counts().before_pin
 
     def last_fault(self) -> str | None:
         """Returns a sentence about the last read that failed, or None."""
@@ -154,14 +149,10 @@ class ExpertStore:
         fault = self.last_fault() or "the experts could not be read"
         return ModelFileError(f"{fault}; check the disk and start again with the complete file")
 
-    def _counts(self) -> tuple[list[StoreCounts], StoreTotals]:
-        counts = np.empty((len(self.layout.layers), len(StoreCounts._fields)), np.int64)
-        totals = np.empty(len(StoreTotals._fields), np.int64)
-        addresses = counts.ctypes.data, totals.ctypes.data
-        self._library.sharpi_store_counts(self.handle, *addresses)
-        layers = [StoreCounts(*row) for row in counts.tolist()]
-        memory, dropped, failed, early, is_direct = totals.tolist()
-        return layers, StoreTotals(memory, dropped, failed, early, bool(is_direct))
+    def _counts(self) -> NativeCounts:
+        counts = NativeCounts(len(self.layout.layers))
+        self._library.sharpi_store_counts(self.handle, *counts.addresses)
+        return counts
 
 
 def _native(layout: StoreLayout, settings: StoreSettings) -> abi.NativeStore:

@@ -14,6 +14,7 @@ from ctypes import (
 )
 from functools import cache
 
+from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 from sharpi.ops.cpu.struct_layouts import check_layouts
 
@@ -72,10 +73,8 @@ def store_library() -> ctypes.CDLL:
         "sharpi_store_reset_sequence": (None, [c_void_p]),
         "sharpi_store_max_group": (c_int, [c_void_p]),
         "sharpi_store_table": (c_void_p, [c_void_p, c_int, c_int]),
-        "sharpi_store_counts": (None, [c_void_p, c_void_p, c_void_p]),
+        "sharpi_store_counts": (None, [c_void_p] * 5),
+        "sharpi_store_uses": (None, [c_void_p, c_void_p, c_int]),
         "sharpi_store_last_fault": (None, [c_void_p, c_char_p, c_size_t]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return declare(library, signatures)

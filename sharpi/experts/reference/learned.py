@@ -1,37 +1,34 @@
 """A policy that learns online which experts come next, and swaps where that gains over a margin.
 
-The margin is steered so that loads meet a budget. The four variants differ in what they load and
+The margin is steered so that loads meet a budget. The five variants differ in what they load and
 when they decide: retain (this token's misses, at its end), keep (a miss, at once, without a margin:
-for a tier that had to read it anyway), prefetch at the token's end, and prefetch two layers ahead.
+for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers ahead, and
+both of keep and prefetch two layers ahead, where the budget is for prefetches alone.
+
+Those that decide two layers ahead learn what a slot is worth to an expert: a hit at its next use,
+and afterwards what it is worth above the threshold at which experts are evicted, but never more
+than the margin, for which it could be loaded later.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
+from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
 from sharpi.experts.reference.learned_map import LearnedMap, MapInput
+from sharpi.experts.reference.learned_within import LearnedWithin, Route, Source, inputs_of
 from sharpi.experts.reference.policy import SlotPolicy
 
-_RATE = 0.15
+_RATE, _RATE_AHEAD = 0.15, 0.2
+_THRESHOLD_RATE = np.float32(0.01)
 _STEERING = np.float32(0.0005)
 _FIRST_MARGIN = np.float32(0.15)
-_LAYERS_AHEAD, _LAST_LAYERS = 2, 4
+_LAYERS_AHEAD, _LAST_LAYERS, _NEWEST_LAYERS, _CONTEXTS = 2, 4, 4, 5
 _RANKS = 4  # of a route, the best ones: more would cost more than they gain
 _NEED_RATE, _NEED_DIFFERENCE = np.float32(1 / 512), np.float32(0.06)
 _MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
-
-Route = dict[int, list[int]]  # a token's experts by layer, best first
-
-
-class _Source(NamedTuple):
-    """A layer whose experts are inputs of the map, absolute or relative to the predicted layer."""
-
-    is_absolute: bool
-    layer: int
-    is_of_next_token: bool
 
 
 class Learned(SlotPolicy):
@@ -39,34 +36,70 @@ class Learned(SlotPolicy):
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
-        self._decides_ahead = settings.kind is PolicyKind.LEARNED
+        self._decides_ahead = settings.kind.decides_ahead
+        self._only_keeps = settings.kind is PolicyKind.LEARNED_KEEP
         self._num_scored_at_end = _LAYERS_AHEAD if self._decides_ahead else settings.num_layers
-        self._decides_within = settings.kind is PolicyKind.LEARNED_KEEP
-        self._sources = _sources(settings.num_layers, self._decides_ahead)
         ranks = min(settings.experts_per_token, _RANKS)
-        energy = sum(1.0 / (rank * rank) for rank in range(1, ranks + 1))
-        rate = np.float32(_RATE / (len(self._sources) * energy))
         self._rank_weights = np.float32(1) / np.arange(1, ranks + 1, dtype=np.float32)
-        self._maps = [
-            LearnedMap(len(self._sources), settings.num_experts, rate) for _ in settings.slots
-        ]
+        self._sources = _near_and_last(settings.num_layers)
+        self._within = self._make_within() if settings.kind.keeps_misses else None
+        self._make_maps()
+        # per layer: the score of the expert to evict, averaged
+        self._threshold = np.zeros(settings.num_layers, np.float32)
         self._margin = _FIRST_MARGIN
         self._loads_seen = self._tokens_seen = 0
+        self._prefetches = True
         # per layer: the gain or loss by one slot more or less
         self._need = np.zeros(settings.num_layers, np.float32)
         self._batch: dict[int, list[list[int]]] = {}  # by layer: the routes of its last tokens
         self._next: Route = {}
         self.reset_sequence()
 
+    def _make_within(self) -> LearnedWithin:
+        chosen = self.settings
+        rate = _step_size(_RATE, len(self._sources), 0, len(self._rank_weights))
+        return LearnedWithin(
+            self._sources, chosen.num_layers, chosen.num_experts, self._rank_weights, rate
+        )
+
+    def _make_maps(self) -> None:
+        chosen, ahead = self.settings, self._decides_ahead
+        newest = [Source(False, -_LAYERS_AHEAD - i, True) for i in range(_NEWEST_LAYERS)]
+        self._sources = self._sources + newest * ahead
+        num_sources, num_contexts = len(self._sources), _CONTEXTS * ahead
+        self._contexts = _contexts(chosen, num_sources) if ahead else None
+        rate = _step_size(
+            _RATE_AHEAD if ahead else _RATE, num_sources, num_contexts, len(self._rank_weights)
+        )
+        num_hashed = num_rows(chosen.num_experts) if ahead else 0
+        self._maps = [
+            LearnedMap(num_sources, chosen.num_experts, rate, num_hashed) for _ in chosen.slots
+        ]
+
     def reset_sequence(self) -> None:
         self._scored: set[int] = set()  # layers with a score to learn from
         self._before: Route = {}
-        self._present: Route | None = {} if self._decides_within else None
-        self._inputs_before: dict[int, list[MapInput]] = {}  # of the scores to learn from
+        self._present: Route | None = None
+        if self._within is not None:
+            self._within.reset_sequence()
+
+    def set_prefetching(self, prefetches: bool) -> None:
+        self._prefetches = prefetches
+        if self._rests:
+            self._scored = set()
+
+    @property
+    def _rests(self) -> bool:
+        """True if nothing is computed for prefetches."""
+        return self._within is not None and not self._prefetches
+
+    def _scores(self, layer: int) -> NDArray[np.float32]:
+        if self._only_keeps and self._within is not None:
+            return self._within.scores(layer)
+        return self._maps[layer].scores
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
-        route = self._next if self._present is None or not self._decides_within else self._present
-        route[layer] = list(experts)[: self.settings.experts_per_token]
+        self._next[layer] = list(experts)[: self.settings.experts_per_token]
 
     def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
         self._batch[layer] = routes.tolist()
@@ -75,23 +108,30 @@ class Learned(SlotPolicy):
         return float(self.layers[layer].access_count[expert])
 
     def _victim(self, layer: int) -> int:
-        scores = self._maps[layer].scores
+        return self._lowest(layer, self._scores(layer))
+
+    def _lowest(self, layer: int, scores: NDArray[np.float32]) -> int:
         return self.layers[layer].least(lambda expert: scores[expert])
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
         return False
 
     def _after_use(self, layer: int) -> list[Swap]:
-        scored = self._score_after(layer)
-        return [] if scored is None else self._swap(scored)
+        self._score_within(layer)
+        kept = list(self._keep_missed(layer))
+        if self._only_keeps:
+            self._measure_need(layer)
+        scored = self._score_ahead(layer)
+        return kept if scored is None else kept + self._swap(scored)
 
-    def _score_after(self, layer: int) -> int | None:
-        """Returns the layer to score right after this route: itself, or two layers ahead."""
+    def _score_within(self, layer: int) -> None:
+        if self._within is not None:
+            self._within.step(layer, self._next[layer])
+
+    def _score_ahead(self, layer: int) -> int | None:
+        """Returns the layer to score after this route: the one two layers ahead, if any."""
         ahead = layer + _LAYERS_AHEAD
-        if self._decides_within:
-            self._step_within(layer)
-            return layer
-        if self._decides_ahead and ahead in (self._present or {}):
+        if self._decides_ahead and not self._rests and ahead in (self._present or {}):
             self._step(ahead)
             return ahead
         return None
@@ -102,29 +142,37 @@ class Learned(SlotPolicy):
             swaps = []
         else:
             swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
-            excess = np.float32(self._total("loads") - self._loads_seen)
-            excess -= np.float32(self.settings.load_budget)
-            self._margin = max(np.float32(0), self._margin + _STEERING * excess)
+            if self._prefetches:
+                excess = np.float32(self._steered_loads() - self._loads_seen)
+                excess -= np.float32(self.settings.load_budget)
+                self._margin = max(np.float32(0), self._margin + _STEERING * excess)
             self._tokens_seen += 1
             swaps += self._move_slots()
-        self._loads_seen = self._total("loads")
+        self._loads_seen = self._steered_loads()
         return swaps
+
+    def _steered_loads(self) -> int:
+        """Returns the loads in the budget: a miss that is kept costs no read of its own."""
+        is_both = self.settings.kind is PolicyKind.LEARNED_PREFETCH
+        return self._total("early_loads" if is_both else "loads")
 
     def _replay_batch(self) -> None:
         """Replays the batch's last tokens as if each had been decoded; swaps nothing."""
         for token in range(min(map(len, self._batch.values()))):
             for layer, routes in self._batch.items():
                 self._touched(layer, routes[token])
-                self._score_after(layer)
+                self._score_within(layer)
+                self._score_ahead(layer)
             self._end_step()
         self._batch = {}
 
     def _end_step(self) -> list[int]:
         """Makes the token under way the present one; returns the layers that are now scored."""
-        if self._decides_within:
+        if self._only_keeps:
             return []
         self._before, self._present, self._next = self._present or {}, self._next, {}
-        scored = [each for each in sorted(self._present) if each < self._num_scored_at_end]
+        until = 0 if self._rests else self._num_scored_at_end
+        scored = [each for each in sorted(self._present) if each < until]
         for layer in scored:
             self._step(layer)
         return scored
@@ -136,50 +184,60 @@ class Learned(SlotPolicy):
         learned.score(self._inputs(layer, self._present, self._next))
         if layer in self._scored:
             before = self._inputs(layer, self._before, self._present)
-            learned.learn(before, self._present[layer])
+            used = self._present[layer]
+            if self._decides_ahead:
+                learned.learn_worth(before, used, self._threshold[layer], self._margin)
+            else:
+                learned.learn(before, used)
         learned.keep()
         self._scored.add(layer)
 
-    def _step_within(self, layer: int) -> None:
-        """Scores a layer within a token, from the newest known route of each layer."""
-        assert self._present is not None
-        learned, inputs = self._maps[layer], self._inputs(layer, self._present, {})
-        learned.score(inputs)
-        if layer in self._inputs_before:
-            learned.learn(self._inputs_before[layer], self._present[layer])
-        learned.keep()
-        self._inputs_before[layer] = inputs
-
     def _inputs(self, layer: int, token: Route, next_token: Route) -> list[MapInput]:
-        return [
-            MapInput(index * self.settings.num_experts + expert, weight)
-            for index, source in enumerate(self._sources)
-            for expert, weight in zip(
-                (next_token if source.is_of_next_token else token).get(
-                    source.layer + (0 if source.is_absolute else layer), []
-                ),
-                self._rank_weights,
-                strict=False,
-            )
-        ]
+        contexts = self._contexts.rows(layer, token, next_token) if self._contexts else []
+        num_experts = self.settings.num_experts
+        sources = inputs_of(
+            self._sources, layer, token, next_token, self._rank_weights, num_experts
+        )
+        return sources + contexts
+
+    def _keep_missed(self, layer: int) -> Iterator[Swap]:
+        """Gives missed experts of this use the slots of residents that score less."""
+        if self._within is None:
+            return
+        scores = self._within.scores(layer)
+        for _ in range(self.settings.experts_per_token):
+            enters = self._best_outside(layer, scores, self._next[layer])
+            leaves = self._lowest(layer, scores)
+            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves]:
+                return
+            yield self._insert(layer, enters, leaves)
 
     def _swap(self, layer: int) -> list[Swap]:
         assert self._present is not None
         scores, used, swaps = self._maps[layer].scores, self._present[layer], list[Swap]()
-        keeps = self._decides_within or self.settings.kind is PolicyKind.LEARNED_RETAIN
-        retained = used if keeps else None
-        margin = np.float32(0) if self._decides_within else self._margin
+        retains = self.settings.kind is PolicyKind.LEARNED_RETAIN or not self._prefetches
+        retained = used if retains else None
+        if self._decides_ahead:
+            self._measure_threshold(layer)
         for _ in range(self.settings.experts_per_token):
-            enters, leaves = self._best_outside(layer, retained), self._victim(layer)
-            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + margin:
+            enters = self._best_outside(layer, scores, retained)
+            leaves = self._lowest(layer, scores)
+            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin:
                 break
-            swaps.append(self._insert(layer, enters, leaves, early=enters not in used))
+            is_early = self._within is not None or enters not in used
+            swaps.append(self._insert(layer, enters, leaves, early=is_early))
         self._measure_need(layer)
         return swaps
 
+    def _measure_threshold(self, layer: int) -> None:
+        leaves, threshold = self._victim(layer), self._threshold
+        if leaves >= 0 and not self.layers[layer].has_free:
+            score = self._maps[layer].scores[leaves]
+            threshold[layer] += (score - threshold[layer]) * _THRESHOLD_RATE
+
     def _measure_need(self, layer: int) -> None:
-        scores, need = self._maps[layer].scores, self._need
-        ends = self._best_outside(layer, None), self._victim(layer)
+        scores, need = self._scores(layer), self._need
+        ends = self._best_outside(layer, scores, None), self._victim(layer)
         gain, loss = (scores[end] if end >= 0 else np.float32(0) for end in ends)
         now = np.float32(0) if self.layers[layer].has_free else gain + loss
         need[layer] += (now - need[layer]) * _NEED_RATE
@@ -202,9 +260,11 @@ class Learned(SlotPolicy):
         gains = self._need[to] > self._need[giver] + _NEED_DIFFERENCE
         return self._move_slot(giver, to, victim) if gains and victim >= 0 else []
 
-    def _best_outside(self, layer: int, retained: Sequence[int] | None) -> int:
+    def _best_outside(
+        self, layer: int, scores: NDArray[np.float32], retained: Sequence[int] | None
+    ) -> int:
         """Returns the expert without a slot (of `retained`, if given) that scores most, or -1."""
-        scores, resident = self._maps[layer].scores, self.layers[layer].resident
+        resident = self.layers[layer].resident
         may_enter = ~resident
         if retained is not None:
             may_enter &= np.isin(np.arange(len(resident)), retained)
@@ -212,8 +272,21 @@ class Learned(SlotPolicy):
         return int(outside[np.argmax(scores[outside])]) if len(outside) else -1
 
 
-def _sources(num_layers: int, decides_ahead: bool) -> list[_Source]:
-    near = [_Source(False, layer, False) for layer in (0, -1, 1)]
-    last = [_Source(True, num_layers - i, False) for i in range(_LAST_LAYERS, 0, -1)]
-    ahead = [_Source(False, -_LAYERS_AHEAD - i, True) for i in range(3)]
-    return near + last + (ahead if decides_ahead else [])
+def _step_size(rate: float, num_sources: int, num_contexts: int, ranks: int) -> np.float32:
+    energy = sum(1.0 / (rank * rank) for rank in range(1, ranks + 1))
+    return np.float32(rate / (num_sources * energy + num_contexts))
+
+
+def _near_and_last(num_layers: int) -> list[Source]:
+    near = [Source(False, layer, False) for layer in (0, -1, 1)]
+    return near + [Source(True, num_layers - i, False) for i in range(_LAST_LAYERS, 0, -1)]
+
+
+def _contexts(settings: PolicySettings, num_sources: int) -> LearnedContexts:
+    return LearnedContexts(
+        settings.num_layers,
+        settings.num_experts,
+        first_layer=next((layer for layer, slots in enumerate(settings.slots) if slots), 0),
+        first_row=num_sources * settings.num_experts,
+        ahead=_LAYERS_AHEAD,
+    )

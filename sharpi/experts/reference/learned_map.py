@@ -1,4 +1,4 @@
-"""One layer's linear map from recently used experts to scores: the discounted time to next use.
+"""One layer's linear map from recently used experts to scores: the worth of a slot to each expert.
 
 float32 multiplications and additions happen in the written order; the native map rounds alike.
 """
@@ -12,10 +12,18 @@ from numpy.typing import NDArray
 _DISCOUNT = np.float32(0.8)
 _BIAS_RATE = np.float32(0.003)
 _FIRST_BIAS = np.float32(0.1)
+# A layer's experts are worth keeping for the next token until the map has learned better.
+_FIRST_OF_ITSELF = np.float32(0.6)
+# The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
+_HASHED_RATE, _LASTING = np.float32(3), np.float32(0.5)
+_FIRST, _NEW_UNTIL = np.float32(3), np.float32(10)
 
 
 class MapInput(NamedTuple):
-    """A source expert as a row of the map, and the weight of its rank."""
+    """A row of the map, and the weight with which it counts.
+
+    It stands for a source expert or, after those, for a combination of experts.
+    """
 
     row: int
     weight: np.float32
@@ -24,12 +32,18 @@ class MapInput(NamedTuple):
 class LearnedMap:
     """The reference of kernels/cpu/experts/policy/learned_map.h; `scores` are (experts) float32."""
 
-    def __init__(self, num_sources: int, num_experts: int, rate: np.float32) -> None:
+    def __init__(
+        self, num_sources: int, num_experts: int, rate: np.float32, num_hashed: int = 0
+    ) -> None:
         self.scores: NDArray[np.float32] = np.zeros(num_experts, np.float32)
-        self._weights = np.zeros((num_sources * num_experts, num_experts), np.float32)
+        self._weights = np.zeros((num_sources * num_experts + num_hashed, num_experts), np.float32)
+        if not num_hashed:
+            np.fill_diagonal(self._weights[:num_experts], _FIRST_OF_ITSELF)
         self._bias = np.full(num_experts, _FIRST_BIAS)
         self._previous = np.zeros(num_experts, np.float32)
         self._rate = rate
+        self._first_hashed = num_sources * num_experts
+        self._times_learned = np.zeros(num_hashed, np.float32)
 
     def score(self, inputs: Sequence[MapInput]) -> None:
         """Computes the scores from `inputs` into `scores`."""
@@ -44,10 +58,37 @@ class LearnedMap:
         """
         error = _DISCOUNT * np.clip(self.scores, np.float32(0), np.float32(1))
         error[list(used)] = 1
-        error -= self._previous
+        self._follow(inputs, error)
+
+    def learn_worth(
+        self,
+        inputs: Sequence[MapInput],
+        used: Sequence[int],
+        threshold: np.float32,
+        most: np.float32,
+    ) -> None:
+        """Moves the previous scores, computed from `inputs`, towards what a slot was worth.
+
+        That is the present score above `threshold`, at most `most`, and 1 more for the experts
+        used since.
+        """
+        worth = np.minimum(most, np.maximum(np.float32(0), self.scores - threshold))
+        worth[list(used)] += np.float32(1)
+        self._follow(inputs, worth)
+
+    def _follow(self, inputs: Sequence[MapInput], aim: NDArray[np.float32]) -> None:
+        error = aim - self._previous
         self._bias += _BIAS_RATE * error
-        for row, weight in inputs:
-            self._weights[row] += (self._rate * weight) * error
+        for each in inputs:
+            self._weights[each.row] += self._step_size(each) * error
+
+    def _step_size(self, each: MapInput) -> np.float32:
+        if each.row < self._first_hashed:
+            return np.float32(self._rate * each.weight)
+        place = each.row - self._first_hashed
+        more = _FIRST / (np.float32(1) + self._times_learned[place] / _NEW_UNTIL)
+        self._times_learned[place] += np.float32(1)
+        return np.float32(_HASHED_RATE * self._rate * (_LASTING + more))
 
     def keep(self) -> None:
         """Keeps the present scores as the ones to learn from next."""

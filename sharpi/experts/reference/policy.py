@@ -24,6 +24,7 @@ class SlotPolicy(ABC):
         self.settings = settings
         self.layers = [LayerSlots(settings.num_experts, slots) for slots in settings.slots]
         self.accesses_before_pin = self.hits_before_pin = -1
+        self._next_pin = settings.next_pin(-1)
         self._tallies: list[Counter[str]] = [Counter() for _ in settings.slots]
         self._early: set[tuple[int, int]] = set()  # loaded before use and not used since
         for layer in range(settings.num_layers):
@@ -86,14 +87,18 @@ class SlotPolicy(ABC):
             slots.is_active = False
         swaps = self._token_ended()
         accesses, hits = self._total("accesses"), self._total("hits")
-        is_due = accesses >= self.settings.warm_pin_after and self.accesses_before_pin < 0
-        if self.settings.warm_pin > 0 and is_due:
-            self.accesses_before_pin, self.hits_before_pin = accesses, hits
+        if self._next_pin is not None and accesses >= self._next_pin:
+            if self.accesses_before_pin < 0:
+                self.accesses_before_pin, self.hits_before_pin = accesses, hits
+            self._next_pin = self.settings.next_pin(accesses)
             swaps += [swap for layer in range(len(self.layers)) for swap in self._warm_pin(layer)]
         return swaps
 
     def reset_sequence(self) -> None:  # noqa: B027 (most policies have nothing to forget)
         """Begins a new, unrelated text: forgets the previous token, keeps what was learned."""
+
+    def set_prefetching(self, prefetches: bool) -> None:  # noqa: B027
+        """Allows or forbids loads of experts that were not missed."""
 
     def resident(self, layer: int, expert: int) -> bool:
         return bool(self.layers[layer].resident[expert])
@@ -195,6 +200,8 @@ class SlotPolicy(ABC):
 
     def _warm_pin(self, layer: int) -> Iterable[Swap]:
         slots, swaps = self.layers[layer], list[Swap]()
+        if self.settings.kind is PolicyKind.STATIC:
+            slots.pinned[:] = False
         most_used = np.argsort(-slots.access_count, kind="stable")[: self.settings.warm_pin]
         for expert in self._chosen_pins(layer, most_used.tolist()):
             slots.pinned[expert] = True

@@ -3,7 +3,7 @@
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.learned import Learned
 from sharpi.experts.reference.policy import SlotPolicy
-from sharpi.experts.reference.policy_ranked import Ranked, Static
+from sharpi.experts.reference.policy_ranked import Lfru, Ranked, Static
 from sharpi.experts.reference.slru import Slru
 
 
@@ -13,4 +13,6 @@ def make_policy(settings: PolicySettings) -> SlotPolicy:
         return Learned(settings)
     if settings.kind is PolicyKind.SLRU:
         return Slru(settings)
+    if settings.kind is PolicyKind.LFRU:
+        return Lfru(settings)
     return Static(settings) if settings.kind is PolicyKind.STATIC else Ranked(settings)

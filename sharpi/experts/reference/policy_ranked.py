@@ -5,15 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.policy_settings import PolicyKind
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.reference.decayed_frequency import DecayedFrequency
 from sharpi.experts.reference.policy import SlotPolicy
+
+_VLLM_GROWTH = np.float32(1 / 0.95)  # a use counts for 5 % less in each later token
 
 
 class Ranked(SlotPolicy):
     """Ranks experts by one number.
 
-    lru evicts the oldest expert, lfu the one with fewest uses ever, lfru the one with fewest uses
-    for its age.
+    lru evicts the oldest expert, lfu the one with fewest uses ever, lfru-total the one with fewest
+    uses ever for its age.
     """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
@@ -38,8 +41,37 @@ class Ranked(SlotPolicy):
         return np.float32(uses / np.float32(1 + slots.clock - slots.last_used[expert]))
 
 
+class Lfru(SlotPolicy):
+    """Evicts the expert with fewest uses for its age, where old uses count less: vLLM's rule."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        super().__init__(settings)
+        self._frequency = [
+            DecayedFrequency(settings.num_experts, _VLLM_GROWTH) for _ in settings.slots
+        ]
+
+    def _touched(self, layer: int, experts: Sequence[int]) -> None:
+        self._frequency[layer].use(experts)
+
+    def _touched_batch(self, layer: int, routes: NDArray[np.integer]) -> None:
+        for route in routes.tolist():
+            self._frequency[layer].use(route)
+
+    def _worth(self, layer: int, expert: int) -> float:
+        return float(self._frequency[layer].counts[expert])
+
+    def _victim(self, layer: int) -> int:
+        counts, slots = self._frequency[layer].counts, self.layers[layer]
+        ages = np.float32(1) + (slots.clock - slots.last_used).astype(np.float32)
+        return slots.least(lambda expert: np.float32(counts[expert] / ages[expert]))
+
+
 class Static(SlotPolicy):
-    """Keeps the pinned experts as the whole set; free slots stay free."""
+    """Keeps the pinned experts as the whole set; free slots stay free.
+
+    While uses are counted, the set is that of the start, and the warm pin evicts those used least
+    for those used most.
+    """
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
         """Does nothing: uses never change the set."""
@@ -51,7 +83,13 @@ class Static(SlotPolicy):
         return float(self.layers[layer].pinned[expert])
 
     def _victim(self, layer: int) -> int:
-        return -1
+        if not self.settings.warm_pin:
+            return -1
+        slots = self.layers[layer]
+        return slots.least(lambda expert: np.float32(slots.access_count[expert]))
+
+    def _admits(self, layer: int, expert: int, victim: int) -> bool:
+        return False
 
     def _may_take_free(self, layer: int, expert: int) -> bool:
-        return bool(self.layers[layer].pinned[expert])
+        return self.settings.warm_pin > 0 or bool(self.layers[layer].pinned[expert])

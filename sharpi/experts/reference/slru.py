@@ -10,29 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import PolicySettings
+from sharpi.experts.reference.decayed_frequency import DecayedFrequency
 from sharpi.experts.reference.policy import SlotPolicy
 
 _PROTECTION = np.float32(1.1)  # the weight of a use of a protected expert
 HALF_LIFE = 16  # tokens
-_GROWTH = np.float32(2 ** (1 / HALF_LIFE))
-_LARGEST = np.float32(1 << 20)
-
-
-class DecayedFrequency:
-    """Counts uses that decay: a new use weighs more than an old one, and only ratios matter."""
-
-    def __init__(self, num_experts: int) -> None:
-        self.counts = np.zeros(num_experts, np.float32)
-        self._weight = np.float32(1)
-
-    def use(self, experts: Sequence[int]) -> None:
-        """Counts one token's experts of this layer."""
-        self._weight *= _GROWTH
-        if self._weight >= _LARGEST:
-            self.counts *= np.float32(1) / self._weight
-            self._weight = np.float32(1)
-        for expert in experts:
-            self.counts[expert] += self._weight
 
 
 class Slru(SlotPolicy):
@@ -42,7 +24,10 @@ class Slru(SlotPolicy):
         super().__init__(settings)
         shape = (settings.num_layers, settings.num_experts)
         self._protected = np.zeros(shape, bool)
-        self._frequency = [DecayedFrequency(settings.num_experts) for _ in settings.slots]
+        self._frequency = [
+            DecayedFrequency(settings.num_experts, np.float32(2 ** (1 / HALF_LIFE)))
+            for _ in settings.slots
+        ]
 
     def _touched(self, layer: int, experts: Sequence[int]) -> None:
         self._frequency[layer].use(experts)

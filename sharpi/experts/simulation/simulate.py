@@ -6,6 +6,7 @@ running engine: each distinct expert of a batch is one access.
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +20,7 @@ from sharpi.experts.policy_settings import (
     default_load_budget,
     policy_kind,
 )
+from sharpi.experts.simulation.most_used import replay_most_used
 from sharpi.experts.simulation.optimum import replay_optimum
 from sharpi.experts.trace.trace import Trace
 
@@ -36,6 +38,8 @@ class Simulation(Struct, frozen=True):
     moving_slots: bool = False
     warm_pin: int = 0
     warm_pin_after: int = 0
+    # static: tokens that are counted before the most used experts take the slots; None: never
+    warm_up: int | None = None
 
 
 class SimulationRow(Struct, frozen=True):
@@ -52,6 +56,18 @@ class SimulationRow(Struct, frozen=True):
     # of the loads; None if the trace lacks the size of an expert
     bytes_per_token: float | None
     microseconds_per_token: float
+    # Before and after the warm pin; None where nothing was pinned. Weighted by the lookups, they
+    # make `hit_rate`.
+    hit_rate_before_pin: float | None = None
+    hit_rate_after_pin: float | None = None
+    lookups_before_pin: int | None = None
+
+
+class _Replayed(Struct, frozen=True):
+    """The counts of each layer, and the accesses and hits before the warm pin."""
+
+    counts: Sequence[Counts]
+    before_pin: tuple[int, int] | None = None
 
 
 def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> SimulationRow:
@@ -59,12 +75,13 @@ def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> S
     begin = time.perf_counter()
     if policy == OPTIMUM:
         per_layer = (slots,) * trace.num_layers
-        counts = replay_optimum(trace.steps, trace.num_experts, per_layer)
+        replayed = _Replayed(replay_optimum(trace.steps, trace.num_experts, per_layer))
     else:
-        counts = _replay(trace, policy_settings(trace, policy, slots, simulation))
+        settings = policy_settings(trace, policy, slots, simulation)
+        replayed = _replay(trace, settings, simulation.warm_up)
     seconds = time.perf_counter() - begin
     admission = simulation.admission and policy == "slru"
-    return _row(trace, policy, slots, admission, counts, seconds)
+    return _row(trace, policy, slots, admission, replayed, seconds)
 
 
 def policy_settings(
@@ -90,11 +107,13 @@ def policy_settings(
     )
 
 
-def _replay(trace: Trace, settings: PolicySettings) -> list[Counts]:
+def _replay(trace: Trace, settings: PolicySettings, warm_up: int | None) -> _Replayed:
+    if settings.kind is PolicyKind.STATIC and warm_up is not None:
+        return _Replayed(replay_most_used(trace.steps, settings, warm_up))
     policy = NativePolicy(settings)
     try:
         policy.replay(trace.steps)
-        return policy.all_counts()
+        return _Replayed(policy.all_counts(), policy.before_pin)
     finally:
         policy.close()
 
@@ -104,16 +123,17 @@ def _row(
     policy: str,
     slots: int,
     admission: bool,
-    counts: Sequence[Counts],
+    replayed: _Replayed,
     seconds: float,
 ) -> SimulationRow:
-    per_layer = np.array(counts, np.int64)  # (layers, fields of Counts)
+    per_layer = np.array(replayed.counts, np.int64)  # (layers, fields of Counts)
     total = Counts(*per_layer.sum(axis=0).tolist())
     tokens = trace.num_tokens
     loaded = None
     if trace.expert_bytes is not None:
         loaded = float(per_layer[:, Counts._fields.index("loads")] @ trace.expert_bytes) / tokens
-    later = total.loads if policy != OPTIMUM and policy_kind(policy).loads_later else 0
+    loads_later = policy != OPTIMUM and policy_kind(policy).loads_later
+    later = total.loads if loads_later else total.early_loads
     return SimulationRow(
         policy=policy,
         slots=slots,
@@ -125,4 +145,18 @@ def _row(
         reads_per_token=(total.accesses - total.hits + later) / tokens,
         bytes_per_token=loaded,
         microseconds_per_token=1e6 * seconds / tokens,
+        **_around_pin(total, replayed.before_pin),
     )
+
+
+def _around_pin(total: Counts, before: tuple[int, int] | None) -> dict[str, Any]:
+    """Returns the fields of a row about the warm pin."""
+    if before is None:
+        return {}
+    accesses, hits = before
+    later = total.accesses - accesses
+    return {
+        "hit_rate_before_pin": hits / accesses if accesses else None,
+        "hit_rate_after_pin": (total.hits - hits) / later if later else None,
+        "lookups_before_pin": accesses,
+    }

@@ -1,77 +1,29 @@
 """The statistics of a run's experts: hits, loads and their cost, per layer and in total.
 
-Numbers only: stats_collect.py reads them from a running store, stats_json.py and stats_text.py
-write them.
+Numbers only: stats_collect.py reads them from a running store, stats_checks.py says what must hold
+among them, stats_json.py and stats_text.py write them.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Optional
 
 from msgspec import Struct
 
-NUM_TOP_EXPERTS = 5
-
-
-class HitCount(NamedTuple):
-    """Lookups of experts, and how many of them were resident."""
-
-    accesses: int
-    hits: int
-
-    @property
-    def rate(self) -> float | None:
-        """The hit rate, 0 to 1; None without accesses."""
-        return self.hits / self.accesses if self.accesses else None
-
-
-class TopExpert(NamedTuple):
-    """An expert of a layer, and its share of the layer's uses, 0 to 1."""
-
-    expert: int
-    share: float
-
-
-class LayerStats(Struct, frozen=True):
-    """One layer with experts; counts are in experts."""
-
-    layer: int
-    num_slots: int
-    accesses: int
-    hits: int  # resident when needed
-    late: int  # in flight when needed
-    loads: int  # read while a thread waited
-    bytes_read: int
-    stall_seconds: float
-    uses: tuple[int, ...]  # (experts,) lookups of each expert
-    pinned: tuple[int, ...] = ()  # ids that are never evicted
-
-    @property
-    def hit_count(self) -> HitCount:
-        return HitCount(self.accesses, self.hits)
-
-    def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
-        """Returns the most used experts, lower ids first among equals, without unused ones."""
-        total = sum(self.uses)
-        order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
-        used = (expert for expert in order[:number] if self.uses[expert])
-        return tuple(TopExpert(expert, self.uses[expert] / total) for expert in used)
+from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, sum_of
 
 
 class PredictionStats(Struct, frozen=True):
     """A predictor's results; counts are in experts."""
 
     predictor: str
-    is_on: bool
+    is_on: bool  # neither the timing trial nor the record of its predictions stopped it
+    steps: int  # that decoded, and might have predicted
+    predicted_steps: int  # those of them that did
     guessed: int  # predicted
     used: int  # in steps with predictions
     right: int  # predicted and used
-    prefetched: int
-    prefetch_used: int  # of the prefetched experts
-    late: int  # used before they had arrived
     dropped: int  # found no room in the queue
     failed: int  # could not be read
     bytes_moved: int
-    wasted_bytes: int  # moved but never used
 
     @property
     def recall(self) -> float | None:
@@ -84,45 +36,84 @@ class PredictionStats(Struct, frozen=True):
         return self.right / self.guessed if self.guessed else None
 
 
+class SkewStats(Struct, frozen=True):
+    """How unevenly prompts used the experts, as the most that a batch of them needed."""
+
+    batches: int
+    # The least --moe-capacity-factor with which no batch would have been run again.
+    capacity_factor: float
+    busiest_share: float  # of a layer's routed tokens on one expert, as a multiple of the even one
+
+
 class ExpertStats(Struct, frozen=True):
-    """The statistics of a whole run."""
+    """The statistics of a whole run, of the fastest tier that has slots."""
 
     model: str
+    tier: str  # where the slots are: VRAM or RAM
     policy: str
     num_experts: int
     experts_per_token: int
-    num_tokens: int
+    num_prompt_tokens: int
+    num_tokens: int  # decoded
     layers: tuple[LayerStats, ...]  # those with experts
+    # Tokens decoded in steps that also compute part of a prompt: their experts count as its.
+    num_beside: int = 0
     before_pin: HitCount | None = None  # lookups before the warm pin; None if there was none
     after_pin: HitCount | None = None  # lookups since the warm pin
     prediction: PredictionStats | None = None
+    skew: SkewStats | None = None  # None without prompts
+    failed_reads: int = 0  # experts that could not be read
     notes: tuple[str, ...] = ()  # the run's own decisions, in words
+    # The slots in RAM of a model that exceeds VRAM and RAM: they serve what the GPU's lack.
+    below: Optional["ExpertStats"] = None
+
+    @property
+    def measures_stalls(self) -> bool:
+        """False for slots in VRAM: a GPU does not say how long it waits within a token's graph."""
+        return self.tier != "VRAM"
+
+    @property
+    def prompt(self) -> PhaseCounts:
+        """The counts of prompts, of all layers."""
+        return sum_of((PhaseCounts(), *(layer.prompt for layer in self.layers)))
+
+    @property
+    def decode(self) -> PhaseCounts:
+        """The counts of decoded tokens, of all layers."""
+        return sum_of((PhaseCounts(), *(layer.decode for layer in self.layers)))
+
+    @property
+    def total(self) -> PhaseCounts:
+        """The counts of both phases and of all layers."""
+        return sum_of((self.prompt, self.decode))
 
     @property
     def hit_count(self) -> HitCount:
         """The lookups of all layers together."""
-        return HitCount(self._sum(lambda x: x.accesses), self._sum(lambda x: x.hits))
+        return self.total.hit_count
 
     @property
     def loads(self) -> int:
-        return self._sum(lambda layer: layer.loads)
+        return self.total.loads
 
     @property
     def late(self) -> int:
-        return self._sum(lambda layer: layer.late)
-
-    @property
-    def bytes_read(self) -> int:
-        return self._sum(lambda layer: layer.bytes_read)
+        return self.total.late
 
     @property
     def stall_seconds(self) -> float:
-        """The time in which at least one thread waited for an expert."""
-        return sum(layer.stall_seconds for layer in self.layers)
+        """The time in which steps waited for experts."""
+        return self.total.stall_seconds
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(layer.bytes_read for layer in self.layers)
+
+    @property
+    def fills(self) -> int:
+        return sum(layer.fills for layer in self.layers)
 
     def per_token(self, count: float) -> float | None:
-        """Divides a total by the number of tokens; returns None before the first one."""
-        return count / self.num_tokens if self.num_tokens else None
-
-    def _sum(self, figure: Callable[[LayerStats], int]) -> int:
-        return sum(map(figure, self.layers))
+        """Divides a count of the phase `decode` by its tokens; None before the first one."""
+        alone = self.num_tokens - self.num_beside
+        return count / alone if alone > 0 else None

@@ -6,121 +6,166 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.experts.native.native_policy import ExpertStates, NativePolicy
-from sharpi.experts.native.predictor_native import PredictionCounts
-from sharpi.experts.native.store import ExpertStore, StoreCounts
-from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.native.feed import FeedCounts
+from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.native.store_counts import PhaseAccesses
+from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 
 
 class RunFacts(Struct, frozen=True):
-    """Facts that the engine knows and the store does not."""
+    """Facts that the engine knows and the tiers do not."""
 
     model: str
-    num_tokens: int
-    predictor: str | None = None  # None if no predictor was requested
-    predicts: bool = False
-    predictions: PredictionCounts | None = None
+    num_prompt_tokens: int = 0
+    num_tokens: int = 0  # decoded
+    num_beside: int = 0  # those of them in steps that also compute part of a prompt
+    skew: SkewStats | None = None
     notes: tuple[str, ...] = ()
 
 
-def collect_stats(store: ExpertStore, facts: RunFacts) -> ExpertStats:
+class TierFacts(Struct, frozen=True):
+    """Facts about the slots in RAM that the store does not know."""
+
+    predictor: str | None = None  # None if no predictor was requested
+    predicts: bool = False  # as far as the timing trial goes
+    predictions: FeedCounts | None = None
+    notes: tuple[str, ...] = ()
+
+
+def collect_stats(store: ExpertStore, run: RunFacts, tier: TierFacts) -> ExpertStats:
     """Returns the stats of a run so far; may be called at any time between two steps."""
-    settings, counts = store.policy.settings, store.counts()
-    before, after = _around_pin(store.policy)
-    fault = store.last_fault()
+    settings, fault = store.policy.settings, store.last_fault()
+    layers = _layers(store)
+    before, after = _around_pin(store, layers)
     return ExpertStats(
-        model=facts.model,
+        model=run.model,
+        tier="RAM",
         policy=settings.kind.name.lower().replace("_", "-"),
         num_experts=settings.num_experts,
         experts_per_token=settings.experts_per_token,
-        num_tokens=facts.num_tokens,
-        layers=_layers(store, counts, store.policy.states()),
+        num_prompt_tokens=run.num_prompt_tokens,
+        num_tokens=run.num_tokens,
+        num_beside=run.num_beside,
+        layers=layers,
         before_pin=before,
         after_pin=after,
-        prediction=_prediction(store, counts, facts),
-        notes=facts.notes + (() if fault is None else (f"a read failed: {fault}",)),
+        prediction=_prediction(store, tier),
+        skew=run.skew,
+        failed_reads=store.totals().failed_reads,
+        notes=run.notes + tier.notes + (() if fault is None else (f"a read failed: {fault}",)),
     )
 
 
-def stats_of_mapped(
-    model: str,
-    num_tokens: int,
-    uses: NDArray[np.int64],
-    moe_layers: Sequence[int],
-    experts_per_token: int,
-) -> ExpertStats:
-    """Returns the stats of a model whose experts are all in memory, from uses (layers, experts)."""
-    num_experts = uses.shape[1]
-    totals = uses.sum(axis=1).tolist()
-    layers = (
-        LayerStats(
-            layer=layer,
-            num_slots=num_experts,
-            accesses=totals[layer],
-            hits=totals[layer],
-            late=0,
-            loads=0,
-            bytes_read=0,
-            stall_seconds=0.0,
-            uses=tuple(uses[layer].tolist()),
-        )
-        for layer in moe_layers
-    )
-    note = "all experts are in memory: nothing was loaded"
-    return ExpertStats(
-        model, "mapped", num_experts, experts_per_token, num_tokens, tuple(layers), notes=(note,)
-    )
-
-
-def _layers(
-    store: ExpertStore, counts: Sequence[StoreCounts], states: ExpertStates
-) -> tuple[LayerStats, ...]:
+def _layers(store: ExpertStore) -> tuple[LayerStats, ...]:
+    pinned, uses = store.policy.states().pinned, store.uses()
     return tuple(
         LayerStats(
             layer=index,
             num_slots=min(store.settings.slots[index], layout.num_experts),
-            accesses=count.accesses,
-            hits=count.hits,
-            late=count.late,
-            loads=count.loads,
-            bytes_read=count.bytes_read,
-            stall_seconds=count.stall_ns / 1e9,
-            uses=tuple(states.accesses[index].tolist()),
-            pinned=tuple(states.pinned[index].nonzero()[0].tolist()),
+            expert_bytes=layout.expert_bytes,
+            prompt=_phase(accesses.prompt),
+            decode=_phase(accesses.decode),
+            fills=accesses.fills,
+            bytes_read=accesses.bytes_read,
+            uses=tuple(uses[index].tolist()),
+            pinned=tuple(pinned[index].nonzero()[0].tolist()),
         )
-        for index, (layout, count) in enumerate(zip(store.layout.layers, counts, strict=True))
+        for index, (layout, accesses) in enumerate(
+            zip(store.layout.layers, store.layers(), strict=True)
+        )
         if layout.num_experts
     )
 
 
-def _around_pin(policy: NativePolicy) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the policy's lookups before and after the warm pin."""
-    if policy.before_pin is None:
+def _phase(counts: PhaseAccesses) -> PhaseCounts:
+    return PhaseCounts(
+        accesses=counts.accesses,
+        hits=counts.hits,
+        late=counts.late,
+        loads=counts.loads,
+        bytes_loaded=counts.loaded_bytes,
+        stall_seconds=counts.stall_ns / 1e9,
+        prefetched=counts.prefetched,
+        prefetch_used=counts.prefetch_used,
+        wasted_bytes=counts.wasted_bytes,
+    )
+
+
+def _around_pin(
+    store: ExpertStore, layers: Sequence[LayerStats]
+) -> tuple[HitCount | None, HitCount | None]:
+    """Returns the store's lookups before and after the warm pin."""
+    counted = store.before_pin()
+    if counted is None:
         return None, None
-    before = HitCount(*policy.before_pin)
-    counts = policy.all_counts()
-    accesses, hits = sum(each.accesses for each in counts), sum(each.hits for each in counts)
+    before, totals = HitCount(*counted), [layer.hit_count for layer in layers]
+    accesses, hits = sum(each.accesses for each in totals), sum(each.hits for each in totals)
     return before, HitCount(accesses - before.accesses, hits - before.hits)
 
 
-def _prediction(
-    store: ExpertStore, counts: Sequence[StoreCounts], facts: RunFacts
-) -> PredictionStats | None:
+def _prediction(store: ExpertStore, facts: TierFacts) -> PredictionStats | None:
     if facts.predictor is None:
         return None
-    totals = store.totals()
-    predictions = facts.predictions or PredictionCounts()
+    totals, counts = store.totals(), facts.predictions or FeedCounts()
     return PredictionStats(
         predictor=facts.predictor,
-        is_on=facts.predicts,
-        guessed=predictions.predicted,
-        used=predictions.used,
-        right=predictions.right,
-        prefetched=sum(each.prefetched for each in counts),
-        prefetch_used=sum(each.prefetch_used for each in counts),
-        late=sum(each.late for each in counts),
+        is_on=facts.predicts and bool(counts.is_worth_it),
+        steps=counts.steps,
+        predicted_steps=counts.predicted_steps,
+        guessed=counts.predicted,
+        used=counts.used,
+        right=counts.right,
         dropped=totals.dropped_prefetches,
         failed=totals.failed_prefetches,
         bytes_moved=totals.prefetched_bytes,
-        wasted_bytes=sum(each.wasted_bytes for each in counts),
     )
+
+
+class MappedUses(Struct, frozen=True):
+    """The counts of experts that are all in memory; arrays are (layers, experts)."""
+
+    uses: NDArray[np.int64]  # by each token
+    prompt: NDArray[np.int64]  # steps of prompts that used an expert
+    decode: NDArray[np.int64]  # decoding steps that used it
+
+
+def stats_of_mapped(
+    run: RunFacts,
+    counted: MappedUses,
+    expert_bytes: dict[int, int],
+    experts_per_token: int,
+) -> ExpertStats:
+    """Returns the stats of a model whose experts are all in memory; `expert_bytes` by layer."""
+    num_experts = counted.uses.shape[1]
+    layers = (
+        LayerStats(
+            layer=layer,
+            num_slots=num_experts,
+            expert_bytes=num_bytes,
+            prompt=_all_hits(counted.prompt[layer]),
+            decode=_all_hits(counted.decode[layer]),
+            fills=0,
+            bytes_read=0,
+            uses=tuple(counted.uses[layer].tolist()),
+        )
+        for layer, num_bytes in expert_bytes.items()
+    )
+    return ExpertStats(
+        model=run.model,
+        tier="RAM",
+        policy="mapped",
+        num_experts=num_experts,
+        experts_per_token=experts_per_token,
+        num_prompt_tokens=run.num_prompt_tokens,
+        num_tokens=run.num_tokens,
+        num_beside=run.num_beside,
+        layers=tuple(layers),
+        skew=run.skew,
+        notes=("all experts are in memory: nothing was loaded", *run.notes),
+    )
+
+
+def _all_hits(steps: NDArray[np.int64]) -> PhaseCounts:
+    accesses = int(steps.sum())
+    return PhaseCounts(accesses=accesses, hits=accesses)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sharpi.errors import StatsFileError
 from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_json import from_json, to_json
 from sharpi.experts.stats.stats_text import embedded_json, format_stats
 from sharpi.system.atomic_file import write_or_warn
@@ -12,8 +13,12 @@ from sharpi.system.atomic_file import write_or_warn
 def save_stats(path: Path, stats: ExpertStats) -> str | None:
     """Writes JSON if the name ends in .json, otherwise text.
 
-    Returns a warning if that fails, because stats must never end a run.
+    Returns a warning if that fails, because stats must never end a run. Stats that contradict
+    themselves are not written.
     """
+    wrong = contradiction(stats)
+    if wrong is not None:
+        return f"no expert stats were written, since they are wrong ({wrong}); please report it"
     text = to_json(stats) + "\n" if path.suffix.lower() == ".json" else format_stats(stats)
     return write_or_warn(path, text.encode(), "the expert stats were")
 
@@ -25,4 +30,8 @@ def read_stats(path: Path) -> ExpertStats:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StatsFileError(f"{path}: cannot be read ({reason})") from None
-    return from_json(embedded_json(text) or text, str(path))
+    stats = from_json(embedded_json(text) or text, str(path))
+    wrong = contradiction(stats)
+    if wrong is not None:
+        raise StatsFileError(f"{path}: impossible expert stats ({wrong}); record them anew")
+    return stats

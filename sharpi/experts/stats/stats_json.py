@@ -1,37 +1,57 @@
 """Converts ExpertStats to JSON and back; what is read is checked, since any file may be given."""
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.stats.counts import LayerStats, PhaseCounts
+from sharpi.experts.stats.stats import ExpertStats
 
 FORMAT = "sharpi expert stats"
-VERSION = 1
+VERSION = 2
+_MOST = 1 << 63
+_SUMS = ("accesses", "hits", "late", "loads", "computed", "bytes_loaded", "stall_seconds")
 
 Plain = dict[str, Any]
-_Item = TypeVar("_Item")
 
 
 def to_dict(stats: ExpertStats) -> Plain:
-    """Returns the stats as plain types, with the rates added for other readers."""
-    plain: Plain = {"format": FORMAT, "version": VERSION} | to_builtins(stats)
-    plain["hit_rate"] = stats.hit_count.rate
-    plain["hits"], plain["accesses"] = stats.hit_count.hits, stats.hit_count.accesses
-    plain["loads"], plain["bytes_read"] = stats.loads, stats.bytes_read
-    plain["stall_seconds"] = stats.stall_seconds
-    for name in ("before_pin", "after_pin"):
-        count: HitCount | None = getattr(stats, name)
+    """Returns the stats as plain types, with sums and rates added for other readers."""
+    return {"format": FORMAT, "version": VERSION} | _tier(stats)
+
+
+def _tier(stats: ExpertStats) -> Plain:
+    plain: Plain = to_builtins(stats)
+    plain |= _sums(stats.total) | {"bytes_read": stats.bytes_read, "fills": stats.fills}
+    plain["prompt"], plain["decode"] = _phase(stats.prompt), _phase(stats.decode)
+    for name, count in (("before_pin", stats.before_pin), ("after_pin", stats.after_pin)):
         plain[name] = None if count is None else count._asdict() | {"hit_rate": count.rate}
     for layer, known in zip(plain["layers"], stats.layers, strict=True):
-        layer["hit_rate"] = known.hit_count.rate
-        layer["top"] = [each._asdict() for each in known.top()]
+        _extend(layer, known)
     if stats.prediction is not None:
         plain["prediction"]["recall"] = stats.prediction.recall
         plain["prediction"]["precision"] = stats.prediction.precision
+    plain["below"] = None if stats.below is None else _tier(stats.below)
     return plain
+
+
+def _extend(plain: Plain, layer: LayerStats) -> None:
+    plain |= _sums(layer.total)
+    plain["prompt"], plain["decode"] = _phase(layer.prompt), _phase(layer.decode)
+    plain["top"] = [each._asdict() for each in layer.top()]
+
+
+def _phase(counts: PhaseCounts) -> Plain:
+    plain: Plain = to_builtins(counts)
+    return plain | {"hit_rate": counts.hit_count.rate}
+
+
+def _sums(counts: PhaseCounts) -> Plain:
+    sums = {name: getattr(counts, name) for name in _SUMS}
+    return sums | {"hit_rate": counts.hit_count.rate}
 
 
 def to_json(stats: ExpertStats) -> str:
@@ -53,8 +73,10 @@ def from_json(text: str, source: str) -> ExpertStats:
             f" version {VERSION}"
         )
     try:
-        return _stats(plain)
-    except (KeyError, TypeError, ValueError) as error:
+        stats = _stats(json.loads(text))
+        _refuse_other(json.loads(to_json(stats)), plain, "stats")
+        return stats
+    except (KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
         raise StatsFileError(
             f"{source}: damaged expert stats ({error}); record them anew"
         ) from None
@@ -65,74 +87,39 @@ def _not_stats(source: str) -> str:
 
 
 def _stats(plain: Plain) -> ExpertStats:
-    num_experts = _count(plain, "num_experts")
-    return ExpertStats(
-        model=_get(plain, "model", str),
-        policy=_get(plain, "policy", str),
-        num_experts=num_experts,
-        experts_per_token=_count(plain, "experts_per_token"),
-        num_tokens=_count(plain, "num_tokens"),
-        layers=tuple(_layer(each, num_experts) for each in _get(plain, "layers", list)),
-        before_pin=_hit_count(plain["before_pin"]),
-        after_pin=_hit_count(plain["after_pin"]),
-        prediction=_prediction(plain["prediction"]),
-        notes=tuple(map(str, _get(plain, "notes", list))),
-    )
+    """Builds the stats, whose sums and rates are computed again."""
+    for name in ("before_pin", "after_pin"):
+        count = plain[name]
+        plain[name] = None if count is None else [count["accesses"], count["hits"]]
+    _refuse_beyond(plain)
+    below = plain.pop("below")
+    stats = msgspec.convert(plain, ExpertStats)
+    for layer in stats.layers:
+        if len(layer.uses) != stats.num_experts:
+            raise ValueError(f"not the uses of {stats.num_experts} experts")
+    return stats if below is None else msgspec.structs.replace(stats, below=_stats(below))
 
 
-def _layer(plain: Plain, num_experts: int) -> LayerStats:
-    if len(_get(plain, "uses", list)) != num_experts:
-        raise ValueError(f"not the uses of {num_experts} experts")
-    counts = ("layer", "num_slots", "accesses", "hits", "late", "loads", "bytes_read")
-    return LayerStats(
-        **{name: _count(plain, name) for name in counts},
-        stall_seconds=_seconds(plain, "stall_seconds"),
-        uses=_counts(plain, "uses"),
-        pinned=_counts(plain, "pinned"),
-    )
+def _refuse_other(right: Any, found: Any, name: str) -> None:
+    """Refuses sums and rates that are not those of the counts."""
+    if isinstance(right, dict) and isinstance(found, dict):
+        for key in right:
+            _refuse_other(right[key], found[key], key)
+    elif isinstance(right, list) and isinstance(found, list) and len(right) == len(found):
+        for each, other in zip(right, found, strict=True):
+            _refuse_other(each, other, name)
+    elif isinstance(right, dict | list):
+        raise ValueError(f"{name} are not those of the counts")
+    elif right != found:
+        raise ValueError(f"{name} is {found!r}, but the counts give {right!r}")
 
 
-def _prediction(plain: Plain | None) -> PredictionStats | None:
-    if plain is None:
-        return None
-    counts = (
-        "guessed", "used", "right", "prefetched", "prefetch_used", "late", "dropped", "failed",
-        "bytes_moved", "wasted_bytes",
-    )  # fmt: skip
-    return PredictionStats(
-        predictor=_get(plain, "predictor", str),
-        is_on=_get(plain, "is_on", bool),
-        **{name: _count(plain, name) for name in counts},
-    )
-
-
-def _hit_count(plain: Plain | None) -> HitCount | None:
-    return None if plain is None else HitCount(_count(plain, "accesses"), _count(plain, "hits"))
-
-
-def _get(plain: Plain, name: str, kind: type[_Item]) -> _Item:
-    value = plain[name]
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} is {value!r}")
-    return value
-
-
-def _count(plain: Plain, name: str) -> int:
-    return _checked(plain[name], name)
-
-
-def _counts(plain: Plain, name: str) -> tuple[int, ...]:
-    return tuple(_checked(value, name) for value in _get(plain, name, list))
-
-
-def _checked(value: object, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{name} is {value!r}")
-    return value
-
-
-def _seconds(plain: Plain, name: str) -> float:
-    value = plain[name]
-    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"{name} is {value!r}")
-    return float(value)
+def _refuse_beyond(value: object) -> None:
+    """Refuses numbers that no count or time can be."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            _refuse_beyond(each)
+    elif isinstance(value, int | float) and not 0 <= value < _MOST:
+        raise ValueError(f"a count is {value!r}")

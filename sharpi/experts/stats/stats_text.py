@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PredictionStats
+from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 from sharpi.experts.stats.stats_json import to_json
 from sharpi.units import format_bytes
 
@@ -12,6 +13,8 @@ _DATA = "data: "
 def format_stats(stats: ExpertStats) -> str:
     """Returns the summary, a line for each layer, and a line of JSON that `sharpi stats` reads."""
     lines = [*summary_lines(stats), "", *(layer_line(each) for each in stats.layers)]
+    if stats.below is not None:
+        lines += ["", *tier_lines(stats.below), "", *map(layer_line, stats.below.layers)]
     return "\n".join([*lines, "", _DATA + to_json(stats)]) + "\n"
 
 
@@ -26,32 +29,43 @@ def summary_lines(stats: ExpertStats) -> Iterator[str]:
     yield f"model       {stats.model}"
     yield (
         f"experts     {stats.num_experts} in each of {len(stats.layers)} layers,"
-        f" {stats.experts_per_token} a token; {stats.num_tokens} tokens"
+        f" {stats.experts_per_token} per token"
     )
-    yield f"policy      {stats.policy}"
-    yield f"hits        {_hits(stats.hit_count)}"
-    if stats.hit_count.accesses:
-        yield f"loads       {_loads(stats)}"
-        yield f"stalls      {stats.stall_seconds:.3f} s{_stall_per_token(stats)}"
-    if stats.before_pin is not None and stats.after_pin is not None:
-        yield f"warm pin    {_hits(stats.before_pin)} before it, {_hits(stats.after_pin)} after it"
-    if stats.prediction is not None:
-        yield from _prediction(stats.prediction)
+    yield (f"tokens      {stats.num_prompt_tokens} of prompts, {stats.num_tokens} decoded")
+    yield from tier_lines(stats)
+    if stats.skew is not None:
+        yield f"skew        {_skew(stats.skew)}"
     for note in stats.notes:
         yield f"note        {note}"
 
 
+def tier_lines(stats: ExpertStats) -> Iterator[str]:
+    """Yields the lines about one tier's slots."""
+    yield f"slots       in {stats.tier}, policy {stats.policy}"
+    yield f"hits        {_hits(stats.hit_count)}"
+    if stats.hit_count.accesses:
+        yield f"prompts     {_phase(stats.prompt, stats)}"
+        yield f"decode      {_phase(stats.decode, stats)}{_per_token(stats)}"
+        filled = f", {stats.fills} experts of them before they were needed" if stats.fills else ""
+        yield f"read        {format_bytes(stats.bytes_read)} in all{filled}"
+    if stats.before_pin is not None and stats.after_pin is not None:
+        yield f"warm pin    {_hits(stats.before_pin)} before it, {_hits(stats.after_pin)} after it"
+    if stats.prediction is not None:
+        yield from _prediction(stats.prediction, stats.total)
+
+
 def layer_line(layer: LayerStats) -> str:
     """Returns the line about one layer; a layer without accesses says so."""
-    name = f"layer {layer.layer:<5} "
-    if not layer.accesses:
+    name, total = f"layer {layer.layer:<5} ", layer.total
+    if not total.accesses:
         return f"{name}no accesses"
     top = " ".join(f"{each.expert} ({100 * each.share:.0f} %)" for each in layer.top())
     pinned = f"; pinned {' '.join(map(str, layer.pinned))}" if layer.pinned else ""
+    computed = f" {total.computed} computed by the CPU," if total.computed else ""
     read = format_bytes(layer.bytes_read)
     return (
-        f"{name}{_hits(layer.hit_count)}, {layer.num_slots} slots, {layer.loads} loads,"
-        f" {layer.late} late, {read}, stalled {layer.stall_seconds:.3f} s;"
+        f"{name}{_hits(total.hit_count)}, {layer.num_slots} slots, {total.loads} loads,{computed}"
+        f" {total.late} late, {read}, stalled {total.stall_seconds:.3f} s;"
         f" top {top}{pinned}"
     )
 
@@ -67,27 +81,42 @@ def _hits(count: HitCount) -> str:
     return f"{percent(count.rate)} ({count.hits} of {count.accesses})"
 
 
-def _loads(stats: ExpertStats) -> str:
-    each = stats.per_token(stats.loads)
-    per_token = "" if each is None else f", {each:.2f} a token"
-    read = format_bytes(stats.bytes_read)
-    return f"{stats.loads}{per_token}; {stats.late} late; {read} read"
+def _phase(counts: PhaseCounts, stats: ExpertStats) -> str:
+    if not counts.accesses:
+        return "no accesses"
+    computed = f"; {counts.computed} computed by the CPU" if counts.computed else ""
+    stalled = f"; stalled {counts.stall_seconds:.3f} s" if stats.measures_stalls else ""
+    return (
+        f"hits {_hits(counts.hit_count)}; {counts.late} late; {counts.loads} loads,"
+        f" {format_bytes(counts.bytes_loaded)}{computed}{stalled}"
+    )
 
 
-def _stall_per_token(stats: ExpertStats) -> str:
-    each = stats.per_token(1000 * stats.stall_seconds)
-    return "" if each is None else f", {each:.2f} ms a token"
+def _per_token(stats: ExpertStats) -> str:
+    loads = stats.per_token(stats.decode.loads)
+    stalls = stats.per_token(1000 * stats.decode.stall_seconds)
+    if loads is None or stalls is None:
+        return ""
+    stalled = f", {stalls:.2f} ms stalled" if stats.measures_stalls else ""
+    return f"; per token: {loads:.2f} loads{stalled}"
 
 
-def _prediction(found: PredictionStats) -> Iterator[str]:
+def _prediction(found: PredictionStats, total: PhaseCounts) -> Iterator[str]:
     state = "on" if found.is_on else "off"
     yield (
-        f"prediction  {found.predictor}, {state}; recall {percent(found.recall)},"
-        f" precision {percent(found.precision)}"
+        f"prediction  {found.predictor}, {state}, in {found.predicted_steps} of {found.steps}"
+        f" steps; recall {percent(found.recall)}, precision {percent(found.precision)}"
     )
     yield (
-        f"prefetch    {found.prefetched} experts, {found.prefetch_used} used, {found.late} of them"
-        f" late; {found.dropped} dropped, {found.failed} failed"
+        f"prefetch    {total.prefetched} experts, {total.prefetch_used} used;"
+        f" {found.dropped} dropped, {found.failed} failed"
     )
-    moved, wasted = format_bytes(found.bytes_moved), format_bytes(found.wasted_bytes)
+    moved, wasted = format_bytes(found.bytes_moved), format_bytes(total.wasted_bytes)
     yield f"            {moved} moved, {wasted} wasted"
+
+
+def _skew(skew: SkewStats) -> str:
+    return (
+        f"--moe-capacity-factor {skew.capacity_factor:.2f} would have sufficed in"
+        f" {skew.batches} batches; the busiest expert had {skew.busiest_share:.1f} even shares"
+    )

@@ -6,7 +6,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from sharpi.experts.native.store import ExpertStore, StoreCounts
+from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.native.store_counts import StoreCounts
 
 
 class ExpertView(Struct, frozen=True):
@@ -30,7 +31,7 @@ def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int
         layers=tuple(moe_layers),
         slots=tuple(slots),
         resident=states.resident[rows],
-        uses=states.accesses[rows],
+        uses=store.uses()[rows],
         num_tokens=num_tokens,
         counts=tuple(counts[i] for i in moe_layers),
     )

@@ -3,16 +3,16 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import TraceFileError
 from sharpi.system.atomic_file import write_atomically
+from sharpi.system.closing import Closing
 
 
-class TraceWriter:
+class TraceWriter(Closing):
     """Collects the routes of generations, and writes them all on `close`, whole or not at all.
 
     Beside `experts`, `lengths`, `num_experts` and `expert_bytes` the file gets what the caller has:
@@ -92,14 +92,3 @@ class TraceWriter:
             raise TraceFileError(
                 f"{self.path}: the trace cannot be written: {error.strerror or error}"
             ) from error
-
-    def __enter__(self) -> "TraceWriter":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

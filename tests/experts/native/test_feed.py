@@ -40,7 +40,7 @@ def test_a_new_feed(
 ) -> None:
     fresh = feed(predictor)
     assert fresh.asks_router == (predictor == ROUTER)
-    counts = fresh.predictions()
+    counts = fresh.counts()
     assert (counts.predicted, counts.used, counts.right) == (0, 0, 0)
     assert fresh.begin_step(may_predict=True) == (predictor is not None)
     assert not fresh.begin_step(may_predict=False)
@@ -68,3 +68,24 @@ def test_it_does_not_touch_what_others_acquire(
     store.release(2)
     quiet.check_step()
     assert store.counts()[2].loads == 2
+
+
+def test_the_gate_that_stops_predictions_shows(
+    feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+) -> None:
+    fresh = feed("last-token")
+    assert fresh.counts().is_worth_it
+    predicted = sum(fresh.begin_step(may_predict=step % 2 == 0) for step in range(10))
+    assert not fresh.begin_step(may_predict=False, is_prompt=True)
+    counts = fresh.counts()
+    assert (counts.steps, counts.predicted_steps) == (10, predicted) == (10, 5)
+
+
+def test_each_sequence_has_its_own_routes(
+    feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+) -> None:
+    fresh = feed("last-token")
+    fresh.set_sequences([7, 8, 9], [True, True, True])
+    fresh.set_sequences([9], [False])
+    fresh.set_sequences([1, 2, 3, 4, 9], [True, True, True, True, False])
+    assert fresh.begin_step(may_predict=True)

@@ -70,7 +70,13 @@ def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_RETAIN, PolicyKind.LEARNED_KEEP]
+    "kind",
+    [
+        PolicyKind.LEARNED,
+        PolicyKind.LEARNED_RETAIN,
+        PolicyKind.LEARNED_KEEP,
+        PolicyKind.LEARNED_PREFETCH,
+    ],
 )
 def test_moving_slots(kind: PolicyKind) -> None:
     chosen = settings(kind, slots=(5, 5, 7, 5, 5), moving_slots=True)
@@ -82,6 +88,25 @@ def test_moving_slots(kind: PolicyKind) -> None:
     assert moved != [5, 5, 7, 5, 5]
     assert moved[3] <= 5
     assert all(slots.resident.sum() <= slots.num_slots for slots in reference.layers)
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_PREFETCH])
+def test_prefetching_switched_off_and_on(kind: PolicyKind) -> None:
+    chosen = settings(kind)
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    early = list[int]()
+    for token, layers in enumerate(skewed_routes(900, LAYERS, EXPERTS, K)):
+        if token % 300 == 0:
+            native.set_prefetching(token != 300)
+            reference.set_prefetching(token != 300)
+            early.append(sum(counts.early_loads for counts in native.all_counts()))
+        for layer, route in enumerate(layers.tolist()):
+            assert native.use(layer, route) == reference.use(layer, route), (token, layer)
+        assert native.end_token() == reference.end_token(), token
+    assert_same_state(native, reference)
+    assert 0 == early[0] < early[1] == early[2]
+    assert sum(counts.early_loads for counts in native.all_counts()) > early[2]
+    native.close()
 
 
 @pytest.mark.parametrize("kind", PolicyKind)
@@ -132,3 +157,22 @@ def test_replay_is_the_calls_one_by_one() -> None:
         swaps += len(reference.end_token())
     assert native.replay(decoded_steps(routes, np.array([150, 50]))) == swaps
     assert_same_state(native, reference)
+
+
+@pytest.mark.parametrize("after", [0, 1, 50, 6400])
+def test_a_fixed_set_that_counts_uses(after: int) -> None:
+    """The set of the start is full, and follows what is used most."""
+    first = (tuple(range(EXPERTS)),) * LAYERS
+    chosen = settings(
+        PolicyKind.STATIC, pinned=(), warm=first, warm_pin=EXPERTS, warm_pin_after=after
+    )
+    routes = skewed_routes(700, LAYERS, EXPERTS, K, seed=3)
+    reference = run_both(chosen, routes)
+    for slots in reference.layers:
+        assert slots.resident.sum() == slots.num_slots
+        np.testing.assert_array_equal(slots.resident, slots.pinned)
+    hits = sum(reference.counts(layer).hits for layer in range(LAYERS))
+    still = settings(PolicyKind.STATIC, pinned=first)
+    if after == 6400:
+        as_it_began = run_both(still, routes)
+        assert hits > 1.1 * sum(as_it_began.counts(layer).hits for layer in range(LAYERS))

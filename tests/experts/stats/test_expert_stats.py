@@ -12,7 +12,7 @@ from expert_runs import a_layer, a_run
 from msgspec.structs import replace
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.stats.stats import HitCount, TopExpert
+from sharpi.experts.stats.counts import HitCount, TopExpert
 from sharpi.experts.stats.stats_file import read_stats, save_stats
 from sharpi.experts.stats.stats_json import from_json, to_dict, to_json
 from sharpi.experts.stats.stats_text import format_stats
@@ -22,9 +22,10 @@ def test_sums_and_rates() -> None:
     run = a_run()
     assert run.hit_count == HitCount(200, 180)
     assert run.hit_count.rate == 0.9
-    assert (run.loads, run.late, run.bytes_read) == (10, 20, 200_000)
+    assert (run.prompt.accesses, run.decode.accesses) == (80, 120)
+    assert (run.loads, run.late, run.bytes_read, run.fills) == (10, 10, 200_000, 3)
     assert run.stall_seconds == pytest.approx(0.2)
-    assert run.per_token(run.loads) == 2.5
+    assert run.per_token(run.decode.loads) == 6 / 4
     assert replace(run, num_tokens=0).per_token(3) is None
     assert run.prediction is not None
     assert (run.prediction.recall, run.prediction.precision) == (0.75, 0.6)
@@ -45,12 +46,17 @@ def test_text_says_everything() -> None:
     for words in (
         "tiny-moe.gguf",
         "90.0 % (180 of 200)",
-        "10, 2.50 a token; 20 late; 195.3 KiB read",
-        "0.200 s, 50.00 ms a token",
-        "60.0 % (30 of 50) before it, 80.0 % (120 of 150) after it",
-        "both, off; recall 75.0 %, precision 60.0 %",
-        "5 dropped, 1 failed",
-        "8.8 KiB wasted",
+        "20 of prompts, 5 decoded",
+        "slots       in RAM, policy slru",
+        "prompts     hits 90.0 % (72 of 80); 4 late; 4 loads, 3.9 KiB; stalled 0.080 s",
+        "decode      hits 90.0 % (108 of 120); 6 late; 6 loads, 5.9 KiB; stalled 0.120 s;"
+        " per token: 1.50 loads, 30.00 ms stalled",
+        "195.3 KiB in all, 3 experts of them before they were needed",
+        "60.0 % (30 of 50) before it, 100.0 % (150 of 150) after it",
+        "both, off, in 3 of 4 steps; recall 75.0 %, precision 60.0 %",
+        "40 experts, 20 used; 5 dropped, 1 failed",
+        "7.8 KiB wasted",
+        "--moe-capacity-factor 0.45 would have sufficed in 2 batches",
         "switched itself off",
         "2 (70 %) 1 (20 %) 0 (10 %); pinned 2",
     ):
@@ -59,7 +65,9 @@ def test_text_says_everything() -> None:
 
 
 def test_a_run_without_accesses() -> None:
-    run = replace(a_run(), layers=(a_layer(0, (0,) * 4),), prediction=None, before_pin=None)
+    run = replace(
+        a_run(), layers=(a_layer(0, (0,) * 4),), prediction=None, before_pin=None, after_pin=None
+    )
     assert "hits        no accesses" in format_stats(run)
     assert from_json(to_json(run), "run") == run
 
@@ -72,7 +80,8 @@ def test_json_reads_back_and_spells_rates_out() -> None:
     assert plain["layers"][0]["top"][0] == {"expert": 2, "share": 0.7}
     assert plain["layers"][2]["hit_rate"] is None
     assert plain["prediction"]["recall"] == 0.75
-    assert plain["after_pin"] == {"accesses": 150, "hits": 120, "hit_rate": 0.8}
+    assert plain["after_pin"] == {"accesses": 150, "hits": 150, "hit_rate": 1.0}
+    assert plain["decode"]["hit_rate"] == 0.9
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.JSON", "run.txt", "run"])
@@ -134,12 +143,16 @@ DAMAGE: list[Callable[[dict[str, Any]], object]] = [
     lambda plain: plain["layers"][0].update(uses=[1, 2, 3, 1 << 70]),
     lambda plain: plain["layers"][0].update(stall_seconds="long"),
     lambda plain: plain["layers"][0].update(stall_seconds=float("nan")),
+    lambda plain: plain.update(hits=10**12),
+    lambda plain: plain["layers"][1].update(loads=0),
+    lambda plain: plain["layers"].pop(),
+    lambda plain: plain["prediction"].update(recall=1.5),
 ]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_stats_are_refused(damage: Callable[[dict[str, Any]], object]) -> None:
-    plain = to_dict(a_run())
+    plain = json.loads(to_json(a_run()))
     damage(plain)
     with pytest.raises(StatsFileError, match=r"run: damaged expert stats .*; record them anew"):
         from_json(json.dumps(plain), "run")
@@ -157,9 +170,18 @@ def test_other_texts_are_refused(tmp_path: Path, text: str) -> None:
 
 def test_other_versions_and_unreadable_files(tmp_path: Path) -> None:
     plain = to_dict(a_run()) | {"version": 9}
-    with pytest.raises(StatsFileError, match="version 9; this sharpi reads version 1"):
+    with pytest.raises(StatsFileError, match="version 9; this sharpi reads version 2"):
         from_json(json.dumps(plain), "run")
     with pytest.raises(StatsFileError, match="No such file"):
         read_stats(tmp_path / "none")
     with pytest.raises(StatsFileError, match="Is a directory"):
         read_stats(tmp_path)
+
+
+def test_slots_below_those_of_a_gpu(tmp_path: Path) -> None:
+    below = replace(a_run(), skew=None, notes=())
+    run = replace(a_run(), tier="VRAM", below=below)
+    assert from_json(to_json(run), "run") == run
+    text = format_stats(run)
+    assert text.index("slots       in VRAM") < text.index("slots       in RAM")
+    assert text.count("layer 3     no accesses\n") == 2

@@ -50,9 +50,10 @@ def row(trace: Trace, policy: str, slots: int, *, admission: bool = False) -> Si
         ("slru", False, (69.75, 91.05), (29.1, 8.6)),
         ("slru", True, (68.6, 90.8), (7.1, 5.4)),
         ("learned-retain", False, (73.6, 91.9), (10.1, 10.1)),
-        ("learned-keep", False, (73.4, 91.8), (13.8, 5.7)),
+        ("learned-keep", False, (73.4, 91.8), (15.6, 6.7)),
         ("learned-token-end", False, (76.4, 94.0), (10.1, 10.1)),
-        ("learned", False, (79.0, 95.0), (10.1, 10.1)),
+        ("learned", False, (80.2, 95.7), (10.1, 10.1)),
+        ("learned-prefetch", False, (81.9, 96.1), (19.2, 13.2)),
     ],
 )
 def test_hit_rates(

@@ -6,45 +6,66 @@
 namespace sharpi {
 namespace {
 
-constexpr double kRate = 0.15;
-constexpr float kSteering = 0.0005f;
-constexpr int kLayersAhead = 2, kLastLayers = 4;
+constexpr double kRate = 0.15, kRateAhead = 0.2;
+constexpr float kSteering = 0.0005f, kThresholdRate = 0.01f;
+constexpr int kLayersAhead = 2, kLastLayers = 4, kNewestLayers = 4, kContexts = 5;
 constexpr int kRanks = 4;  // of a route, the best ones: more would cost more than they gain
 constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.06f;
 constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
 
-float step_size(size_t num_sources, int k) {
+float step_size(double rate, size_t num_sources, int num_contexts, size_t k) {
   double energy = 0;
-  for (int i = 0; i < k; i++) energy += 1.0 / (double(i + 1) * (i + 1));
-  return float(kRate / (double(num_sources) * energy));
+  for (size_t i = 0; i < k; i++) energy += 1.0 / (double(i + 1) * double(i + 1));
+  return float(rate / (double(num_sources) * energy + num_contexts));
+}
+
+int first_moe_layer(const PolicySettings& settings) {
+  for (int layer = 0; layer < settings.num_layers; layer++)
+    if (settings.slots[layer]) return layer;
+  return 0;
+}
+
+std::vector<LearnedSource> near_and_last(int num_layers) {
+  std::vector<LearnedSource> sources = {{false, 0, 0}, {false, -1, 0}, {false, 1, 0}};
+  for (int i = kLastLayers; i > 0; i--) sources.push_back({true, num_layers - i, 0});
+  return sources;
 }
 
 }  // namespace
 
 Learned::Learned(const PolicySettings& settings)
     : SlotPolicy(settings),
-      sources_(choose_sources(settings)),
+      sources_(near_and_last(settings.num_layers)),
+      threshold_(settings.num_layers),
       scored_(settings.num_layers),
       batch_(settings.num_layers),
-      inputs_before_(settings.num_layers),
       need_(settings.num_layers) {
   const int ranks = std::min(settings.experts_per_token, kRanks);
-  const float rate = step_size(sources_.size(), ranks);
-  for (int layer = 0; layer < settings.num_layers; layer++)
-    maps_.emplace_back(int(sources_.size()), settings.num_experts, rate);
   for (int rank = 0; rank < ranks; rank++) rank_weights_.push_back(1.f / float(rank + 1));
+  if (only_keeps() || settings.kind == PolicyKind::LearnedPrefetch)
+    within_.emplace(settings, sources_, rank_weights_,
+                    step_size(kRate, sources_.size(), 0, rank_weights_.size()));
+  if (!only_keeps()) make_maps();
   for (Token& token : tokens_) token.experts.resize(settings.num_layers);
 }
 
-std::vector<Learned::Source> Learned::choose_sources(const PolicySettings& settings) {
-  std::vector<Source> sources = {{false, 0, 0}, {false, -1, 0}, {false, 1, 0}};
-  for (int i = kLastLayers; i > 0; i--) sources.push_back({true, settings.num_layers - i, 0});
-  if (settings.kind == PolicyKind::Learned)
-    for (int i = 0; i < 3; i++) sources.push_back({false, -kLayersAhead - i, 1});
-  return sources;
+void Learned::make_maps() {
+  const int experts = settings_.num_experts;
+  int num_contexts = 0, num_hashed = 0;
+  if (decides_ahead()) {
+    for (int i = 0; i < kNewestLayers; i++) sources_.push_back({false, -kLayersAhead - i, 1});
+    contexts_.emplace(settings_.num_layers, experts, first_moe_layer(settings_),
+                      int(sources_.size()) * experts, kLayersAhead);
+    num_contexts = kContexts, num_hashed = LearnedContexts::num_rows(experts);
+  }
+  const float rate = step_size(decides_ahead() ? kRateAhead : kRate, sources_.size(), num_contexts,
+                               rank_weights_.size());
+  for (int layer = 0; layer < settings_.num_layers; layer++)
+    maps_.emplace_back(int(sources_.size()), experts, rate, num_hashed);
 }
 
 void Learned::reset_sequence() {
+  if (within_) within_->reset_sequence();
   std::fill(scored_.begin(), scored_.end(), 0);
   for (Token& token : tokens_) {
     token.is_known = false;
@@ -52,10 +73,14 @@ void Learned::reset_sequence() {
   }
 }
 
+void Learned::set_prefetching(bool prefetches) {
+  prefetches_ = prefetches;
+  if (rests()) std::fill(scored_.begin(), scored_.end(), 0);
+}
+
 void Learned::touched(int layer, const int32_t* experts, int count) {
   const int k = std::min(count, settings_.experts_per_token);
-  const Age age = settings_.kind == PolicyKind::LearnedKeep ? kPresent : kNext;
-  tokens_[age].experts[layer].assign(experts, experts + k);
+  tokens_[kNext].experts[layer].assign(experts, experts + k);
 }
 
 void Learned::touched_batch(int layer, const int32_t* routes, int tokens, int k) {
@@ -72,6 +97,7 @@ void Learned::gather(int layer, Age age) {
     for (size_t rank = 0; rank < std::min(experts.size(), rank_weights_.size()); rank++)
       inputs_.push_back({int(s) * settings_.num_experts + experts[rank], rank_weights_[rank]});
   }
+  if (contexts_) contexts_->append(layer, tokens_[age].experts, tokens_[age + 1].experts, inputs_);
 }
 
 // Scores layer `layer` after the present token; before that, learns what the score after the
@@ -83,61 +109,63 @@ void Learned::step(int layer) {
   if (scored_[layer]) {
     const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
     gather(layer, kBefore);
-    map.learn(inputs_, used.data(), int(used.size()));
+    if (decides_ahead())
+      map.learn_worth(inputs_, used.data(), int(used.size()), threshold_[layer], margin_);
+    else map.learn(inputs_, used.data(), int(used.size()));
   }
   map.keep();
   scored_[layer] = 1;
 }
 
-// Scores a layer within a token, from the newest known route of each layer.
-void Learned::step_within(int layer) {
-  LearnedMap& map = maps_[layer];
-  gather(layer, kPresent);
-  map.score(inputs_);
-  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
-  if (scored_[layer]) map.learn(inputs_before_[layer], used.data(), int(used.size()));
-  map.keep();
-  inputs_before_[layer].swap(inputs_);
-  scored_[layer] = 1;
-}
-
-bool Learned::is_used(int layer, int expert) const {
-  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
-  return std::find(used.begin(), used.end(), expert) != used.end();
-}
-
-int Learned::best_outside(int layer, bool only_used) const {
-  const float* scores = maps_[layer].scores();
+int Learned::best_outside(int layer, const float* scores, const std::vector<int32_t>* among) const {
   int best = -1;
-  for (int e = 0; e < settings_.num_experts; e++)
-    if (!resident(layer, e) && (best < 0 || scores[e] > scores[best]) &&
-        (!only_used || is_used(layer, e)))
-      best = e;
+  for (int e = 0; e < settings_.num_experts; e++) {
+    if (resident(layer, e) || (best >= 0 && !(scores[e] > scores[best]))) continue;
+    if (!among || std::find(among->begin(), among->end(), e) != among->end()) best = e;
+  }
   return best;
 }
 
-int Learned::victim(int layer) const {
-  const float* scores = maps_[layer].scores();
+int Learned::victim(int layer, const float* scores) const {
   return least(layer, [&](int e) { return scores[e]; });
+}
+
+// Gives missed experts of this use the slots of residents that score less.
+void Learned::keep_missed(int layer, std::vector<Swap>& swaps) {
+  const float* scores = within_->scores(layer);
+  for (int i = 0; i < settings_.experts_per_token; i++) {
+    const int enters = best_outside(layer, scores, &within_->used(layer));
+    const int leaves = enters < 0 ? -1 : victim(layer, scores);
+    if (leaves < 0 || !(scores[enters] > scores[leaves])) return;
+    insert(layer, enters, leaves, false, swaps);
+  }
 }
 
 void Learned::swap(int layer, std::vector<Swap>& swaps) {
   const float* scores = maps_[layer].scores();
-  const bool keeps = settings_.kind == PolicyKind::LearnedKeep;
-  const bool retains = keeps || settings_.kind == PolicyKind::LearnedRetain;
-  const float margin = keeps ? 0 : margin_;
+  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
+  const bool retains = settings_.kind == PolicyKind::LearnedRetain || !prefetches_;
+  if (decides_ahead()) measure_threshold(layer);
   for (int i = 0; i < settings_.experts_per_token; i++) {
-    const int enters = best_outside(layer, retains), leaves = victim(layer);
-    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin)) break;
-    insert(layer, enters, leaves, !is_used(layer, enters), swaps);
+    const int enters = best_outside(layer, scores, retains ? &used : nullptr);
+    const int leaves = victim(layer, scores);
+    if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) break;
+    const bool was_used = std::find(used.begin(), used.end(), enters) != used.end();
+    insert(layer, enters, leaves, within_ || !was_used, swaps);
   }
   if (settings_.moving_slots) measure_need(layer);
 }
 
+void Learned::measure_threshold(int layer) {
+  const int leaves = slots(layer).has_free() ? -1 : victim(layer, maps_[layer].scores());
+  if (leaves < 0) return;
+  threshold_[layer] += (maps_[layer].scores()[leaves] - threshold_[layer]) * kThresholdRate;
+}
+
 void Learned::measure_need(int layer) {
-  const float* scores = maps_[layer].scores();
-  const int outside = best_outside(layer, false), inside = victim(layer);
-  const float gain = outside < 0 ? 0 : scores[outside], loss = inside < 0 ? 0 : scores[inside];
+  const float* s = scores(layer);
+  const int outside = best_outside(layer, s, nullptr), inside = victim(layer, s);
+  const float gain = outside < 0 ? 0 : s[outside], loss = inside < 0 ? 0 : s[inside];
   const float need = slots(layer).has_free() ? 0 : gain + loss;
   need_[layer] += (need - need_[layer]) * kNeedRate;
 }
@@ -158,19 +186,26 @@ void Learned::move_slots(std::vector<Swap>& swaps) {
   if (leaves >= 0) move_slot(from, to, leaves, swaps);
 }
 
-// Returns the layer that can be scored right after this route: the layer itself, or the one two
-// layers ahead, whose map does not wait for a later one; -1 if none.
-int Learned::score_after(int layer) {
-  if (settings_.kind == PolicyKind::LearnedKeep) return step_within(layer), layer;
+void Learned::score_within(int layer) {
+  const std::vector<int32_t>& used = tokens_[kNext].experts[layer];
+  if (within_) within_->step(layer, used.data(), int(used.size()));
+}
+
+// Returns the layer that can be scored after this route: the one two layers ahead, whose map does
+// not wait for a later one; -1 if none.
+int Learned::score_ahead(int layer) {
   const int ahead = layer + kLayersAhead;
-  const bool decides_ahead = settings_.kind == PolicyKind::Learned && ahead < settings_.num_layers;
-  if (!decides_ahead || !tokens_[kPresent].is_known || !has_route(ahead)) return -1;
+  const bool can_decide = decides_ahead() && ahead < settings_.num_layers;
+  if (!can_decide || rests() || !tokens_[kPresent].is_known || !has_route(ahead)) return -1;
   step(ahead);
   return ahead;
 }
 
 void Learned::after_use(int layer, std::vector<Swap>& swaps) {
-  const int scored = score_after(layer);
+  score_within(layer);
+  if (within_) keep_missed(layer, swaps);
+  if (only_keeps() && settings_.moving_slots) measure_need(layer);
+  const int scored = score_ahead(layer);
   if (scored >= 0) swap(scored, swaps);
 }
 
@@ -182,12 +217,11 @@ void Learned::roll() {
 }
 
 void Learned::end_step(std::vector<Swap>* swaps) {
-  if (settings_.kind == PolicyKind::LearnedKeep) return;
+  if (only_keeps()) return;
   roll();
   const int num_layers = settings_.num_layers;
-  const int until =
-      settings_.kind == PolicyKind::Learned ? std::min(kLayersAhead, num_layers) : num_layers;
-  for (int layer = 0; layer < until; layer++) {
+  const int until = decides_ahead() ? std::min(kLayersAhead, num_layers) : num_layers;
+  for (int layer = 0; layer < until && !rests(); layer++) {
     if (!has_route(layer)) continue;
     step(layer);
     if (swaps) swap(layer, *swaps);
@@ -199,11 +233,11 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   if (was_batch) replay_batch();
   else end_step(&swaps);
   if (!was_batch) {
-    steer();
+    if (prefetches_) steer();
     tokens_seen_++;
     if (settings_.moving_slots) move_slots(swaps);
   }
-  loads_seen_ = total_loads();
+  loads_seen_ = steered_loads();
 }
 
 // Replays the batch's last tokens one by one, as if each had been decoded; swaps nothing.
@@ -214,7 +248,8 @@ void Learned::replay_batch() {
       const int32_t* route = batch_[layer].data() + t * k;
       if (batch_[layer].empty()) continue;
       touched(layer, route, int(k));
-      score_after(layer);
+      score_within(layer);
+      score_ahead(layer);
     }
     end_step(nullptr);
   }
@@ -222,8 +257,13 @@ void Learned::replay_batch() {
   batch_tokens_ = 0;
 }
 
+// Returns the loads that the budget is for: a miss that is kept at once costs no read of its own.
+int64_t Learned::steered_loads() const {
+  return settings_.kind == PolicyKind::LearnedPrefetch ? total_early_loads() : total_loads();
+}
+
 void Learned::steer() {
-  const float excess = float(total_loads() - loads_seen_) - settings_.load_budget;
+  const float excess = float(steered_loads() - loads_seen_) - settings_.load_budget;
   margin_ = std::max(0.f, margin_ + kSteering * excess);
 }
 

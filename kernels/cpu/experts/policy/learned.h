@@ -1,12 +1,20 @@
 // A policy that learns online which experts come next, and swaps experts where that gains more than
 // a margin.
 //
-// The margin is steered so that loads meet a budget. The four variants differ in what they load and
+// The margin is steered so that loads meet a budget. The five variants differ in what they load and
 // when they decide: retain (this token's misses, at its end), keep (a miss, at once and without a
-// margin: for a tier that had to read it anyway), prefetch at the token's end, and prefetch two
-// layers ahead.
+// margin: for a tier that had to read it anyway), prefetch at the token's end, prefetch two layers
+// ahead, and both of keep and prefetch two layers ahead, where the budget is for prefetches alone.
+//
+// Those that decide two layers ahead learn what a slot is worth to an expert: a hit at its next
+// use, and afterwards what it is worth above the threshold at which experts are evicted, but never
+// more than the margin, for which it could be loaded later.
 #pragma once
+#include <optional>
+
+#include "learned_contexts.h"
 #include "learned_map.h"
+#include "learned_within.h"
 #include "policy.h"
 
 namespace sharpi {
@@ -15,6 +23,9 @@ class Learned : public SlotPolicy {
  public:
   explicit Learned(const PolicySettings& settings);
   void reset_sequence() override;
+  // Without prefetching, the variants that prefetch only keep or retain what was missed, and the
+  // one that keeps computes nothing for prefetches.
+  void set_prefetching(bool prefetches) override;
 
  protected:
   void touched(int layer, const int32_t* experts, int count) override;
@@ -22,55 +33,63 @@ class Learned : public SlotPolicy {
   float worth(int layer, int expert) const override {
     return float(slots(layer).access_count(expert));
   }
-  int victim(int layer) const override;
+  int victim(int layer) const override { return victim(layer, scores(layer)); }
   bool admits(int, int, int) const override { return false; }
   void after_use(int layer, std::vector<Swap>& swaps) override;
   void token_ended(std::vector<Swap>& swaps) override;
 
  private:
-  // A layer whose experts are inputs of the map: absolute or relative to the predicted layer, of
-  // this token or of the next.
-  struct Source {
-    bool is_absolute;
-    int layer;
-    int of_next_token;
-  };
   // The experts of one token, by layer.
   struct Token {
     bool is_known = false;
-    std::vector<std::vector<int32_t>> experts;
+    Routes experts;
   };
   enum Age { kBefore, kPresent, kNext, kNumAges };
 
-  static std::vector<Source> choose_sources(const PolicySettings& settings);
+  static std::vector<LearnedSource> choose_sources(const PolicySettings& settings);
+  void make_maps();
+  bool decides_ahead() const {
+    return settings_.kind == PolicyKind::Learned || settings_.kind == PolicyKind::LearnedPrefetch;
+  }
+  bool rests() const { return within_ && !prefetches_; }
+  bool only_keeps() const { return settings_.kind == PolicyKind::LearnedKeep; }
+  const float* scores(int layer) const {
+    return only_keeps() ? within_->scores(layer) : maps_[layer].scores();
+  }
   void gather(int layer, Age age);
   // Returns true if the layer has experts.
   bool has_route(int layer) const { return !tokens_[kPresent].experts[layer].empty(); }
   void step(int layer);
-  void step_within(int layer);
-  int score_after(int layer);
+  void score_within(int layer);
+  int score_ahead(int layer);
   void swap(int layer, std::vector<Swap>& swaps);
-  bool is_used(int layer, int expert) const;
-  int best_outside(int layer, bool only_used) const;
+  void keep_missed(int layer, std::vector<Swap>& swaps);
+  int victim(int layer, const float* scores) const;
+  // Returns the expert without a slot, of `among` if that is given, that scores most, or -1.
+  int best_outside(int layer, const float* scores, const std::vector<int32_t>* among) const;
+  void measure_threshold(int layer);
   void measure_need(int layer);
   void move_slots(std::vector<Swap>& swaps);
   void roll();
   void end_step(std::vector<Swap>* swaps);
   void replay_batch();
   void steer();
+  int64_t steered_loads() const;
 
-  std::vector<Source> sources_;
-  std::vector<LearnedMap> maps_;
-  std::vector<uint8_t> scored_;  // per layer: 1 if there is a score to learn from
   std::vector<float> rank_weights_;
+  std::vector<LearnedSource> sources_;
+  std::optional<LearnedContexts> contexts_;
+  std::optional<LearnedWithin> within_;  // where missed experts are kept at once
+  std::vector<LearnedMap> maps_;         // the others: by which they swap
+  std::vector<float> threshold_;         // per layer: the score of the expert to evict, averaged
+  std::vector<uint8_t> scored_;          // per layer: 1 if there is a score to learn from
   Token tokens_[kNumAges];
   std::vector<std::vector<int32_t>> batch_;  // per layer: the routes of a batch's last tokens
   size_t batch_tokens_ = 0;
   std::vector<MapInput> inputs_;
-  // per layer: the inputs of the score to learn from
-  std::vector<std::vector<MapInput>> inputs_before_;
   float margin_ = 0.15f;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
+  bool prefetches_ = true;
   std::vector<float> need_;  // per layer: the gain or loss by one slot more or less
 };
 

@@ -14,6 +14,10 @@ namespace sharpi {
 namespace {
 
 constexpr float kDiscount = 0.8f, kBiasRate = 0.003f, kFirstBias = 0.1f;
+// A layer's experts are worth keeping for the next token until the map has learned better.
+constexpr float kFirstOfItself = 0.6f;
+// The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
+constexpr float kHashedRate = 3, kLasting = 0.5f, kFirst = 3, kNewUntil = 10;
 
 SHARPI_WIDE void add_scaled(float* y, const float* x, float a, size_t n) {
   for (size_t i = 0; i < n; i++) y[i] += a * x[i];
@@ -21,15 +25,20 @@ SHARPI_WIDE void add_scaled(float* y, const float* x, float a, size_t n) {
 
 }  // namespace
 
-LearnedMap::LearnedMap(int num_sources, int num_experts, float rate)
+LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, int num_hashed)
     : num_experts_(num_experts),
+      first_hashed_(num_sources * num_experts),
       stride_((size_t(num_experts) + 15) / 16 * 16),
       rate_(rate),
-      weights_(size_t(num_sources) * num_experts * stride_),
+      weights_((size_t(first_hashed_) + num_hashed) * stride_),
       bias_(stride_, kFirstBias),
       scores_(stride_),
       previous_(stride_),
-      error_(stride_) {}
+      error_(stride_),
+      times_learned_(num_hashed) {
+  for (int e = 0; e < num_experts && !num_hashed; e++)
+    weights_[size_t(e) * stride_ + e] = kFirstOfItself;
+}
 
 void LearnedMap::score(const std::vector<MapInput>& inputs) {
   scores_ = bias_;
@@ -41,10 +50,31 @@ void LearnedMap::learn(const std::vector<MapInput>& inputs, const int* used, int
   for (int e = 0; e < num_experts_; e++)
     error_[e] = kDiscount * std::min(1.f, std::max(0.f, scores_[e]));
   for (int i = 0; i < num_used; i++) error_[used[i]] = 1;
+  follow_error(inputs);
+}
+
+void LearnedMap::learn_worth(const std::vector<MapInput>& inputs, const int* used, int num_used,
+                             float threshold, float most) {
+  for (int e = 0; e < num_experts_; e++)
+    error_[e] = std::min(most, std::max(0.f, scores_[e] - threshold));
+  for (int i = 0; i < num_used; i++) error_[used[i]] += 1;
+  follow_error(inputs);
+}
+
+// Turns the aim in error_ into the error of the previous scores, and learns from it.
+void LearnedMap::follow_error(const std::vector<MapInput>& inputs) {
   for (int e = 0; e < num_experts_; e++) error_[e] -= previous_[e];
   add_scaled(bias_.data(), error_.data(), kBiasRate, stride_);
   for (const MapInput& in : inputs)
-    add_scaled(weights_.data() + in.row * stride_, error_.data(), rate_ * in.weight, stride_);
+    add_scaled(weights_.data() + in.row * stride_, error_.data(), step_size(in), stride_);
+}
+
+float LearnedMap::step_size(const MapInput& input) {
+  if (input.row < first_hashed_) return rate_ * input.weight;
+  float& times = times_learned_[input.row - first_hashed_];
+  const float more = kFirst / (1 + times / kNewUntil);
+  times += 1;
+  return kHashedRate * rate_ * (kLasting + more);
 }
 
 }  // namespace sharpi

@@ -1,6 +1,8 @@
-// One layer's linear map from recently used experts to a score per expert: the discounted time to
-// its next use.
+// One layer's linear map from recently used experts to a score per expert: what it is worth to have
+// the expert in a slot.
 //
+// The inputs are rows of two tables. A row of the first stands for one source expert; a row of the
+// second for a combination of experts, found by a hash, and it learns faster while it is new.
 // Multiplications and additions happen in the written order, unfused, so that
 // sharpi/experts/reference/learned_map.py agrees bit for bit.
 #pragma once
@@ -9,7 +11,7 @@
 
 namespace sharpi {
 
-// A source expert as a row of the map, and the weight of its rank.
+// A row of the map, and the weight with which it counts.
 struct MapInput {
   int row;
   float weight;
@@ -17,22 +19,31 @@ struct MapInput {
 
 class LearnedMap {
  public:
-  LearnedMap(int num_sources, int num_experts, float rate);
+  // The first source is the layer itself. `num_hashed`: rows after those of the sources.
+  LearnedMap(int num_sources, int num_experts, float rate, int num_hashed = 0);
 
   // Computes the scores from `inputs` into scores().
   void score(const std::vector<MapInput>& inputs);
   // Moves the previous scores, which were computed from `inputs`, towards 1 for the experts `used`
   // since, and towards the discounted present score for the others.
   void learn(const std::vector<MapInput>& inputs, const int* used, int num_used);
+  // The same, where the aim is the present score above `threshold`, at most `most`, and 1 more for
+  // the experts `used`.
+  void learn_worth(const std::vector<MapInput>& inputs, const int* used, int num_used,
+                   float threshold, float most);
   // Keeps the present scores as the ones to learn from next.
   void keep() { previous_ = scores_; }
   const float* scores() const { return scores_.data(); }
 
  private:
-  int num_experts_;
+  void follow_error(const std::vector<MapInput>& inputs);
+  float step_size(const MapInput& input);
+
+  int num_experts_, first_hashed_;
   size_t stride_;  // floats per row, a multiple of a cache line
   float rate_;
   std::vector<float> weights_, bias_, scores_, previous_, error_;
+  std::vector<float> times_learned_;  // per hashed row
 };
 
 }  // namespace sharpi

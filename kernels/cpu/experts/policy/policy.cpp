@@ -2,9 +2,12 @@
 #include "policy.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace sharpi {
+
+constexpr int kFirstChoice = 64;  // the part of warm_pin_after before a fixed set is first chosen
 
 SlotPolicy::SlotPolicy(const PolicySettings& settings)
     : settings_(settings),
@@ -15,6 +18,7 @@ SlotPolicy::SlotPolicy(const PolicySettings& settings)
                          std::min(settings.slots[layer], settings.num_experts));
     if (!settings.pinned.empty()) pin(layer, settings.pinned[layer], nullptr);
   }
+  next_pin_ = pin_after(-1);
 }
 
 void SlotPolicy::start(std::vector<Swap>& swaps) {
@@ -75,7 +79,7 @@ void SlotPolicy::insert(int layer, int expert, int victim, bool early, std::vect
   inserted(layer, expert);
   early_[layer][expert] = early;
   counts_[layer].loads++, total_loads_++;
-  counts_[layer].early_loads += early;
+  counts_[layer].early_loads += early, total_early_loads_ += early;
   swaps.push_back({layer, expert, victim});
 }
 
@@ -122,18 +126,30 @@ void SlotPolicy::fill_from_batch(int layer, std::vector<int32_t>& experts,
 void SlotPolicy::end_token(std::vector<Swap>& swaps) {
   for (LayerSlots& slots : layers_) slots.end_use();
   token_ended(swaps);
-  const bool is_due = total_accesses_ >= settings_.warm_pin_after && accesses_before_pin_ < 0;
-  if (settings_.warm_pin > 0 && is_due) warm_pin(swaps);
+  if (settings_.warm_pin > 0 && total_accesses_ >= next_pin_) warm_pin(swaps);
+}
+
+int64_t SlotPolicy::pin_after(int64_t last) const {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  const int64_t limit = settings_.warm_pin_after;
+  if (settings_.kind != PolicyKind::Static) return last < 0 ? limit : kNever;
+  if (last >= limit) return kNever;
+  int64_t next = std::max<int64_t>(1, limit / kFirstChoice);
+  while (next <= last) next *= 2;
+  return std::min(next, limit);
 }
 
 void SlotPolicy::warm_pin(std::vector<Swap>& swaps) {
-  accesses_before_pin_ = total_accesses_, hits_before_pin_ = total_hits_;
+  if (accesses_before_pin_ < 0)
+    accesses_before_pin_ = total_accesses_, hits_before_pin_ = total_hits_;
+  next_pin_ = pin_after(total_accesses_);
   std::vector<int32_t> order(settings_.num_experts);
   for (int layer = 0; layer < settings_.num_layers; layer++) {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int a, int b) { return access_count(layer, a) > access_count(layer, b); });
     order.resize(std::min(settings_.warm_pin, settings_.num_experts));
+    if (settings_.kind == PolicyKind::Static) layers_[layer].unpin_all();
     pin(layer, order, &swaps);
     order.resize(settings_.num_experts);
   }

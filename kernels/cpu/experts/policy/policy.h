@@ -29,7 +29,9 @@ enum class PolicyKind : int32_t {
   Lru,
   Lfru,
   Lfu,
-  Static
+  Static,
+  LfruTotal,
+  LearnedPrefetch
 };
 
 struct PolicySettings {
@@ -38,11 +40,13 @@ struct PolicySettings {
   std::vector<int> slots;                    // per layer; 0 where a layer has none
   std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
   std::vector<std::vector<int32_t>> warm;    // per layer, or empty: fill free slots at the start
-  bool admission = false;      // slru: a miss takes a slot only if it is used more than the victim
-  float load_budget = 0;       // learned: expert loads per token
-  bool moving_slots = false;   // learned: slots move to the layers that need them
-  int warm_pin = 0;            // experts that a layer pins by itself; 0 is off
-  int64_t warm_pin_after = 0;  // accesses of all layers before the warm pin
+  bool admission = false;     // slru: a miss takes a slot only if it is used more than the victim
+  float load_budget = 0;      // learned: expert loads per token
+  bool moving_slots = false;  // learned: slots move to the layers that need them
+  int warm_pin = 0;           // experts that a layer pins by itself; 0 is off
+  // Accesses of all layers before the warm pin. A fixed set that counts uses is first chosen after
+  // a 64th of them, and again whenever they have doubled.
+  int64_t warm_pin_after = 0;
 };
 
 // Lookups and loads of one layer. Early loads are those of experts that the token had not missed;
@@ -70,6 +74,8 @@ class SlotPolicy {
   void end_token(std::vector<Swap>& swaps);
   // Begins a new, unrelated text: forgets the previous token, keeps what was learned.
   virtual void reset_sequence() {}
+  // Allows or forbids loads of experts that were not missed; called between steps.
+  virtual void set_prefetching(bool) {}
 
   const PolicySettings& settings() const { return settings_; }
   bool resident(int layer, int expert) const { return layers_[layer].resident(expert); }
@@ -102,6 +108,9 @@ class SlotPolicy {
   void move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps);
   const LayerSlots& slots(int layer) const { return layers_[layer]; }
   int64_t total_loads() const { return total_loads_; }
+  // Returns true if a fixed set is chosen by uses, which are still counted.
+  bool counts_uses() const { return settings_.warm_pin > 0; }
+  int64_t total_early_loads() const { return total_early_loads_; }
 
   // Returns the resident expert with the least `key` among those that may leave; ties go to the
   // older, then to the lower id. Returns -1 if none may leave.
@@ -128,12 +137,15 @@ class SlotPolicy {
   void fill_from_batch(int layer, std::vector<int32_t>& experts, std::vector<Swap>& swaps);
   void pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps);
   void warm_pin(std::vector<Swap>& swaps);
+  // Returns the number of accesses of the next warm pin; `last` are those of the last one, or -1.
+  int64_t pin_after(int64_t last) const;
 
   std::vector<LayerCounts> counts_;
   std::vector<std::vector<uint8_t>> early_;  // loaded before use and not used since
   std::vector<int32_t> missed_;
-  int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0;
+  int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0, total_early_loads_ = 0;
   int64_t accesses_before_pin_ = -1, hits_before_pin_ = -1;
+  int64_t next_pin_ = 0;  // in accesses
 };
 
 std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings);

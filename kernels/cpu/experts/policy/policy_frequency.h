@@ -1,4 +1,5 @@
-// Decayed counts of uses, which halve in kHalfLife tokens; experts without a slot have them too.
+// Decayed counts of uses, of experts without a slot too. slru's halve in 16 tokens; those of lfru
+// lose 5 % in each token.
 //
 // Counts are not touched to decay: instead the weight of a new use grows, and only ratios matter.
 // Once in a few hundred tokens all counts are scaled back.
@@ -11,10 +12,14 @@ namespace sharpi {
 
 class DecayedFrequency {
  public:
-  explicit DecayedFrequency(int num_experts) : count_(num_experts) {}
+  static inline const float kHalfIn16 = float(std::exp2(1.0 / 16));
+  static constexpr float kDecay95 = float(1.0 / 0.95);
+
+  // `growth`: how much more a use weighs than one of the token before.
+  DecayedFrequency(int num_experts, float growth) : growth_(growth), count_(num_experts) {}
 
   void begin_token() {
-    weight_ *= kGrowth;
+    weight_ *= growth_;
     if (weight_ < kLargest) return;
     const float scale = 1.f / weight_;
     for (float& c : count_) c *= scale;
@@ -24,9 +29,8 @@ class DecayedFrequency {
   float operator[](int expert) const { return count_[expert]; }
 
  private:
-  static constexpr int kHalfLife = 16;
   static constexpr float kLargest = 1 << 20;
-  static inline const float kGrowth = float(std::exp2(1.0 / kHalfLife));
+  float growth_;
   std::vector<float> count_;
   float weight_ = 1;
 };

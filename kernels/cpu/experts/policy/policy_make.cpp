@@ -11,10 +11,12 @@ std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings) {
     case PolicyKind::Learned:
     case PolicyKind::LearnedTokenEnd:
     case PolicyKind::LearnedRetain:
-    case PolicyKind::LearnedKeep: return std::make_unique<Learned>(settings);
+    case PolicyKind::LearnedKeep:
+    case PolicyKind::LearnedPrefetch: return std::make_unique<Learned>(settings);
     case PolicyKind::Lru:
-    case PolicyKind::Lfru:
-    case PolicyKind::Lfu: return std::make_unique<Ranked>(settings);
+    case PolicyKind::Lfu:
+    case PolicyKind::LfruTotal: return std::make_unique<Ranked>(settings);
+    case PolicyKind::Lfru: return std::make_unique<Lfru>(settings);
     case PolicyKind::Static: return std::make_unique<Static>(settings);
   }
   return nullptr;

@@ -1,6 +1,7 @@
 // One layer's slots: which experts are resident, pinned or in use, and how recently and often each
 // expert was used.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,7 @@ class LayerSlots {
   void count(int e, int64_t times) { count_[e] += times; }
   void freshen(int e) { stamp_[e] = clock_; }
   void pin(int e) { pinned_[e] = true; }
+  void unpin_all() { std::fill(pinned_.begin(), pinned_.end(), 0); }
 
   void insert(int e) {
     place_[e] = int32_t(residents_.size());

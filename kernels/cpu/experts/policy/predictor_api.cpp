@@ -40,7 +40,7 @@ void replay(Predictor& p, const Trace& trace, int budget, PredictionCounts& coun
 }  // namespace
 
 SHARPI_API void* sharpi_predictor_create(int kind, int num_layers, int num_experts) {
-  if (kind < 0 || kind > int(PredictorKind::Both)) return nullptr;
+  if (kind < 0 || kind > int(PredictorKind::Frequency)) return nullptr;
   try {
     return new Predictor(PredictorKind(kind), num_layers, num_experts);
   } catch (const std::bad_alloc&) {

@@ -25,7 +25,8 @@ class Slru : public SlotPolicy {
 
  private:
   struct Segments {
-    explicit Segments(int num_experts) : frequency(num_experts), is_protected(num_experts) {}
+    explicit Segments(int num_experts)
+        : frequency(num_experts, DecayedFrequency::kHalfIn16), is_protected(num_experts) {}
     DecayedFrequency frequency;
     std::vector<uint8_t> is_protected;
     int num_protected = 0;

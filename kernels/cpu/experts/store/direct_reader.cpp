@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/scheduling.h"
+#include "threads/scheduling.h"
 
 namespace sharpi {
 namespace {
@@ -205,6 +205,7 @@ void DirectReader::finish(const Read& read, int fault) {
 
 void DirectReader::settle(Load& load) {
   const bool failed = load.fault != kReadFine;
+  counts_.failed_reads += failed;
   counts_.failed_prefetches += failed && load.is_prefetch;
   load.state.store(load.is_dropped ? LoadState::Absent
                    : failed        ? LoadState::Failed

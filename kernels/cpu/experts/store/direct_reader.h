@@ -55,6 +55,7 @@ struct ReaderSettings {
 struct ReaderCounts {
   int64_t dropped_prefetches = 0;  // experts that found no room in the queue
   int64_t failed_prefetches = 0;   // experts
+  int64_t failed_reads = 0;        // experts, prefetches included
   int64_t prefetched_bytes = 0;    // read before a thread waited for them
 };
 

@@ -37,36 +37,75 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
 
 void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
   if (has_failed() || !tokens) return;
-  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch);
-  if (kind != StepKind::Token) {
+  store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch,
+                 is_prompt_ ? Phase::Prompt : Phase::Decode);
+  if (kind == StepKind::Batch) {
     predicted_[layer].clear(), prefetched_[layer].clear();
     if (predicts_ && tokens * k >= kUsesOfAll * store_.num_experts(layer))
       predict_all(next_[layer]);
-    return;
+  } else {
+    judge(layer, routes, tokens * k);
   }
-  judge(layer, routes, k);
   if (!predictor_) return;
-  predictor_->observe(layer, routes, k);
+  learn(layer, routes, tokens, k, kind);
   const bool knows_better = asks_router_ && layer != last_layer_;
-  if (predicts_ && !knows_better) predict(next_[layer]);
+  if (predicts_ && kind != StepKind::Batch && !knows_better) predict(next_[layer]);
 }
 
+void ExpertFeed::learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
+  const bool knows_rows = kind != StepKind::Batch && tokens == int(histories_.size());
+  for (int row = 0; row < tokens; row++) {
+    const int32_t* route = routes + size_t(row) * k;
+    if (knows_rows) predictor_->observe(layer, route, k, histories_[row]);
+    else predictor_->observe_prompt(layer, route, k);
+  }
+}
+
+// Compares what was predicted with the experts that a step uses, of which some may repeat.
 void ExpertFeed::judge(int layer, const int32_t* experts, int count) {
+  std::vector<int32_t>& predicted = predicted_[layer];
+  if (predicted.empty()) return;
   const auto is_used = [&](int32_t e) {
     return std::find(experts, experts + count, e) != experts + count;
   };
-  std::vector<int32_t>& predicted = predicted_[layer];
-  if (predicted.empty()) return;
-  counts_.predicted += int64_t(predicted.size()), counts_.used += count;
+  for (const int32_t* e = experts; e < experts + count; e++)
+    counts_.used += std::find(experts, e, *e) == e;
+  counts_.predicted += int64_t(predicted.size());
   for (int32_t e : predicted) counts_.right += is_used(e);
   for (int32_t e : prefetched_[layer]) worth_ += (float(is_used(e)) - worth_) * kWorthRate;
   predicted.clear(), prefetched_[layer].clear();
 }
 
+// Predicts for all rows of the step, the likeliest of each first.
 void ExpertFeed::predict(int layer) {
-  ids_.resize(budget_);
-  const int count = predictor_->predict(layer, budget_, ids_.data());
-  predict_routes(layer, ids_.data(), count);
+  std::vector<std::vector<int32_t>> rows;
+  for (int history : histories_) {
+    const int count = predict_row(layer, history);
+    rows.emplace_back(likeliest_.begin(), likeliest_.begin() + count);
+  }
+  ids_.clear();
+  for (int rank = 0; rank < budget_; rank++)
+    for (const std::vector<int32_t>& row : rows) {
+      const bool has_one = rank < int(row.size());
+      if (has_one && std::find(ids_.begin(), ids_.end(), row[rank]) == ids_.end())
+        ids_.push_back(row[rank]);
+    }
+  predict_routes(layer, ids_.data(), int(ids_.size()));
+}
+
+// Writes the likeliest experts for a row; of the most frequent ones only those that are not in
+// memory, as the policy keeps many of them anyway.
+int ExpertFeed::predict_row(int layer, int history) {
+  const bool is_frequency = predictor_->kind() == PredictorKind::Frequency;
+  const int num_asked = is_frequency ? store_.num_experts(layer) : budget_;
+  likeliest_.resize(num_asked);
+  int count = predictor_->predict(layer, num_asked, likeliest_.data(), history);
+  if (is_frequency) {
+    const auto end = std::remove_if(likeliest_.begin(), likeliest_.begin() + count,
+                                    [&](int32_t e) { return store_.is_ready(layer, e); });
+    count = std::min(budget_, int(end - likeliest_.begin()));
+  }
+  return count;
 }
 
 // Prefetches all experts, in the order of their ids: a large batch uses nearly all of them.
@@ -84,12 +123,47 @@ void ExpertFeed::predict_routes(int layer, const int32_t* experts, int count) {
   store_.prefetch(layer, experts, count, prefetched_[layer]);
 }
 
-bool ExpertFeed::begin_step(bool may_predict) {
+bool ExpertFeed::begin_step(bool may_predict, bool is_prompt) {
+  is_prompt_ = is_prompt;
   if (worth_ >= kLeastWorth) probe_every_ = kFirstProbe, until_probe_ = kFirstProbe;
   const bool is_probe = until_probe_-- <= 0;
   if (is_probe) until_probe_ = probe_every_ = std::min(kLastProbe, 2 * probe_every_);
   predicts_ = may_predict && predictor_ && (worth_ >= kLeastWorth || is_probe);
+  if (predictor_ && !is_prompt) counts_.steps++, counts_.predicted_steps += predicts_;
   return predicts_;
+}
+
+void ExpertFeed::set_sequences(const int32_t* sequences, const uint8_t* begins, int count) {
+  histories_.clear();
+  if (!predictor_) return;
+  for (int row = 0; row < count; row++) {
+    const int history = history_of(sequences[row], sequences, count);
+    if (begins[row] || sequences_[history] != sequences[row]) predictor_->reset_sequence(history);
+    sequences_[history] = sequences[row];
+    histories_.push_back(history);
+  }
+}
+
+// Returns the history of a sequence, or one of a sequence that is not present.
+int ExpertFeed::history_of(int32_t sequence, const int32_t* present, int count) {
+  const auto known = std::find(sequences_.begin(), sequences_.end(), sequence);
+  if (known != sequences_.end()) return int(known - sequences_.begin());
+  const auto is_free = [&](int32_t held) {
+    return std::find(present, present + count, held) == present + count;
+  };
+  const auto free = std::find_if(sequences_.begin(), sequences_.end(), is_free);
+  const int history = int(free - sequences_.begin());
+  if (free == sequences_.end()) {
+    sequences_.push_back(sequence);
+    predictor_->hold_sequences(history + 1);
+  }
+  return history;
+}
+
+FeedCounts ExpertFeed::counts() const {
+  FeedCounts counts = counts_;
+  counts.is_worth_it = worth_ >= kLeastWorth;
+  return counts;
 }
 
 bool ExpertFeed::wait(int layer, int expert) {
@@ -105,7 +179,6 @@ void ExpertFeed::release(int layer) {
 
 void ExpertFeed::reset_sequence() {
   store_.reset_sequence();
-  if (predictor_) predictor_->reset_sequence();
   for (std::vector<int32_t>& predicted : predicted_) predicted.clear();
   for (std::vector<int32_t>& prefetched : prefetched_) prefetched.clear();
 }

@@ -13,9 +13,10 @@
 namespace sharpi {
 
 // How many experts were predicted for decoded tokens, how many of those tokens' experts were used,
-// and how many were both.
-struct PredictionCounts {
-  int64_t predicted = 0, used = 0, right = 0;
+// and how many were both; the steps that decoded, and those of them that predicted; and if the
+// prefetches of late were worth it.
+struct FeedCounts {
+  int64_t predicted = 0, used = 0, right = 0, steps = 0, predicted_steps = 0, is_worth_it = 1;
 };
 
 // One decoded token, one token of each of several sequences, or more than one of some sequence.
@@ -54,14 +55,20 @@ class ExpertFeed {
   // Returns true if the step failed; the next one starts without a failure.
   bool take_failure() { return failed_.exchange(false); }
   // Begins a step and returns true if it predicts: where predictions are worth it, or as a probe.
-  bool begin_step(bool may_predict);
+  bool begin_step(bool may_predict, bool is_prompt);
+  // Says whose tokens the next steps have, in the order of their rows; `begins` marks new texts.
+  void set_sequences(const int32_t* sequences, const uint8_t* begins, int count);
+  // Begins a text that does not follow the last step's.
   void reset_sequence();
-  const PredictionCounts& prediction_counts() const { return counts_; }
+  FeedCounts counts() const;
 
  private:
+  void learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
   void judge(int layer, const int32_t* experts, int count);
   void predict(int layer);
+  int predict_row(int layer, int history);
   void predict_all(int layer);
+  int history_of(int32_t sequence, const int32_t* present, int count);
 
   ExpertStore& store_;
   std::unique_ptr<Predictor> predictor_;
@@ -71,11 +78,13 @@ class ExpertFeed {
   int last_layer_ = -1;
   std::vector<std::vector<int32_t>> predicted_;   // by layer: for its next use
   std::vector<std::vector<int32_t>> prefetched_;  // those of them that were not in memory
-  std::vector<int32_t> ids_;
+  std::vector<int32_t> ids_, likeliest_;
+  std::vector<int32_t> sequences_{-1};     // whose routes each history of the predictor holds
+  std::vector<int> histories_{0};          // of each row of the step
   float worth_ = 0.5f;                     // the part of the latest prefetches that was used
   int probe_every_ = 0, until_probe_ = 0;  // steps
-  PredictionCounts counts_;
-  bool predicts_ = true;
+  FeedCounts counts_;
+  bool predicts_ = true, is_prompt_ = false;
   std::atomic<bool> failed_{false};
 };
 

@@ -33,8 +33,12 @@ ExpertStore::ExpertStore(const StoreSettings& settings, SlotPolicy& policy)
       buffers_(layers_, settings.num_staging),
       policy_(policy),
       counts_(layers_.size()),
+      fills_(layers_.size()),
+      uses_(layers_.size()),
       stalls_(layers_.size()),
-      reader_(settings.reader) {}
+      reader_(settings.reader) {
+  for (size_t i = 0; i < layers_.size(); i++) uses_[i].resize(layers_[i]->num_experts());
+}
 
 void ExpertStore::start() {
   std::lock_guard guard(lock_);
@@ -42,16 +46,20 @@ void ExpertStore::start() {
   policy_.start(swaps_);
   for (const Swap& swap : swaps_) {
     give_slot(swap);
+    fills_[swap.layer]++;
     demand(entry(swap.layer, swap.expert));
   }
 }
 
-void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch) {
+void ExpertStore::acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch,
+                          Phase phase) {
   std::lock_guard guard(lock_);
   swaps_.clear();
+  phase_ = phase;
   if (is_batch) policy_.use_batch(layer, routes, tokens, k, swaps_);
   else use_each(layer, routes, tokens, k);
   distinct_.assign(routes, routes + size_t(tokens) * k);
+  for (int32_t expert : distinct_) uses_[layer][expert]++;
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
   apply(swaps_, layer);
@@ -73,6 +81,11 @@ void ExpertStore::use_each(int layer, const int32_t* routes, int tokens, int k) 
 // Carries out swaps. Slots change hands at once; an expert of another layer is read when no thread
 // waits for other reads.
 void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
+  reader_.expect(orders(seat_all(swaps, layer_in_use)));
+}
+
+// Gives slots to experts; returns those that have to be read and that no thread needs now.
+std::vector<Entry*> ExpertStore::seat_all(const std::vector<Swap>& swaps, int layer_in_use) {
   std::vector<Entry*> early;
   for (const Swap& swap : swaps) {
     give_slot(swap);
@@ -83,7 +96,17 @@ void ExpertStore::apply(const std::vector<Swap>& swaps, int layer_in_use) {
     if (!used_now && is_new) early.push_back(&e);
   }
   std::erase_if(early, [](Entry* e) { return !e->buffer || state_of(*e) != LoadState::Absent; });
-  reader_.expect(orders(early));
+  return early;
+}
+
+// Carries out the swaps of a warm pin, whose experts nobody has predicted or missed.
+void ExpertStore::fill(const std::vector<Swap>& swaps) {
+  std::vector<LoadOrder> batch;
+  for (Entry* e : seat_all(swaps, -1)) {
+    fills_[e->layer]++;
+    batch.push_back(layers_[e->layer]->order(*e));
+  }
+  reader_.expect(batch);
 }
 
 void ExpertStore::give_slot(const Swap& swap) {
@@ -118,7 +141,7 @@ void ExpertStore::move_into(Entry& entry, Buffer* slot) {
 }
 
 void ExpertStore::acquire_entry(Entry& entry) {
-  StoreCounts& counts = counts_[entry.layer];
+  StoreCounts& counts = counting(entry.layer);
   counts.accesses++;
   entry.is_acquired = true;
   const bool was_early = std::exchange(entry.is_early, false);
@@ -128,7 +151,10 @@ void ExpertStore::acquire_entry(Entry& entry) {
   counts.late += is_in_flight;
   if (state == LoadState::Ready || is_in_flight) {
     counts.prefetch_used += was_early;
-  } else if (entry.buffer) {
+    return;
+  }
+  counts.loads++, counts.loaded_bytes += layers_[entry.layer]->expert_bytes();
+  if (entry.buffer) {
     // a prefetch of which a part was dropped
     if (state == LoadState::Loading) reader_.cancel(entry);
     demand(entry);
@@ -139,10 +165,7 @@ void ExpertStore::acquire_entry(Entry& entry) {
   }
 }
 
-void ExpertStore::demand(Entry& entry) {
-  counts_[entry.layer].loads++;
-  reader_.demand(layers_[entry.layer]->order(entry));
-}
+void ExpertStore::demand(Entry& entry) { reader_.demand(layers_[entry.layer]->order(entry)); }
 
 void ExpertStore::start_waiting() {
   while (!waiting_.empty()) {
@@ -244,7 +267,7 @@ void ExpertStore::forget_bytes(Entry& entry) {
 void ExpertStore::note_waste(Entry& entry) {
   if (!std::exchange(entry.is_early, false)) return;
   if (state_of(entry) == LoadState::Ready)
-    counts_[entry.layer].wasted_bytes += int64_t(layers_[entry.layer]->order(entry).bytes());
+    counting(entry.layer).wasted_bytes += int64_t(layers_[entry.layer]->order(entry).bytes());
 }
 
 void ExpertStore::prefetch(int layer, const int32_t* experts, int count,
@@ -273,7 +296,7 @@ std::vector<LoadOrder> ExpertStore::orders(const std::vector<Entry*>& entries) {
   std::vector<LoadOrder> batch;
   for (Entry* e : entries) {
     e->is_early = true;
-    counts_[e->layer].prefetched++;
+    counting(e->layer).prefetched++;
     batch.push_back(layers_[e->layer]->order(*e));
   }
   return batch;
@@ -283,7 +306,23 @@ void ExpertStore::end_token() {
   std::lock_guard guard(lock_);
   swaps_.clear();
   policy_.end_token(swaps_);
-  apply(swaps_, -1);
+  const bool pins_now = policy_.accesses_before_pin() >= 0 && before_pin_.accesses < 0;
+  if (pins_now) before_pin_ = all_hits();
+  if (pins_now || policy_.settings().kind == PolicyKind::Static) fill(swaps_);
+  else apply(swaps_, -1);
+}
+
+HitCounts ExpertStore::all_hits() const {
+  HitCounts sum{0, 0};
+  for (const auto& layer : counts_)
+    for (const StoreCounts& counts : layer)
+      sum.accesses += counts.accesses, sum.hits += counts.hits;
+  return sum;
+}
+
+HitCounts ExpertStore::before_pin() const {
+  std::lock_guard guard(lock_);
+  return before_pin_;
 }
 
 void ExpertStore::reset_sequence() {
@@ -324,16 +363,28 @@ void ExpertStore::end_stall(int layer) {
   std::lock_guard guard(stall_lock_);
   Stall& stall = stalls_[layer];
   if (--stall.waiting) return;
-  stall.ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - stall.since).count();
+  stall.ns[int(phase_.load())] +=
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - stall.since).count();
 }
 
-StoreCounts ExpertStore::counts(int layer) const {
+StoreCounts ExpertStore::counts(int layer, Phase phase) const {
   std::scoped_lock guard(lock_, stall_lock_);
-  StoreCounts counts = counts_[layer];
-  counts.stall_ns = stalls_[layer].ns;
-  for (int e = 0; e < layers_[layer]->num_experts(); e++)
-    counts.bytes_read += entry(layer, e).bytes_read.load(std::memory_order_relaxed);
+  StoreCounts counts = counts_[layer][int(phase)];
+  counts.stall_ns = stalls_[layer].ns[int(phase)];
   return counts;
+}
+
+void ExpertStore::uses(int layer, int64_t* uses) const {
+  std::lock_guard guard(lock_);
+  std::copy(uses_[layer].begin(), uses_[layer].end(), uses);
+}
+
+LayerReads ExpertStore::reads(int layer) const {
+  std::lock_guard guard(lock_);
+  LayerReads reads{fills_[layer], 0};
+  for (int e = 0; e < layers_[layer]->num_experts(); e++)
+    reads.bytes_read += entry(layer, e).bytes_read.load(std::memory_order_relaxed);
+  return reads;
 }
 
 }  // namespace sharpi

@@ -6,6 +6,8 @@
 // buffer and leaves when it is released. One thread acquires, releases and ends tokens; any thread
 // may wait.
 #pragma once
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -24,17 +26,33 @@ struct StoreSettings {
   int num_staging = 0;  // at least one
 };
 
-// One layer's accesses, in experts, and their cost.
+// A step is part of a prompt, or decodes a token of each of some sequences.
+enum class Phase : int { Prompt, Decode };
+constexpr int kPhases = 2;
+
+// One layer's accesses in the steps of one phase, in experts, and their cost. Every access is a
+// hit, late, or a load.
 struct StoreCounts {
-  int64_t accesses = 0;
+  int64_t accesses = 0;       // distinct experts of each step
   int64_t hits = 0;           // in memory when needed
   int64_t late = 0;           // in flight when needed
-  int64_t loads = 0;          // experts that a thread had to wait for
-  int64_t bytes_read = 0;     // of the file, prefetches included
+  int64_t loads = 0;          // neither: their reads began when they were needed
+  int64_t loaded_bytes = 0;   // of those experts' weights
   int64_t stall_ns = 0;       // clock time in which at least one thread waited
   int64_t prefetched = 0;     // experts that were requested early
   int64_t prefetch_used = 0;  // those of them that were used before they left
   int64_t wasted_bytes = 0;   // read early and never used
+};
+
+// What was read into a layer's buffers apart from the phases.
+struct LayerReads {
+  int64_t fills = 0;       // experts of a first set, or that a warm pin brought
+  int64_t bytes_read = 0;  // of the file in all, with prefetches and what alignment adds
+};
+
+// Accesses of all layers, and how many of them were hits.
+struct HitCounts {
+  int64_t accesses = -1, hits = -1;
 };
 
 class ExpertStore {
@@ -52,7 +70,7 @@ class ExpertStore {
   // Looks up the routes of a step in a layer, (tokens, k), asks the policy, and starts the missing
   // reads in the order of expert ids. Every expert stays until it is released. A batch is part of a
   // prompt; a step that is no batch has one token of each of some sequences.
-  void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch);
+  void acquire(int layer, const int32_t* routes, int tokens, int k, bool is_batch, Phase phase);
   bool is_ready(int layer, int expert) const;
   // Returns true if an acquired expert is in a staging buffer, or waits for one.
   bool takes_staging(int layer, int expert) const;
@@ -76,7 +94,12 @@ class ExpertStore {
   int num_layers() const { return int(layers_.size()); }
   int num_experts(int layer) const { return layers_[layer]->num_experts(); }
   int experts_per_token() const { return policy_.settings().experts_per_token; }
-  StoreCounts counts(int layer) const;
+  StoreCounts counts(int layer, Phase phase) const;
+  LayerReads reads(int layer) const;
+  // Writes how often each expert of a layer was used, (experts,): by each token of a step.
+  void uses(int layer, int64_t* uses) const;
+  // The counts before the warm pin; negative until it happens.
+  HitCounts before_pin() const;
   ReaderCounts reader_counts() const { return reader_.counts(); }
   bool is_direct() const { return reader_.is_direct(); }
   std::string last_fault() const { return reader_.last_fault(); }
@@ -86,12 +109,14 @@ class ExpertStore {
   struct Stall {
     int waiting = 0;
     std::chrono::steady_clock::time_point since;
-    int64_t ns = 0;
+    std::array<int64_t, kPhases> ns{};
   };
 
   Entry& entry(int layer, int expert) const { return layers_[layer]->entry(expert); }
   void use_each(int layer, const int32_t* routes, int tokens, int k);
   void apply(const std::vector<Swap>& swaps, int layer_in_use);
+  std::vector<Entry*> seat_all(const std::vector<Swap>& swaps, int layer_in_use);
+  void fill(const std::vector<Swap>& swaps);
   void give_slot(const Swap& swap);
   void move_into(Entry& entry, Buffer* slot);
   void acquire_entry(Entry& entry);
@@ -107,6 +132,8 @@ class ExpertStore {
   void forget_bytes(Entry& entry);
   std::vector<LoadOrder> orders(const std::vector<Entry*>& entries);
   bool wait_slowly(Entry& entry);
+  StoreCounts& counting(int layer) { return counts_[layer][int(phase_.load())]; }
+  HitCounts all_hits() const;
   void begin_stall(int layer);
   void end_stall(int layer);
 
@@ -117,7 +144,12 @@ class ExpertStore {
   std::deque<Entry*> waiting_;  // acquired, but no buffer is free for them yet
   std::vector<Swap> swaps_;
   std::vector<int32_t> distinct_;
-  std::vector<StoreCounts> counts_;
+  // of the present step; threads that wait read it
+  std::atomic<Phase> phase_{Phase::Decode};
+  std::vector<std::array<StoreCounts, kPhases>> counts_;  // by layer
+  std::vector<int64_t> fills_;                            // by layer
+  std::vector<std::vector<int64_t>> uses_;                // by layer and expert
+  HitCounts before_pin_;
   mutable std::mutex stall_lock_;
   std::vector<Stall> stalls_;
   DirectReader reader_;  // the last member, so that its threads end first

@@ -30,6 +30,12 @@ StoreLayer::StoreLayer(const LayerLayout& layout, int layer)
   for (int e = 0; e < num_experts(); e++) entries_[e].layer = layer, entries_[e].expert = e;
 }
 
+int64_t StoreLayer::expert_bytes() const {
+  int64_t bytes = 0;
+  for (const PieceLayout& piece : layout_.pieces) bytes += int64_t(piece.bytes);
+  return bytes;
+}
+
 StoreLayer::Place StoreLayer::place(int piece, int expert) const {
   const PieceLayout& p = layout_.pieces[piece];
   const uint64_t start = p.offset + uint64_t(expert) * p.bytes;

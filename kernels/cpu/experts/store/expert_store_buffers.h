@@ -55,6 +55,8 @@ class StoreLayer {
   int num_experts() const { return layout_.num_experts; }
   int num_slots() const { return layout_.num_slots; }
   size_t slot_bytes() const { return slot_bytes_; }
+  // The weights of one expert, without what alignment adds.
+  int64_t expert_bytes() const;
   Entry& entry(int expert) { return entries_[expert]; }
   // Returns the addresses of the experts' pieces, (experts) for each piece; valid for experts that
   // are ready.

@@ -36,10 +36,21 @@ SHARPI_API void sharpi_feed_destroy(void* handle) { delete static_cast<ExpertFee
 // Returns 1 if the last step lacked an expert.
 SHARPI_API int sharpi_feed_take_failure(void* handle) { return feed(handle).take_failure(); }
 // Returns 1 if the step predicts.
-SHARPI_API int sharpi_feed_begin_step(void* handle, int may_predict) {
-  return feed(handle).begin_step(may_predict != 0);
+SHARPI_API int sharpi_feed_begin_step(void* handle, int may_predict, int is_prompt) {
+  return feed(handle).begin_step(may_predict != 0, is_prompt != 0);
+}
+// Says whose tokens the next steps have: `sequences` and `begins` (count,). Returns 0, or -1 when
+// memory is short.
+SHARPI_API int sharpi_feed_set_sequences(void* handle, const int32_t* sequences,
+                                         const uint8_t* begins, int count) {
+  try {
+    feed(handle).set_sequences(sequences, begins, count);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return 0;
 }
 SHARPI_API void sharpi_feed_reset_sequence(void* handle) { feed(handle).reset_sequence(); }
-SHARPI_API void sharpi_feed_prediction_counts(void* handle, PredictionCounts* counts) {
-  *counts = feed(handle).prediction_counts();
+SHARPI_API void sharpi_feed_counts(void* handle, FeedCounts* counts) {
+  *counts = feed(handle).counts();
 }

@@ -34,7 +34,8 @@ struct StoreParams {
   int64_t max_prefetch_bytes;
 };
 struct StoreTotals {
-  int64_t memory_bytes, dropped_prefetches, failed_prefetches, prefetched_bytes, is_direct;
+  int64_t memory_bytes, dropped_prefetches, failed_prefetches, failed_reads, prefetched_bytes;
+  int64_t is_direct;
 };
 
 const std::string kLayouts =
@@ -98,7 +99,10 @@ SHARPI_API int sharpi_store_start(void* handle) {
 }
 SHARPI_API int sharpi_store_acquire(void* handle, int layer, const int32_t* routes, int tokens,
                                     int k) {
-  return guarded([&] { store(handle).acquire(layer, routes, tokens, k, tokens > 1); });
+  return guarded([&] {
+    store(handle).acquire(layer, routes, tokens, k, tokens > 1,
+                          tokens > 1 ? Phase::Prompt : Phase::Decode);
+  });
 }
 // Waits for an expert. Returns 0, or -1 where it cannot be read.
 SHARPI_API int sharpi_store_wait(void* handle, int layer, int expert) {
@@ -130,13 +134,24 @@ SHARPI_API int sharpi_store_max_group(void* handle) { return store(handle).max_g
 SHARPI_API const void* sharpi_store_table(void* handle, int layer, int piece) {
   return store(handle).table(layer, piece);
 }
-// Writes the counts of every layer, `counts` (layers), and the totals.
-SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, StoreTotals* totals) {
+// Writes the counts of every layer by phase, `counts` (layers, 2), what was read apart from them,
+// `reads` (layers), the counts before a warm pin, and the totals.
+SHARPI_API void sharpi_store_counts(void* handle, StoreCounts* counts, LayerReads* reads,
+                                    HitCounts* before_pin, StoreTotals* totals) {
   const ExpertStore& s = store(handle);
-  for (int layer = 0; layer < s.num_layers(); layer++) counts[layer] = s.counts(layer);
-  const ReaderCounts reads = s.reader_counts();
-  *totals = {int64_t(s.memory_bytes()), reads.dropped_prefetches, reads.failed_prefetches,
-             reads.prefetched_bytes, s.is_direct()};
+  for (int layer = 0; layer < s.num_layers(); layer++) {
+    for (int phase = 0; phase < kPhases; phase++) *counts++ = s.counts(layer, Phase(phase));
+    reads[layer] = s.reads(layer);
+  }
+  *before_pin = s.before_pin();
+  const ReaderCounts read = s.reader_counts();
+  *totals = {int64_t(s.memory_bytes()), read.dropped_prefetches, read.failed_prefetches,
+             read.failed_reads,         read.prefetched_bytes,   s.is_direct()};
+}
+// Writes how often each expert was used, `uses` (layers, num_experts): layers have at most so many.
+SHARPI_API void sharpi_store_uses(void* handle, int64_t* uses, int num_experts) {
+  for (int layer = 0; layer < store(handle).num_layers(); layer++)
+    store(handle).uses(layer, uses + size_t(layer) * num_experts);
 }
 // Writes a sentence about the last read that failed; empty if none did.
 SHARPI_API void sharpi_store_last_fault(void* handle, char* text, size_t bytes) {

@@ -1,9 +1,9 @@
-"""Ledger: the parts of one tier's budget that are already taken, line by line."""
+"""TierBudget: the parts of one tier's budget that are already taken, line by line."""
 
 from sharpi.tiers.plan import PlanLine, Purpose, Tier
 
 
-class Ledger:
+class TierBudget:
     """Filled while planning; `left` becomes negative when the needs exceed the budget."""
 
     def __init__(self, tier: Tier, budget: int) -> None:

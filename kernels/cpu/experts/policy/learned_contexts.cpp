@@ -1,0 +1,73 @@
+// The combinations of learned_contexts.h.
+#include "learned_contexts.h"
+
+#include <algorithm>
+
+namespace sharpi {
+namespace {
+
+constexpr int kMostFloats = 1 << 18, kMostRows = 1 << 13;  // of a layer's table
+constexpr int kRanks = 4;                                  // of a route
+
+// A hash that experts are added to, one after the other.
+struct Key {
+  uint32_t value;
+
+  explicit Key(uint32_t context) : value((context + 1) * 0x9e3779b1u) {}
+  void add(uint32_t expert) {
+    value = (value ^ expert) * 2654435761u;
+    value ^= value >> 15;
+    value *= 2246822519u;
+    value ^= value >> 13;
+  }
+  void add_best(const std::vector<int32_t>& route, size_t count) {
+    for (size_t i = 0; i < std::min(count, route.size()); i++) add(uint32_t(route[i]));
+  }
+  // Adds the best experts in the order of their ids.
+  void add_set(const std::vector<int32_t>& route, size_t count) {
+    std::vector<int32_t> ids(route.begin(), route.begin() + std::min(count, route.size()));
+    std::sort(ids.begin(), ids.end());
+    for (int32_t id : ids) add(uint32_t(id));
+  }
+};
+
+}  // namespace
+
+LearnedContexts::LearnedContexts(int num_layers, int num_experts, int first_layer, int first_row,
+                                 int ahead)
+    : num_layers_(num_layers),
+      first_layer_(first_layer),
+      first_row_(first_row),
+      ahead_(ahead),
+      mask_(uint32_t(num_rows(num_experts)) - 1) {}
+
+int LearnedContexts::num_rows(int num_experts) {
+  int rows = kMostRows;
+  while (rows > 1 && rows * num_experts > kMostFloats) rows /= 2;
+  return rows;
+}
+
+// Returns the newest known route of a layer: that of the next token, or for a layer below the first
+// that of the last layers of the present one.
+const std::vector<int32_t>& LearnedContexts::newest(int layer, const Routes& present,
+                                                    const Routes& next) const {
+  const int wrapped = (layer % num_layers_ + num_layers_) % num_layers_;
+  return layer < 0 ? present[wrapped] : next[layer];
+}
+
+void LearnedContexts::append(int layer, const Routes& present, const Routes& next,
+                             std::vector<MapInput>& inputs) const {
+  const bool has_first = first_layer_ <= layer - ahead_;
+  const std::vector<int32_t>& below = newest(layer - ahead_, present, next);
+  const std::vector<int32_t>& beneath = newest(layer - ahead_ - 1, present, next);
+  Key keys[] = {Key(0), Key(1), Key(2), Key(3), Key(4)};
+  keys[0].add_set((has_first ? next : present)[first_layer_], kRanks);
+  keys[1].add_best(below, 2), keys[1].add_best(beneath, 2);
+  keys[2].add_set(present[layer], kRanks);
+  keys[3].add_best(below, 2);
+  keys[4].add_set(below, 2);
+  if (below.size() > 2) keys[4].add(uint32_t(below[2]));
+  for (const Key& key : keys) inputs.push_back({first_row_ + int(key.value & mask_), 1.f});
+}
+
+}  // namespace sharpi

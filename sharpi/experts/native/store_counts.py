@@ -1,0 +1,101 @@
+"""The counts of an expert store: accesses of prompts and of decoded tokens apart, and reads."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class PhaseAccesses(NamedTuple):
+    """One layer's accesses in the steps of one phase; `StoreCounts` of expert_store.h."""
+
+    accesses: int  # distinct experts of each step
+    hits: int  # resident when needed
+    late: int  # in flight when needed
+    loads: int  # neither: their reads began when they were needed
+    loaded_bytes: int  # of those experts' weights
+    stall_ns: int  # clock time in which at least one thread waited
+    prefetched: int  # experts requested early
+    prefetch_used: int  # those of them that were used before they left
+    wasted_bytes: int  # read early and never used
+
+
+class LayerAccesses(NamedTuple):
+    """One layer's accesses by phase, and what was read into its buffers."""
+
+    prompt: PhaseAccesses  # in steps that compute part of a prompt
+    decode: PhaseAccesses  # in steps that decode a token of each of some sequences
+    fills: int  # experts of a first set, or that a warm pin brought
+    bytes_read: int  # of the file in all, with prefetches and what alignment adds
+
+    @property
+    def total(self) -> "StoreCounts":
+        """The counts of both phases together."""
+        both = PhaseAccesses(*map(sum, zip(self.prompt, self.decode, strict=True)))
+        return StoreCounts(**both._asdict(), fills=self.fills, bytes_read=self.bytes_read)
+
+
+class StoreCounts(NamedTuple):
+    """One layer's accesses, in experts, and their cost."""
+
+    accesses: int
+    hits: int
+    late: int
+    loads: int
+    loaded_bytes: int
+    stall_ns: int
+    prefetched: int
+    prefetch_used: int
+    wasted_bytes: int
+    fills: int
+    bytes_read: int
+
+
+class StoreTotals(NamedTuple):
+    """Counts of the whole store."""
+
+    memory_bytes: int
+    dropped_prefetches: int  # experts without room in the queue
+    failed_prefetches: int  # experts that could not be read
+    failed_reads: int  # experts that could not be read, prefetches included
+    prefetched_bytes: int  # read before a thread waited for them
+    is_direct: bool  # reads bypass the page cache
+
+
+class NativeCounts:
+    """Room for what `sharpi_store_counts` writes, and the same as tuples."""
+
+    def __init__(self, num_layers: int) -> None:
+        self._phases = np.empty((num_layers, 2, len(PhaseAccesses._fields)), np.int64)
+        self._reads = np.empty((num_layers, 2), np.int64)
+        self._before_pin = np.empty(2, np.int64)
+        self._totals = np.empty(len(StoreTotals._fields), np.int64)
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The addresses of the arrays, in the order of the native function's parameters."""
+        arrays: tuple[NDArray[np.int64], ...] = (
+            self._phases, self._reads, self._before_pin, self._totals,
+        )  # fmt: skip
+        return tuple(array.ctypes.data for array in arrays)
+
+    @property
+    def layers(self) -> list[LayerAccesses]:
+        """The counts of every layer."""
+        rows = zip(self._phases.tolist(), self._reads.tolist(), strict=True)
+        return [
+            LayerAccesses(PhaseAccesses(*prompt), PhaseAccesses(*decode), *reads)
+            for (prompt, decode), reads in rows
+        ]
+
+    @property
+    def before_pin(self) -> tuple[int, int] | None:
+        """Accesses and hits before the warm pin; None until it happens."""
+        accesses, hits = self._before_pin.tolist()
+        return None if accesses < 0 else (accesses, hits)
+
+    @property
+    def totals(self) -> StoreTotals:
+        """The counts that belong to no layer."""
+        memory, dropped, failed, unread, early, is_direct = self._totals.tolist()
+        return StoreTotals(memory, dropped, failed, unread, early, bool(is_direct))

@@ -1,0 +1,28 @@
+"""Counts of uses that decay: a new use weighs more than an old one, and only ratios matter."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_LARGEST = np.float32(1 << 20)
+
+
+class DecayedFrequency:
+    """The reference of kernels/cpu/experts/policy/policy_frequency.h.
+
+    `growth`: how much more a use weighs than one of the token before.
+    """
+
+    def __init__(self, num_experts: int, growth: np.float32) -> None:
+        self.counts = np.zeros(num_experts, np.float32)
+        self._growth = growth
+        self._weight = np.float32(1)
+
+    def use(self, experts: Sequence[int]) -> None:
+        """Counts one token's experts of this layer."""
+        self._weight *= self._growth
+        if self._weight >= _LARGEST:
+            self.counts *= np.float32(1) / self._weight
+            self._weight = np.float32(1)
+        for expert in experts:
+            self.counts[expert] += self._weight

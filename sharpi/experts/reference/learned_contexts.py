@@ -1,0 +1,69 @@
+"""Combinations of experts that say more than each of them alone: rows of a map's hashed table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from sharpi.experts.reference.learned_map import MapInput
+
+_MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of a layer's table
+_RANKS = 4  # of a route
+_WORD = 0xFFFFFFFF
+
+Route = Mapping[int, Sequence[int]]  # a token's experts by layer, best first
+
+
+class LearnedContexts:
+    """The reference of kernels/cpu/experts/policy/learned_contexts.h."""
+
+    def __init__(
+        self, num_layers: int, num_experts: int, *, first_layer: int, first_row: int, ahead: int
+    ) -> None:
+        self._num_layers, self._first_layer = num_layers, first_layer
+        self._first_row, self._ahead = first_row, ahead
+        self._mask = num_rows(num_experts) - 1
+
+    def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
+        """Returns the rows for a layer after the token `present`.
+
+        Of the next token's routes, `following`, those are taken that are known when the layer is
+        scored.
+        """
+        has_first = self._first_layer <= layer - self._ahead
+        first = (following if has_first else present).get(self._first_layer, ())
+        below, beneath = (
+            self._newest(layer - self._ahead - more, present, following) for more in (0, 1)
+        )
+        keys = (
+            sorted(first[:_RANKS]),
+            [*below[:2], *beneath[:2]],
+            sorted(present.get(layer, ())[:_RANKS]),
+            below[:2],
+            [*sorted(below[:2]), *below[2:3]],
+        )
+        places = (_hash(index, key) & self._mask for index, key in enumerate(keys))
+        return [MapInput(self._first_row + place, np.float32(1)) for place in places]
+
+    def _newest(self, layer: int, present: Route, following: Route) -> Sequence[int]:
+        """Returns a layer's newest known route; below the first come the last token's last ones."""
+        if layer < 0:
+            return present.get(layer % self._num_layers, ())
+        return following.get(layer, ())
+
+
+def num_rows(num_experts: int) -> int:
+    """Returns the number of rows of a layer's hashed table, a power of two."""
+    rows = _MOST_ROWS
+    while rows > 1 and rows * num_experts > _MOST_FLOATS:
+        rows //= 2
+    return rows
+
+
+def _hash(context: int, experts: Iterable[int]) -> int:
+    value = (context + 1) * 0x9E3779B1 & _WORD
+    for expert in experts:
+        value = (value ^ expert) * 2654435761 & _WORD
+        value ^= value >> 15
+        value = value * 2246822519 & _WORD
+        value ^= value >> 13
+    return value

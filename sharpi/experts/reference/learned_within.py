@@ -1,0 +1,79 @@
+"""Scores a layer's experts right after its route, so that missed ones can be kept at once."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpi.experts.reference.learned_map import LearnedMap, MapInput
+
+Route = dict[int, list[int]]  # a token's experts by layer, best first
+
+
+class Source(NamedTuple):
+    """A layer whose experts are inputs of the map, absolute or relative to the scored layer."""
+
+    is_absolute: bool
+    layer: int
+    is_of_next_token: bool
+
+    def route_of(self, layer: int, token: Route, next_token: Route) -> list[int]:
+        """Returns the source's experts when `layer` is scored."""
+        routes = next_token if self.is_of_next_token else token
+        return routes.get(self.layer + (0 if self.is_absolute else layer), [])
+
+
+class LearnedWithin:
+    """The reference of kernels/cpu/experts/policy/learned_within.h."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        num_layers: int,
+        num_experts: int,
+        rank_weights: NDArray[np.float32],
+        rate: np.float32,
+    ) -> None:
+        self._sources, self._num_experts = sources, num_experts
+        self._rank_weights = rank_weights
+        self._maps = [LearnedMap(len(sources), num_experts, rate) for _ in range(num_layers)]
+        self.reset_sequence()
+
+    def reset_sequence(self) -> None:
+        self._newest: Route = {}  # of each layer
+        self._inputs_before: dict[int, list[MapInput]] = {}  # of the scores to learn from
+
+    def step(self, layer: int, route: list[int]) -> None:
+        """Notes a layer's route, learns from its last score, and scores it anew."""
+        self._newest[layer] = route
+        learned = self._maps[layer]
+        inputs = inputs_of(
+            self._sources, layer, self._newest, {}, self._rank_weights, self._num_experts
+        )
+        learned.score(inputs)
+        if layer in self._inputs_before:
+            learned.learn(self._inputs_before[layer], route)
+        learned.keep()
+        self._inputs_before[layer] = inputs
+
+    def scores(self, layer: int) -> NDArray[np.float32]:
+        return self._maps[layer].scores
+
+
+def inputs_of(
+    sources: Sequence[Source],
+    layer: int,
+    token: Route,
+    next_token: Route,
+    rank_weights: NDArray[np.float32],
+    num_experts: int,
+) -> list[MapInput]:
+    """Returns the rows of all sources of a layer."""
+    return [
+        MapInput(index * num_experts + expert, weight)
+        for index, source in enumerate(sources)
+        for expert, weight in zip(
+            source.route_of(layer, token, next_token), rank_weights, strict=False
+        )
+    ]

@@ -1,0 +1,26 @@
+"""Refuses settings of a simulation that none of the replayed policies has."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sharpi.errors import UsageError
+from sharpi.experts.policy_settings import POLICIES, PolicyKind
+
+# What each flag of `sharpi simulate` is for.
+_USERS: Mapping[str, tuple[str, Callable[[PolicyKind], bool]]] = {
+    "--admission": ("slru", lambda kind: kind is PolicyKind.SLRU),
+    "--load-budget": ("the learned policies but learned-keep", lambda kind: kind.has_budget),
+    "--moving-slots": ("the learned policies", lambda kind: kind.is_learned),
+    "--resident": ("static", lambda kind: kind is PolicyKind.STATIC),
+    "--warmup-tokens": ("static", lambda kind: kind is PolicyKind.STATIC),
+    "--warm-pin": ("all policies but static", lambda kind: kind is not PolicyKind.STATIC),
+    "--warm-pin-after": ("all policies but static", lambda kind: kind is not PolicyKind.STATIC),
+}
+
+
+def refuse_idle(given: Sequence[str], policies: Sequence[str]) -> None:
+    """Raises UsageError for the first of the given flags that has no effect on any policy."""
+    kinds = [POLICIES[name] for name in policies if name in POLICIES]
+    for flag in given:
+        users, has_it = _USERS[flag]
+        if not any(map(has_it, kinds)):
+            raise UsageError(f"{flag} is for {users}, not for --policy {','.join(policies)}")

@@ -1,0 +1,94 @@
+"""PhaseCounts and LayerStats: what a layer's experts cost, in prompts and in decoded tokens."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+NUM_TOP_EXPERTS = 5
+
+
+class HitCount(NamedTuple):
+    """Lookups of experts, and how many of them were resident."""
+
+    accesses: int
+    hits: int
+
+    @property
+    def rate(self) -> float | None:
+        """The hit rate, 0 to 1; None without accesses."""
+        return self.hits / self.accesses if self.accesses else None
+
+
+class TopExpert(NamedTuple):
+    """An expert of a layer, and its share of the layer's uses, 0 to 1."""
+
+    expert: int
+    share: float
+
+
+class PhaseCounts(Struct, frozen=True):
+    """The accesses of prompts or of decoded tokens; each is a hit, late, a load, or computed."""
+
+    accesses: int = 0  # distinct experts of each step
+    hits: int = 0  # resident when needed
+    late: int = 0  # in flight when needed
+    loads: int = 0  # neither: brought because they were needed
+    computed: int = 0  # left to the CPU by a GPU that lacks them
+    bytes_loaded: int = 0  # of the loads
+    stall_seconds: float = 0.0  # in which the step waited for experts
+    prefetched: int = 0  # experts requested before they were needed
+    prefetch_used: int = 0  # those of them that were used
+    wasted_bytes: int = 0  # brought early and not used
+
+    @property
+    def hit_count(self) -> HitCount:
+        return HitCount(self.accesses, self.hits)
+
+
+def sum_of(counts: Iterable[PhaseCounts]) -> PhaseCounts:
+    """Returns the sum of the counts, field by field."""
+    columns = zip(*map(structs.astuple, counts), strict=True)
+    return PhaseCounts(*(sum(column) for column in columns))
+
+
+class LayerStats(Struct, frozen=True):
+    """One layer with experts; counts are in experts."""
+
+    layer: int
+    num_slots: int
+    expert_bytes: int  # of one expert's weights
+    prompt: PhaseCounts  # in steps that compute part of a prompt
+    decode: PhaseCounts  # in steps that decode one token of each of some sequences
+    fills: int  # experts brought before anything needed them: a first set, or a warm pin
+    bytes_read: int  # in all, with prefetches and fills
+    uses: tuple[int, ...]  # (experts,) lookups of each expert by each token
+    pinned: tuple[int, ...] = ()  # ids that are never evicted
+
+    @property
+    def total(self) -> PhaseCounts:
+        """The counts of both phases together."""
+        return sum_of((self.prompt, self.decode))
+
+    @property
+    def hit_count(self) -> HitCount:
+        return self.total.hit_count
+
+    @property
+    def accesses(self) -> int:
+        return self.total.accesses
+
+    @property
+    def hits(self) -> int:
+        return self.total.hits
+
+    @property
+    def loads(self) -> int:
+        return self.total.loads
+
+    def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
+        """Returns the most used experts, lower ids first among equals, without unused ones."""
+        total = sum(self.uses)
+        order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
+        used = (expert for expert in order[:number] if self.uses[expert])
+        return tuple(TopExpert(expert, self.uses[expert] / total) for expert in used)

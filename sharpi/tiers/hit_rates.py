@@ -1,0 +1,65 @@
+"""Expected hit rates: how many of a token's experts are found among those that have slots.
+
+They are those of the default policy on routes of GPT-OSS-20B (`bench-scripts/hit_rate_curve.py`,
+8,000 tokens), or follow from a model's profile. Routes of other models may repeat less or more, so
+there are a lowest and a highest rate as well.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+from msgspec import Struct
+
+# The share of a layer's experts that have slots, and the hit rate.
+CURVE = (
+    (0.0, 0.0),
+    (0.031, 0.174),
+    (0.062, 0.313),
+    (0.094, 0.426),
+    (0.125, 0.515),
+    (0.188, 0.640),
+    (0.250, 0.728),
+    (0.375, 0.847),
+    (0.500, 0.917),
+    (0.625, 0.958),
+    (0.750, 0.981),
+    (0.875, 0.994),
+    (1.0, 1.0),
+)
+_REPEATS = 4  # of the misses on these routes, random weights of skewed use leave one in four
+
+
+class HitRates(Struct, frozen=True):
+    """Hit rates from 0 to 1: if all experts are used alike, as expected, and if few are used."""
+
+    low: float
+    likely: float
+    high: float
+
+
+def hit_rates(num_slots: int, num_experts: int, shares: Sequence[float] = ()) -> HitRates:
+    """Returns the hit rates of a layer.
+
+    `shares`: the parts of the layer's uses that its most used expert has, its two most used ones,
+    and so on; empty without a profile.
+    """
+    share = num_slots / num_experts
+    if num_slots >= num_experts or not num_slots:
+        return HitRates(share, share, share)
+    likely = max(share, shares[num_slots - 1]) if shares else curve(share)
+    best = 1 - (1 - max(likely, curve(share))) / _REPEATS
+    return HitRates((share + likely) / 2 if shares else share, likely, best)
+
+
+def curve(share: float) -> float:
+    """Returns the hit rate on the recorded routes, between the measured points a line."""
+    at = max(1, bisect_left(CURVE, (share, 0.0)))
+    (left, low), (right, high) = CURVE[at - 1], CURVE[min(at, len(CURVE) - 1)]
+    return low + (high - low) * (share - left) / (right - left) if right > left else high
+
+
+def cumulative_shares(uses: Sequence[int]) -> tuple[float, ...]:
+    """Returns the `shares` of `hit_rates` for the uses of a layer's experts; empty for none."""
+    total = sum(uses)
+    return tuple(count / total for count in accumulate(sorted(uses, reverse=True))) if total else ()
