@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sharpi.errors import DeviceError
+from sharpi.errors import DeviceError, MissingPackageError
+from sharpi.resources import install_command
 
 if TYPE_CHECKING:
     from sharpi.device.cuda import CudaDevice
@@ -23,7 +24,7 @@ def open_gpu() -> "CudaDevice":
     if not torch.cuda.is_available():
         raise DeviceError(
             f"torch {torch.__version__} has no CUDA, or needs a newer driver;"
-            f" pip install '.[{_extra(cupy)}]'"
+            f" {install_command(_extra(cupy))}"
         )
     from sharpi.device.cuda import CudaDevice  # its imports are needed for a GPU only
 
@@ -34,9 +35,9 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise DeviceError(
-            f"{name} is missing or broken ({error}); pip install '.[cuda13]', or"
-            " '.[cuda12]' where the driver is older than CUDA 13"
+        raise MissingPackageError(
+            f"{name} is missing or broken ({error}); {install_command('cuda13')}, or"
+            " cuda12 where the driver is older than CUDA 13"
         ) from error
 
 
@@ -52,7 +53,7 @@ def _check_driver(cupy: Any) -> None:
     if driver // 1000 < _LEAST_CUDA or driver // 1000 < own // 1000:
         raise DeviceError(
             f"the NVIDIA driver supports CUDA {_version(driver)}, CuPy needs {_version(own)};"
-            f" update the driver, or pip install '.[cuda{max(_LEAST_CUDA, driver // 1000)}]'"
+            f" update the driver, or {install_command(f'cuda{max(_LEAST_CUDA, driver // 1000)}')}"
         )
     if not count:
         raise DeviceError("the NVIDIA driver shows no GPU; see `sharpi doctor`")

@@ -1,6 +1,5 @@
 """A loaded model: its file, tokenizer, chat format and runner in one object."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
+from sharpi.system.closing import Closing
 from sharpi.tiers.plan import TierPlan
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.view import ExpertView
 
 
-class Engine:
+class Engine(Closing):
     """Built by `load_engine`; a context manager that frees threads and memory at the end."""
 
     def __init__(
@@ -105,14 +105,3 @@ class Engine:
             self._tier.close()
             self._tier = None
         self.file.close()
-
-    def __enter__(self) -> "Engine":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -5,11 +5,13 @@ from collections.abc import Generator, Iterator, Sequence
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
+from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
+from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
-from sharpi.engine.scheduling.scheduler import Model, Scheduler
+from sharpi.engine.scheduling.scheduler import Scheduler
 
 
 class Generation:
@@ -18,10 +20,14 @@ class Generation:
     `choices` are the tokens chosen so far, `text` is what was shown of them.
     """
 
-    def __init__(self, scheduler: Scheduler, generation_state: GenerationState) -> None:
-        self._scheduler, self._state = scheduler, generation_state
+    def __init__(
+        self, scheduler: Scheduler, runner: Runner, generation_state: GenerationState
+    ) -> None:
+        self._scheduler, self._runner, self._state = scheduler, runner, generation_state
+        self._num_before = scheduler.num_prefill_tokens
         self._deltas: deque[TextDelta] = deque()
         self._finish_info: FinishInfo | None = None
+        self._has_ended = False
         self._pieces = self._run()
         self.text = ""
         self.choices: list[SampledToken] = []
@@ -47,6 +53,22 @@ class Generation:
         """Seconds and tokens counted so far."""
         return self._state.timings
 
+    @property
+    def num_prefilled(self) -> int:
+        """Tokens computed so far of the prompt's `timings.num_prompt_tokens`; for any thread."""
+        done = self._scheduler.num_prefill_tokens - self._num_before
+        if done < self.timings.num_prompt_tokens and not self._has_ended:
+            done += int(self._runner.progress)
+        return min(done, self.timings.num_prompt_tokens)
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        """Makes the step that runs end between two layers, with KeyboardInterrupt.
+
+        What earlier steps computed stays in the cache. It lasts until it is called with False. Any
+        thread may call it.
+        """
+        self._runner.interrupt(wanted=wanted)
+
     def close(self) -> None:
         """Ends the generation where it is."""
         self._pieces.close()
@@ -63,6 +85,7 @@ class Generation:
                         self.text += delta.text
                         yield delta.text
         finally:
+            self._has_ended = True
             self._scheduler.end(request_id)
         if self._finish_info.error is not None:
             raise self._finish_info.error
@@ -99,7 +122,7 @@ class Session:
         generation_state = GenerationState(
             self._model.tokenizer, self._model.runner.vocab_size, prompt_ids, request, constraint
         )
-        return Generation(self._scheduler, generation_state)
+        return Generation(self._scheduler, self._model.runner, generation_state)
 
     def reset(self) -> None:
         """Forgets everything and gives the KV pages back."""

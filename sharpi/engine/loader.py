@@ -10,21 +10,22 @@ from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.parts import gpu_tier_of, make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
+from sharpi.engine.placement.copies import weight_copies
+from sharpi.engine.placement.expert_use import expert_use
+from sharpi.engine.placement.idle_flags import idle_notes
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.settings import decide
-from sharpi.errors import UsageError
 from sharpi.experts.profile import ExpertProfile, load_profile
-from sharpi.gguf.copied import copy_tensors
 from sharpi.gguf.file_error import file_error
-from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
-from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.slot_notes import slot_notes
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -57,18 +58,19 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     hardware = probe_hardware(config.instruction_set)
     settings = decide(config, file, model_config, hardware)
     model_config = model_config.for_context(settings.context_size)
-    # Names every fault of the tensors before anything large is read.
-    weights = load_weights(file, model_config)
     gpu = GpuChoice(config, open_device)
     placement, plan, warning = gpu.place(file, model_config, settings, hardware)
     profile = _profile(config, model_config)
+    copies = weight_copies(file, config, model_config, plan)
+    if copies is not None:
+        file = file.with_data(copies.tensors)
+    # Names every fault of the tensors before anything large is read.
+    weights = load_weights(file, model_config)
     report("building the tokenizer", 0.1)
     tokenizer = load_tokenizer(file.metadata)
     _refuse_tokens_without_row(file, tokenizer, weights)
-    copies = _copies(file, config, plan, weights, report)
-    if copies:
-        file = file.with_data(copies)
-        weights = load_weights(file, model_config)  # views of the copies in place of the file's
+    if copies is not None:
+        copies.read(lambda fraction: report("reading the weights", 0.2 + 0.5 * fraction))
     tier: ExpertTier | None = None
     if plan is not None and not plan.is_mapped:
         report("making room for experts", 0.7)
@@ -80,6 +82,8 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
     slots = None
     if gpu.device is not None and plan is not None:
         slots = _gpu_slots(config, model_config, plan, profile)
+    in_ram = config.experts if gpu.device is None else _beside_gpu(config.experts)
+    use = expert_use(config, model_config, plan, in_ram, slots, profile)
     parts = make_parts(
         gpu.device, plan, model_config, weights, settings, tier, slots, keeps_router_logits=keeps
     )
@@ -99,7 +103,8 @@ def _load(file: GgufFile, config: RunConfig, report: Progress, open_device: Open
             *notes_on_extra(weights.unused, model_config.num_layers),
             *settings.notes,
             *gpu.notes,
-            *_notes(plan, warning),
+            *_notes(plan, warning, is_limited=config.moe_slots is not None),
+            *idle_notes(config, use),
         ),
         plan=plan,
         tier=tier,
@@ -125,40 +130,6 @@ def _gpu_slots(
         config.experts, model, plan, profile,
         is_reached=is_reached, num_computed=config.num_cpu_moe,
     )  # fmt: skip
-
-
-def _copies(
-    file: GgufFile,
-    config: RunConfig,
-    plan: TierPlan | None,
-    weights: ModelWeights,
-    report: Progress,
-) -> dict[str, Tensor]:
-    """Copies weights out of the mapped file, where that was asked or the file exceeds the RAM.
-
-    If experts are read from disk, the tensors that every token needs are copied: the page cache
-    could drop them for the sake of experts. Raises UsageError where `--load copy` has no room.
-    """
-    if plan is not None and not plan.is_mapped:
-        dense = [tensor for tensor in _used(file, weights) if not is_expert_matrix(tensor.name)]
-
-        def show(fraction: float) -> None:
-            report("reading what every token needs", 0.2 + 0.5 * fraction)
-
-        return copy_tensors(file.parts, dense, show)
-    if config.load != "copy":
-        return {}
-    if plan is None:
-        raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
-    return copy_tensors(
-        file.parts, _used(file, weights), lambda part: report("reading the weights", part)
-    )
-
-
-def _used(file: GgufFile, weights: ModelWeights) -> list[Tensor]:
-    """Lists the tensors that the model uses, without layers that are passed over."""
-    unused = set(weights.unused)
-    return [tensor for name, tensor in file.tensors.items() if name not in unused]
 
 
 def _expert_tier(
@@ -194,26 +165,14 @@ def _records(
         i: layer.expert_bytes or 0 for i, layer in enumerate(facts.layers) if layer.num_experts
     }
     return ExpertRecords(
-        config.experts, file.path.name, model, tuple(sizes), tuple(sizes.values()), tier, profile
+        config.experts, file.path.name, model, sizes, config.batch_size, tier, profile
     )
 
 
-def _notes(plan: TierPlan | None, warning: str | None) -> tuple[str, ...]:
+def _notes(plan: TierPlan | None, warning: str | None, *, is_limited: bool) -> tuple[str, ...]:
     if plan is None:
         return () if warning is None else (warning,)
-    if plan.is_mapped:
-        return plan.notes
-    slots = [layer.ram_slots for layer in plan.layers if layer.num_experts]
-    few, many = min(slots), max(slots)
-    number = str(few) if few == many else f"{few} to {many}"
-    most = max(layer.num_experts for layer in plan.layers)
-    if few == most:
-        return (f"all {most} experts of each layer have a slot in RAM", *plan.notes)
-    have = "has" if number == "1" else "have"
-    return (
-        f"{number} of a layer's {most} experts {have} a slot in RAM, the others are read from disk",
-        *plan.notes,
-    )
+    return (*slot_notes(plan, is_limited=is_limited), *plan.notes)
 
 
 def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:

@@ -40,6 +40,7 @@ class Runner:
         self.settings, self.vocab_size = settings, vocab_size
         self.parts, self._records = tuple(parts), records
         self._kept: dict[ModelPart, StepRoutes] = {}
+        self._num_tokens = 0  # of the current step
         self.pages = PagePool(settings.num_pages)
         count = num_states(settings.num_parallel) if has_states else 0
         self.states = StatePool(count)
@@ -78,6 +79,7 @@ class Runner:
         for segment in segments:
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
+        self._num_tokens = num_tokens
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest)
         usual = self.settings.num_parallel
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
@@ -91,6 +93,7 @@ class Runner:
                 values = self._in_batches(part, step, max_outputs)
         if self._records is not None:
             self._records.step(step.segments, self)
+        self._num_tokens = 0
         assert values is not None
         return values
 
@@ -113,6 +116,20 @@ class Runner:
         if chosen < 0:
             raise ModelFileError(NOT_FINITE)
         return chosen
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        """Ends the step that runs, or the next one, between two layers, with KeyboardInterrupt.
+
+        None of its tokens is then in the cache. It lasts until it is called with False. Any thread
+        may call it.
+        """
+        for part in self.parts:
+            part.interrupt(wanted=wanted)
+
+    @property
+    def progress(self) -> float:
+        """How many of the current step's tokens are done, by its layers; any thread may ask."""
+        return self._num_tokens * sum(part.progress for part in self.parts) / len(self.parts)
 
     @property
     def routes(self) -> list[IntArray]:

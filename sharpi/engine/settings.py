@@ -2,14 +2,16 @@
 
 from msgspec import Struct
 
-from sharpi.config import KvType, RunConfig
+from sharpi.config import Feature, KvType, RunConfig
 from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
+from sharpi.hardware.thread_places import ThreadPlace, place_threads
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_type, kv_bytes
+from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
 from sharpi.units import format_bytes
 
@@ -25,6 +27,7 @@ class EngineSettings(Struct, frozen=True):
 
     `kv_type` is the type of keys and values in the KV cache. A step has at most `num_parallel`
     sequences, which share `num_kv_pages` pages, those of one context if that is 0.
+    `places` has the cores of each thread of the pool; without them threads run anywhere.
     `capacity_factor` limits a GPU's rows for routed tokens; None leaves room for all.
     """
 
@@ -39,6 +42,8 @@ class EngineSettings(Struct, frozen=True):
     num_parallel: int = 1
     num_kv_pages: int = 0
     capacity_factor: float | None = None
+    disabled: tuple[Feature, ...] = ()  # what is switched off to find a fault
+    places: tuple[ThreadPlace, ...] = ()
 
     @property
     def pages_per_sequence(self) -> int:
@@ -60,20 +65,36 @@ def decide(
     num_parallel = _num_parallel(config)
     one_context = -(-context_size // PAGE_POSITIONS)
     pages, pages_note = kv_pages(config, file, model, hardware, one_context)
-    batch_threads = config.num_batch_threads or config.num_threads or hardware.physical_cores
+    batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
+    threads = config.num_threads or _decode_threads(file, model, hardware)
     return EngineSettings(
         context_size=context_size,
         batch_size=max(num_parallel, min(config.batch_size, context_size)),
         rounding=_rounding(config, file),
-        instruction_set=hardware.instruction_set,
-        num_threads=config.num_threads or _decode_threads(file, model, hardware),
+        instruction_set=_instruction_set(config, hardware),
+        num_threads=threads,
         num_batch_threads=batch_threads,
-        notes=(*_threads_note(config, hardware), *pages_note),
+        notes=(
+            *_context_note(context_size, model),
+            *_threads_note(config, hardware),
+            *pages_note,
+        ),
         kv_type=config.kv_type,
         num_parallel=num_parallel,
         num_kv_pages=pages,
         capacity_factor=config.experts.capacity_factor,
+        disabled=config.disabled,
+        places=place_threads(hardware.topology, max(threads, batch_threads)),
     )
+
+
+def _instruction_set(config: RunConfig, hardware: HardwareInfo) -> str:
+    """Returns the best instruction set without the features that are disabled."""
+    if "vnni" in config.disabled and hardware.instruction_set.startswith("avx512"):
+        return best_without(("avx512_vbmi", "avx512_vnni"))
+    if "vbmi" in config.disabled and hardware.instruction_set == "avx512_vbmi":
+        return best_without(("avx512_vbmi",))
+    return hardware.instruction_set
 
 
 def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
@@ -96,9 +117,9 @@ def active_bytes(file: GgufFile, model: ModelConfig) -> int:
 
 
 def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) -> int:
-    """Chooses the physical cores, or fewer where threads would mostly wait for each other."""
+    """Chooses the performance cores, or fewer where threads would mostly wait for each other."""
     worth = active_bytes(file, model) // BYTES_WORTH_A_THREAD
-    return max(1, min(hardware.physical_cores, worth))
+    return max(1, min(hardware.fast_cores, worth))
 
 
 def _context_size(config: RunConfig, model: ModelConfig, hardware: HardwareInfo) -> int:
@@ -123,6 +144,15 @@ def _num_parallel(config: RunConfig) -> int:
             " more of them wait in the queue"
         )
     return config.num_parallel
+
+
+def _context_note(context_size: int, model: ModelConfig) -> tuple[str, ...]:
+    if context_size <= model.context_length:
+        return ()
+    return (
+        f"the model was trained on {model.context_length} tokens of context; beyond them, of"
+        f" {context_size}, its answers may make no sense",
+    )
 
 
 def _threads_note(config: RunConfig, hardware: HardwareInfo) -> tuple[str, ...]:

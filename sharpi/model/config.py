@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.file_error import printable
+from sharpi.gguf.file_kind import require_model
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
 from sharpi.model.feed_forward.routing import read_router
@@ -86,9 +87,11 @@ def read_config(file: GgufFile) -> ModelConfig:
 
     Raises UnsupportedModelError or ModelFileError, which name the key at fault.
     """
+    require_model(file)
     architecture = file.metadata.get_str("general.architecture")
     spec = _spec(file, architecture)
     reader = HyperparameterReader(file.metadata, architecture)
+    spec = spec.for_model(lambda key: reader.integer(key, 0))
     epsilon = _norm_epsilon(reader)
     is_corrected = any(name.endswith("exp_probs_b.bias") for name in file.tensors)
     return ModelConfig(

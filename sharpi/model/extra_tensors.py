@@ -4,13 +4,14 @@ import re
 from collections.abc import Sequence
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
+_PROJECTIONS = ("v.", "a.", "mm.", "resampler.")
 _SHOWN = 4
 
 
 def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
     """Returns lines about tensors that no part of the model took; unknown ones are named."""
     predicting = [name for name in names if _predicts_further(name, num_layers)]
-    projecting = [name for name in names if name.startswith(("v.", "a.", "mm.", "resampler."))]
+    projecting = [name for name in names if name.startswith(_PROJECTIONS)]
     unknown = [name for name in names if name not in {*predicting, *projecting}]
     notes = []
     if predicting:
@@ -21,6 +22,11 @@ def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
         shown = ", ".join(unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
         notes.append(f"unknown to this architecture, not used: {_count(unknown)}, {shown}")
     return tuple(notes)
+
+
+def is_extra(name: str, num_layers: int) -> bool:
+    """Returns True for tensors that no text model takes: MTP layers, images and audio."""
+    return _predicts_further(name, num_layers) or name.startswith(_PROJECTIONS)
 
 
 def _predicts_further(name: str, num_layers: int) -> bool:

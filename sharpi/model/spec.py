@@ -5,10 +5,12 @@ not tell, and it computes nothing.
 """
 
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import replace
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.interface import Activation, Scoring
@@ -19,6 +21,14 @@ RopePairing = Literal["half", "interleaved"]
 RopeUse = Literal["always", "flagged", "never"]
 RecurrentKind = Literal["none", "short_convolution", "delta_net", "mamba2"]
 HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
+
+
+class Variant(Struct, frozen=True, forbid_unknown_fields=True):
+    """A model of an architecture with behaviours of its own, known by sizes in its file."""
+
+    model: str  # its name
+    sizes: dict[str, int]  # short keys of the file and their values, which all have to agree
+    changes: dict[str, Any]  # fields of the spec
 
 
 class ArchitectureSpec(Struct, frozen=True):
@@ -42,13 +52,14 @@ class ArchitectureSpec(Struct, frozen=True):
     window_period: int = 0
     # Windows are chunks, of this many positions unless the file has another size; 0: they slide.
     chunk_size: int = 0
-    # The scale of queries if the file has none; 0 for 1 / sqrt(head size).
+    # The scale of queries if the file has none; 0 for 1 / sqrt of a size.
     attention_scale: float = 0.0
+    # That size: of a head, or the hidden size divided among the heads.
+    query_scale_size: Literal["head", "hidden_per_head"] = "head"
     values_may_be_keys: bool = False  # a layer without a matrix for values takes its keys
     norms_values: bool = False  # see AttentionSettings
     # Queries and keys are normed before or after rotation; "length_after_rope": without weights.
     head_norms: HeadNorms = "before_rope"
-    unnormed_expert_count: int = 0  # a model with this many experts has no head norms
     # Layers without positions scale queries by 1 + rate * ln(1 + floor((position + 1) / interval)),
     # unless the file has other numbers; 0 for no scale.
     temperature_interval: int = 0
@@ -70,10 +81,17 @@ class ArchitectureSpec(Struct, frozen=True):
     has_one_branch: bool = False
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"  # the factor of token embeddings
     divides_logits: bool = False  # the logit scale divides (Granite), or else multiplies
-    # A model with this many layers scales queries by 1 / sqrt(hidden size / heads).
-    hidden_query_scale_layers: int = 0
+    # The models of the architecture that behave otherwise, and that no key tells apart.
+    variants: tuple[Variant, ...] = ()
     # The usual name of a part -> its name in this architecture's files.
     tensors: dict[str, str] = field(default_factory=dict)
+
+    def for_model(self, size: Callable[[str], int]) -> "ArchitectureSpec":
+        """Returns the spec of the file's model; `size` reads a short key, 0 where it is missing."""
+        for variant in self.variants:
+            if all(size(key) == value for key, value in variant.sizes.items()):
+                return replace(self, **variant.changes)
+        return self
 
     @property
     def activation_kind(self) -> Activation:
@@ -115,7 +133,25 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
     """Makes a spec from TOML values; raises ValueError, which names an unknown key or value."""
+    values = dict(values)
+    variants = _variants(architecture, values.pop("variants", []))
+    _check(architecture, values)
+    for variant in variants:
+        _check(architecture, values | variant.changes)
+    return ArchitectureSpec(**values, variants=variants)
+
+
+def _variants(architecture: str, tables: Any) -> tuple[Variant, ...]:
+    try:
+        return convert(tables, tuple[Variant, ...])
+    except ValidationError as error:
+        raise ValueError(f"models/{architecture}.toml: variants: {error}") from None
+
+
+def _check(architecture: str, values: dict[str, Any]) -> None:
+    """Raises ValueError for values that a spec cannot have."""
     kinds = get_type_hints(ArchitectureSpec)
+    kinds.pop("variants")
     if unknown := sorted(set(values) - set(kinds)):
         raise ValueError(f"models/{architecture}.toml: unknown keys {', '.join(unknown)}")
     for key, value in values.items():
@@ -128,7 +164,6 @@ def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
             raise ValueError(
                 f"models/{architecture}.toml: {name!r} is not a value of {enum.__name__}"
             )
-    return spec
 
 
 def _is_of_kind(value: object, kind: Any) -> bool:

@@ -1,7 +1,7 @@
 """Takes tensors from the file by name, checks type and shape, and records which were taken.
 
-Quantised matrices stay views into the mapped file. One-dimensional tensors (norms, biases) are
-small and are converted to float32.
+Quantised matrices stay views into the mapped file, or into copies that are filled later.
+One-dimensional tensors (norms, biases) are small and are converted to float32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -161,12 +161,14 @@ class TensorSource(Struct, frozen=True):
             raise ModelFileError(f"{self.file.path}: tensor {tensor.name} is {have}, not {want}")
 
     def _floats(self, tensor: Tensor) -> FloatArray:
+        data = tensor.data_in_file
         if tensor.quant_type is QuantType.F32:
-            return np.frombuffer(tensor.data, np.float32)
+            floats = np.frombuffer(data, np.float32)
+            return floats if data is tensor.data else floats.copy()
         if tensor.quant_type is QuantType.F16:
-            return np.frombuffer(tensor.data, np.float16).astype(np.float32)
+            return np.frombuffer(data, np.float16).astype(np.float32)
         if tensor.quant_type is QuantType.BF16:
-            return (np.frombuffer(tensor.data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+            return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
         raise UnsupportedModelError(
             f"{self.file.path}: tensor {tensor.name} is {tensor.quant_type.name}; "
             "vectors must be floats"

@@ -29,14 +29,24 @@ class Job:
         return f"{self.file} {self.quant_type or ''} sm_{self.architecture}"
 
 
-def jobs(architecture: int, every_type: bool) -> list[Job]:
-    """All files; of the quant types a seventh, so that the architectures together have them all."""
+def jobs(architecture: int, toolkit: int, num_toolkits: int, every_one: bool) -> list[Job]:
+    """The files that a toolkit, of so many, compiles for an architecture.
+
+    The toolkits take turns at the files without types: together they compile each for every
+    architecture, and each toolkit compiles each file for some. Of the quant types every toolkit
+    compiles a seventh, so that the architectures together have them all.
+    """
+    index = ARCHITECTURES.index(architecture)
+
+    def is_due(place: int, quant_type: str | None) -> bool:
+        if quant_type is None:
+            return (place + index) % num_toolkits == toolkit
+        return place % len(ARCHITECTURES) == index
+
     return [
         Job(file, quant_type, architecture)
         for place, (file, quant_type) in enumerate(_units())
-        if quant_type is None
-        or every_type
-        or place % len(ARCHITECTURES) == ARCHITECTURES.index(architecture)
+        if every_one or is_due(place, quant_type)
     ]
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sharpi.engine import loader
 from sharpi.engine.engine import Engine
 from sharpi.errors import ModelFileError
+from sharpi.gguf.copied import TensorCopies
+from sharpi.model.weights import load_weights
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
@@ -36,7 +39,9 @@ def test_more_tokens_than_embeddings_are_refused(
         load(path)
 
 
-@pytest.mark.parametrize("name", ["qwen3moe", "llama"])
+@pytest.mark.parametrize(
+    "name", ["qwen3moe", "llama", "gpt-oss", "deepseek2-lite", "qwen3next", "gemma4-e2b"]
+)
 def test_copied_weights_compute_the_same_bits(load: Callable[..., Engine], name: str) -> None:
     path, ids = REFERENCES / f"{name}.gguf", np.arange(3, 20, dtype=np.int32)
     copied = load(path, load="copy")
@@ -45,3 +50,30 @@ def test_copied_weights_compute_the_same_bits(load: Callable[..., Engine], name:
         load(path).file.tensors["token_embd.weight"].data,
     )
     np.testing.assert_array_equal(copied.logits(ids), load(path).logits(ids))
+
+
+@pytest.mark.parametrize("options", [{"load": "copy"}, {"moe_slots": 3}, {}], ids=str)
+def test_weights_are_loaded_once(
+    options: dict[str, object], load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(
+        loader, "load_weights", lambda *given: calls.append(given) or load_weights(*given)
+    )
+    load(REFERENCES / "qwen3moe.gguf", **options)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("options", [{"load": "copy"}, {"moe_slots": 3}], ids=str)
+def test_a_missing_tensor_is_found_before_weights_are_read(
+    options: dict[str, object],
+    load: Callable[..., Engine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = (REFERENCES / "qwen3moe.gguf").read_bytes()
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data.replace(b"output_norm.weight", b"output_nome.weight"))
+    monkeypatch.setattr(TensorCopies, "read", lambda *given: pytest.fail("weights are read"))
+    with pytest.raises(ModelFileError, match=r"m\.gguf: tensor output_norm\.weight is missing"):
+        load(path, **options)

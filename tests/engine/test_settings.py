@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings, active_bytes, decide
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import HardwareInfo
+from sharpi.hardware.topology import Core, Topology
 from sharpi.model.config import read_config
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 
@@ -53,6 +55,15 @@ def test_a_token_reads_its_share_of_the_experts() -> None:
         share = model.num_experts_per_token / model.num_experts
         expected = everything - embedding - routed * (1 - share)
         assert active_bytes(file, model) == pytest.approx(expected, rel=0.01)
+
+
+def test_threads_are_the_performance_cores_by_default() -> None:
+    cores = [Core(i, (0, i), capacity=1.0 if i < 3 else 0.5) for i in range(8)]
+    machine = replace(MACHINE, topology=Topology(tuple(cores)))
+    with open_gguf(MODEL) as file:
+        decided = decide(RunConfig(model=MODEL), file, read_config(file), machine)
+    assert decided.num_batch_threads == 3
+    assert [place.cores for place in decided.places] == [(0, 1, 2)] * 3
 
 
 def test_more_threads_than_cores_are_noted() -> None:

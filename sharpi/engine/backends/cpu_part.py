@@ -12,16 +12,18 @@ import numpy as np
 from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.settings import EngineSettings
+from sharpi.hardware.memory import probe_memory
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
-from sharpi.ops.cpu.library import ThreadPool
+from sharpi.ops.cpu.page_placement import place_pages
 from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.state_memory import StateMemory
+from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.state_layout import num_states
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ class CpuPart(RecordedPart[Program]):
         self._keeps_router_logits = keeps_router_logits
         shapes = [shape for shape in config.attention if shape.layer < self._num_layers]
         self._cache = KvCache(shapes, settings.num_pages, settings.kv_type)
-        self._pool = ThreadPool(max(settings.num_threads, settings.num_batch_threads))
+        num_threads = max(settings.num_threads, settings.num_batch_threads)
+        self._pool = ThreadPool(num_threads, settings.places)
         self._ids, self._positions, self._sequences, self._outputs = (
             np.zeros(settings.batch_size, np.int32) for _ in range(4)
         )
@@ -108,16 +111,28 @@ class CpuPart(RecordedPart[Program]):
             program.run(self._step, self._pool, threads)
             return
         predicts = self._tier.begin_step(segments, count)
-        self._step.num_predicted = int(predicts and count == 1)
+        self._step.num_predicted = count if predicts and is_decode else 0
         start = time.perf_counter()
         program.run(self._step, self._pool, threads)
         self._tier.end_step(count, time.perf_counter() - start)
+
+    def count_barriers(self) -> int:
+        """Counts the barriers at which the threads meet for the latest step, or one like it."""
+        assert self._latest is not None
+        return self._latest.barriers(self._step)
 
     def largest(self) -> int:
         assert self._latest is not None
         logits = self._latest.logits[0]
         chosen = int(np.argmax(logits))
         return chosen if np.isfinite(logits[chosen]) else -1
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        self._pool.interrupt(wanted=wanted)
+
+    @property
+    def progress(self) -> float:
+        return self._pool.progress
 
     def copy_page(self, source: int, target: int) -> None:
         self._cache.copy_page(source, target)
@@ -132,6 +147,7 @@ class CpuPart(RecordedPart[Program]):
             max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
             precision=self._settings.rounding,
             instruction_set=self._settings.instruction_set,
+            shares_rows=len({place.node for place in self._settings.places}) > 1,
         )
         feed = self._tier.feed if self._tier else None
         keeps = self._keeps_router_logits
@@ -141,9 +157,21 @@ class CpuPart(RecordedPart[Program]):
         model: Transformer[Buffer] = Transformer(
             self._config, self._weights, recorder, trims_last_layer=not keeps
         )
-        if self._is_whole:
-            return recorder.finish(model.step())
-        return recorder.finish(model.layers(model.embed(), range(self._num_layers)))
+        out = model.step() if self._is_whole else model.layers(model.embed(), self._layers)
+        program = recorder.finish(out)
+        if limits.shares_rows and not self._programs:
+            self._place_weights(program)
+        return program
+
+    @property
+    def _layers(self) -> range:
+        return range(self._num_layers)
+
+    def _place_weights(self, program: Program) -> None:
+        """Moves the weights to the nodes of the threads that read them, if they fit into RAM."""
+        spans = program.page_spans(self._pool)
+        if sum(span.bytes for span in spans) < probe_memory().total:
+            place_pages(spans, self._settings.places)
 
     def close(self) -> None:
         self._pool.close()

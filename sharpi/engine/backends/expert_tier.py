@@ -4,15 +4,23 @@ from collections.abc import Sequence
 
 from sharpi.config import ExpertConfig
 from sharpi.engine.backends.model_part import Segment
-from sharpi.experts.native.feed import ExpertFeed
+from sharpi.engine.backends.pin_messages import announce_pin, missed_pin
+from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
 from sharpi.experts.native.store_layout import read_layout
-from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_policy, choose_predictor
+from sharpi.experts.policy_choice import (
+    LEARNED,
+    ExpertShape,
+    choose_policy,
+    choose_predictor,
+    pin_note,
+)
 from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.profile import ExpertProfile
+from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_collect import RunFacts, collect_stats
+from sharpi.experts.stats.stats_collect import RunFacts, TierFacts, collect_stats
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
@@ -43,42 +51,89 @@ class ExpertTier:
         settings = StoreSettings(plan.ram_slots, plan.num_staging, queued)
         self.store = ExpertStore(layout, settings, self.policy)
         self.feed = ExpertFeed(self.store, predictor, model.num_experts_per_token)
-        self.trial = PredictionTrial() if predictor else None
+        self._policy_prefetches = self.policy.settings.kind.prefetches
+        may_pay = predictor is not None or self._policy_prefetches
+        self.trial = PredictionTrial() if may_pay else None
         self.notes: list[str] = []
-        self._sequence = 0  # of the last step's last token
+        self._sequences: list[int] = [0]  # of the last step
+        self._why_no_pin = pin_note(asked, self.policy.settings)
+        self._pins_at = self.policy.settings.next_pin(-1)  # None once it happened, or never does
+        self._accesses_of_token = shape.num_moe_layers * shape.experts_per_token
+        self._most_accesses = 0  # there were at most so many
         self.store.start()
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
         """Begins a step of `num_tokens` tokens; returns True if it predicts."""
+        if self.trial is not None and self._policy_prefetches:
+            self.policy.set_prefetching(self.trial.predicts_now or num_tokens > 1)
         sequences = [segment.sequence for segment in segments]
-        follows = sequences == [self._sequence] and segments[0].position > 0
-        self._sequence = sequences[-1]
-        if not follows:
+        begins = [segment.position == 0 for segment in segments]
+        if sequences != self._sequences or any(begins):
+            self.feed.set_sequences(sequences, begins)
+        if sequences != self._sequences[-1:] or begins[0]:
             self.feed.reset_sequence()
-        is_decode = num_tokens == 1
-        may_predict = self.trial is not None and (self.trial.predicts_now or not is_decode)
-        return self.feed.begin_step(may_predict=may_predict)
+        self._sequences = sequences
+        is_prompt = num_tokens > len(segments)
+        return self.feed.begin_step(may_predict=self._may_predict(num_tokens, is_prompt=is_prompt),
+                                    is_prompt=is_prompt)  # fmt: skip
+
+    def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
+        """Returns True if the trial allows predictions; it only times single tokens."""
+        if self.trial is None:
+            return False
+        return is_prompt or (self.trial.predicts_now if num_tokens == 1 else self.trial.is_on)
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """Ends a step; raises ModelFileError if an expert could not be read."""
         self.feed.check_step()
+        self._watch_pin(num_tokens)
         if self.trial is None or num_tokens != 1:
             return
         if self.trial.record(seconds):
             self.notes.append(self.trial.verdict_note)
 
-    def stats(self, model: str, num_tokens: int) -> ExpertStats:
-        """Returns the statistics so far; `num_tokens` counts decoded tokens."""
-        predictor = LEARNED if self._is_learned else self.feed.predictor
-        facts = RunFacts(
-            model=model,
-            num_tokens=num_tokens,
-            predictor=predictor,
+    def _watch_pin(self, num_tokens: int) -> None:
+        """Announces the warm pin; asks the store only once there may be enough lookups."""
+        if self._pins_at is None:
+            return
+        self._most_accesses += num_tokens * self._accesses_of_token
+        if self._most_accesses < self._pins_at:
+            return
+        before = self.store.before_pin()
+        if before is None:
+            return
+        self._pins_at = None
+        announce_pin(self.policy.settings, HitCount(*before), "RAM")
+
+    def pin_note(self) -> str | None:
+        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        if self._pins_at is None:
+            return None
+        accesses = sum(each.accesses for each in self.store.counts())
+        return missed_pin(self.policy.settings, accesses, "RAM")
+
+    def stats(self, run: RunFacts) -> ExpertStats:
+        """Returns the statistics so far."""
+        counts = self._learned_counts(run) if self._is_learned else self.feed.counts()
+        facts = TierFacts(
+            predictor=LEARNED if self._is_learned else self.feed.predictor,
             predicts=self.trial.is_on if self.trial else self._is_learned,
-            predictions=self.feed.predictions(),
-            notes=tuple(self.notes),
+            predictions=counts,
+            notes=(*self.notes, *filter(None, [self._why_no_pin])),
         )
-        return collect_stats(self.store, facts)
+        return collect_stats(self.store, run, facts)
+
+    def _learned_counts(self, run: RunFacts) -> FeedCounts:
+        """Returns what the policy of that name predicted: it loads experts before their use."""
+        counts = self.policy.all_counts()
+        return FeedCounts(
+            predicted=sum(each.early_loads for each in counts),
+            used=sum(each.accesses for each in counts),
+            right=sum(each.early_hits for each in counts),
+            steps=run.num_tokens,
+            predicted_steps=run.num_tokens,
+            is_worth_it=1,
+        )
 
     def close(self) -> None:
         """Ends the reads and frees the slots; a second call does nothing."""

@@ -10,6 +10,7 @@ from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats
+    from sharpi.experts.stats.stats_collect import RunFacts
     from sharpi.experts.stats.view import ExpertView
 
 Values = npt.NDArray[np.float32]
@@ -66,11 +67,14 @@ class StepRoutes(Protocol):
 class SlotTier(Protocol):
     """The owner of the slots for experts on a GPU, as records see it."""
 
-    def stats(self, model: str, num_tokens: int) -> "ExpertStats | None":
-        """Returns the statistics so far, None before there are slots.
+    def stats(self, run: "RunFacts") -> "ExpertStats | None":
+        """Returns the statistics so far, None before there are slots."""
 
-        `num_tokens` counts decoded tokens.
-        """
+    def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
+        """Returns each layer's loads so far and its pinned experts; empty without slots yet."""
+
+    def pin_note(self) -> str | None:
+        """Returns a sentence if the warm pin that the user asked for did not happen."""
 
     def view(self, num_tokens: int) -> "ExpertView | None":
         """Returns which experts have slots and were used; None before there are slots."""
@@ -100,6 +104,16 @@ class ModelPart(StepRoutes, Protocol):
 
     def largest(self) -> int:
         """Returns the last step's most likely id, the lowest of equals; -1 if not finite."""
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        """Ends the pass that runs, or the next one, between two layers, with KeyboardInterrupt.
+
+        It lasts until it is called with False. Any thread may call it.
+        """
+
+    @property
+    def progress(self) -> float:
+        """The part of the current pass that is done, 0 to 1; any thread may ask."""
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies what its layers keep in one page of the KV cache to another page."""

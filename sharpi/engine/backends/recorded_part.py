@@ -30,6 +30,14 @@ class RecordedPart(ABC, Generic[P]):
         """Records the step of a generation now rather than at its first token."""
         self._program(self._num_parallel)
 
+    def interrupt(self, *, wanted: bool = True) -> None:
+        """Does nothing: a part that Python drives is interrupted between two of its launches."""
+
+    @property
+    def progress(self) -> float:
+        """Returns 0, since such a part does not know how far a pass has come."""
+        return 0.0
+
     @property
     def routes(self) -> list[IntArray]:
         """The routes of the step that ran last."""

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
+from sharpi.device.traced import traced
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.engine.settings import EngineSettings
-from sharpi.errors import DeviceError, SharpiError, UnsupportedModelError
+from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.gpu import has_gpu, probe_gpus
 from sharpi.hardware.info import HardwareInfo
@@ -20,6 +21,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import TierPlan
 
 OpenGpu = Callable[[], Device]
+_NO_GPU = "no NVIDIA GPU was found; `sharpi doctor` shows what this machine has"
 Placed = tuple[Placement, TierPlan | None, str | None]
 
 
@@ -40,9 +42,10 @@ class GpuChoice:
         if config.device == "cpu" or config.gpu_layers == 0 or not _is_wanted(config, is_there):
             return
         try:
-            self.device = open_device()
+            device = open_device()
+            self.device = traced(device) if config.trace_vram else device
         except DeviceError as error:
-            self._give_up(error)
+            self._give_up(_cause(error, is_there))
 
     def place(
         self,
@@ -83,6 +86,13 @@ class GpuChoice:
             raise error
         self.device = None
         self.notes = (f"the CPU computes, not the GPU: {error}",)
+
+
+def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:
+    """Returns the cause to report: without a GPU, its packages would be of no use."""
+    if isinstance(error, MissingPackageError) and not is_there():
+        return DeviceError(_NO_GPU)
+    return error
 
 
 def _is_wanted(config: RunConfig, is_there: Callable[[], bool]) -> bool:

@@ -4,11 +4,13 @@ from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.engine.settings import EngineSettings
+from sharpi.experts.profile import load_profile
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.hit_rates import cumulative_shares
 from sharpi.tiers.kv_growth import first_pages
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
@@ -55,12 +57,23 @@ class Placement:
                 gpu_kv_first=gpu_kv_bytes(model, replace(settings, num_kv_pages=first)),
                 kv_first_pages=first,
             )
-        self.request: TierRequest = request
+        self.request: TierRequest = replace(request, use_shares=_use_shares(config, model))
 
     def plan(self, rates: Rates | None = None) -> TierPlan:
         """Returns the plan; its speed uses these rates, or those of the hardware info."""
         hardware = replace(self.hardware, rates=rates) if rates else self.hardware
         return plan_tiers(self.facts, hardware, self.request)
+
+
+def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...], ...]:
+    """Reads how much the experts were used, from the profile if there is one already."""
+    path = config.experts.profile
+    if path is None or not model.is_moe:
+        return ()
+    profile = load_profile(path, config.model.name, model.num_layers, model.num_experts)
+    if profile is None:
+        return ()
+    return tuple(cumulative_shares(uses) for uses in profile.uses.tolist())
 
 
 def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:

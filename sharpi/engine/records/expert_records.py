@@ -5,7 +5,6 @@ warning and costs nothing else. Modules that only some runs need are imported by
 is used as mapped starts without them.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
-from sharpi.engine.backends.kept_routes import SegmentRoutes, segment_routes, step_rows
+from sharpi.engine.backends.kept_routes import segment_routes, step_rows
 from sharpi.engine.backends.model_part import Segment, SlotTier, StepRoutes
 from sharpi.engine.records.route_log import RouteLog
 from sharpi.errors import TraceFileError
@@ -24,38 +23,55 @@ from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.records.route_printer import RoutePrinter
+    from sharpi.experts.stats.skew import Skew
     from sharpi.experts.stats.stats import ExpertStats
+    from sharpi.experts.stats.stats_collect import RunFacts
     from sharpi.experts.stats.view import ExpertView
 
 _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the next one
 
 
 class ExpertRecords:
-    """Records one run of one model; `moe_layers` are the indices of the layers with experts."""
+    """Records one run of one model; `expert_bytes` are by the indices of layers with experts."""
 
     def __init__(
         self,
         asked: ExpertConfig,
         name: str,
         model: ModelConfig,
-        moe_layers: tuple[int, ...],
-        expert_bytes: tuple[int, ...],
+        expert_bytes: dict[int, int],
+        batch_size: int,
         tier: "ExpertTier | None",
         profile: ExpertProfile | None,
     ) -> None:
         self._asked, self._name, self._model = asked, name, model
-        self._moe_layers, self._tier, self._profile = moe_layers, tier, profile
-        self._num_tokens = 0
-        self._uses = np.zeros((model.num_layers, model.num_experts), np.int64)
+        self._expert_bytes, self._moe_layers = expert_bytes, tuple(expert_bytes)
+        self._tier, self._profile = tier, profile
+        self._num_tokens = self._num_beside = self._num_prompt_tokens = 0
+        shape = (model.num_layers, model.num_experts)
+        # uses by tokens, and steps of prompts and decoding steps that used an expert
+        self._uses, *self._steps = (np.zeros(shape, np.int64) for _ in range(3))
         self._counts_uses = bool(asked.stats or asked.profile)
         self._watched_until = 0.0
         self._gpu: SlotTier | None = None
-        trace = asked.trace if moe_layers else None
-        self._log = RouteLog(trace, model, expert_bytes) if trace else None
+        self._printer: RoutePrinter | None = None
+        trace = asked.trace if self._moe_layers else None
+        self._log = RouteLog(trace, model, tuple(expert_bytes.values())) if trace else None
+        self._skew = self._new_skew(batch_size) if asked.stats and self._moe_layers else None
+
+    def _new_skew(self, batch_size: int) -> "Skew":
+        from sharpi.experts.stats.skew import Skew
+
+        return Skew(self._model.num_experts, batch_size)
 
     def watch(self, gpu: SlotTier | None) -> None:
         """Takes the counts from a GPU's slots, if it has some."""
         self._gpu = gpu
+        if self._asked.trace_routes:
+            from sharpi.engine.records.route_printer import RoutePrinter
+
+            self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
 
     @property
     def keeps_router_logits(self) -> bool:
@@ -64,17 +80,33 @@ class ExpertRecords:
 
     def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
         """Records a step of these segments."""
-        self._num_tokens += sum(len(segment.ids) == 1 for segment in segments)
+        is_decode = self._count_tokens(segments)
         if self._tier is None and self._counts_now:
-            self._count(step_rows(segments, program.routes, trims=self._trims))
-        if self._log is None and not self._asked.trace_routes:
+            self._count(step_rows(segments, program.routes, trims=self._trims), is_decode)
+        if self._log is None and self._printer is None and (self._skew is None or is_decode):
             return
         each = list(segment_routes(segments, program, trims=self._trims))
         if self._log is not None:
             self._log.step(each, self._stall_seconds())
-        if self._asked.trace_routes:
-            for routes in each:
-                self._print(routes)
+        for routes in each:
+            if self._skew is not None and len(routes.segment.ids) > 1:
+                self._skew.add(routes.routes)
+        if self._printer is not None:
+            self._printer.step(each, trims=self._trims)
+
+    def _count_tokens(self, segments: Sequence[Segment]) -> bool:
+        """Counts a step's tokens; returns True if all of them are decoded.
+
+        On the CPU, tokens that are decoded beside part of a prompt share its batch. A GPU runs them
+        in another pass.
+        """
+        decoded = sum(len(segment.ids) == 1 for segment in segments)
+        is_decode = decoded == len(segments)
+        self._num_tokens += decoded
+        if not is_decode:
+            self._num_prompt_tokens += sum(len(segment.ids) for segment in segments) - decoded
+            self._num_beside += decoded if self._gpu is None else 0
+        return is_decode
 
     @property
     def _trims(self) -> bool:
@@ -86,45 +118,44 @@ class ExpertRecords:
     def _counts_now(self) -> bool:
         return self._counts_uses or time.monotonic() < self._watched_until
 
-    def _count(self, routes: list[IntArray]) -> None:
+    def _count(self, routes: list[IntArray], is_decode: bool) -> None:
         num_experts = self._uses.shape[1]
         for layer, ids in zip(self._moe_layers, routes, strict=True):
-            self._uses[layer] += np.bincount(ids.ravel(), minlength=num_experts)
+            uses = np.bincount(ids.ravel(), minlength=num_experts)
+            self._uses[layer] += uses
+            self._steps[int(is_decode)][layer] += uses > 0
 
     def _stall_seconds(self) -> float:
         counts = self._tier.store.counts() if self._tier else []
         return sum(count.stall_ns for count in counts) / 1e9
-
-    def _print(self, of: SegmentRoutes) -> None:
-        """Prints routes of the segment's last token, loads so far and pinned experts to stderr."""
-        counts = self._tier.store.counts() if self._tier else None
-        pinned = self._tier.policy.states().pinned if self._tier else None
-        for layer, ids in zip(self._moe_layers, of.routes, strict=True):
-            used = " ".join(map(str, ids[-1])) if len(ids) else "none"
-            line = f"moe: position {of.segment.position} layer {layer} experts {used}"
-            if counts is not None and pinned is not None:
-                pins = " ".join(map(str, pinned[layer].nonzero()[0])) or "none"
-                line += f" loads {counts[layer].loads} pinned {pins}"
-            print(line, file=sys.stderr)
 
     def stats(self) -> "ExpertStats | None":
         """Returns the statistics so far; None without experts, or if nothing was counted."""
         if not self._moe_layers:
             return None
         if self._gpu is not None:
-            return self._gpu.stats(self._name, self._num_tokens)
+            return self._gpu.stats(self._run_facts())
         if self._tier is not None:
-            return self._tier.stats(self._name, self._num_tokens)
+            return self._tier.stats(self._run_facts())
         if not self._counts_uses:
             return None
-        from sharpi.experts.stats.stats_collect import stats_of_mapped
+        from sharpi.experts.stats.stats_collect import MappedUses, stats_of_mapped
 
-        return stats_of_mapped(
-            self._name,
-            self._num_tokens,
-            self._uses,
-            self._moe_layers,
-            self._model.num_experts_per_token,
+        counted = MappedUses(self._uses, *self._steps)
+        used = self._model.num_experts_per_token
+        return stats_of_mapped(self._run_facts(), counted, self._expert_bytes, used)
+
+    def _run_facts(self) -> "RunFacts":
+        from sharpi.experts.stats.stats_collect import RunFacts
+
+        note = "for the trace, the last layer computed all tokens of prompts, not only the last one"
+        return RunFacts(
+            model=self._name,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_tokens=self._num_tokens,
+            num_beside=self._num_beside,
+            skew=None if self._skew is None else self._skew.stats,
+            notes=(note,) if self._log is not None else (),
         )
 
     def view(self) -> "ExpertView | None":
@@ -146,13 +177,15 @@ class ExpertRecords:
     def close(self) -> tuple[str, ...]:
         """Writes the requested records; returns warnings."""
         warnings = [self._close_stats(), self._close_profile(), self._close_trace()]
+        if self._asked.warm_pin:
+            warnings += [tier.pin_note() for tier in (self._gpu, self._tier) if tier is not None]
         return tuple(warning for warning in warnings if warning)
 
     def _close_stats(self) -> str | None:
         if self._asked.stats is None:
             return None
         stats = self.stats()
-        if stats is None:
+        if stats is None or not stats.hit_count.accesses:
             why = "nothing was computed" if self._moe_layers else "the model has no routed experts"
             return f"no expert stats were written: {why}"
         from sharpi.experts.stats.stats_file import save_stats
@@ -173,7 +206,7 @@ class ExpertRecords:
         return save_profile(self._asked.profile, profile)
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
-        uses = self._uses if self._tier is None else self._tier.policy.states().accesses
+        uses = self._uses if self._tier is None else self._tier.store.uses()
         seen = None if self._gpu is None else self._gpu.view(self._num_tokens)
         if seen is not None:
             uses = uses.copy()

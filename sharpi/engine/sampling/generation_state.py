@@ -9,7 +9,13 @@ import numpy.typing as npt
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.stop import StopFilter
-from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, SampledToken, TextDelta
+from sharpi.engine.sampling.text_delta import (
+    FinishInfo,
+    FinishReason,
+    PrefillProgress,
+    SampledToken,
+    TextDelta,
+)
 from sharpi.engine.sampling.timings import Timings
 from sharpi.engine.sampling.token_sampler import TokenSampler
 from sharpi.errors import UsageError
@@ -60,6 +66,13 @@ class GenerationState:
     def begin(self) -> None:
         """Starts the clock of the prefill again, after a wait in the queue."""
         self._prefill_start = time.perf_counter()
+
+    def prefill_progress(self, num_done: int) -> PrefillProgress:
+        """Describes a prompt of which so many tokens are computed or were cached."""
+        cached = self.timings.num_cached_tokens
+        total = cached + self.timings.num_prompt_tokens
+        seconds = time.perf_counter() - self._prefill_start
+        return PrefillProgress(total, cached, num_done, seconds)
 
     def prefilled(self) -> None:
         """Takes note that the prompt has been computed."""

@@ -30,6 +30,15 @@ class TextDelta(Struct, frozen=True):
     tokens: tuple[SampledToken, ...] = ()
 
 
+class PrefillProgress(Struct, frozen=True):
+    """How far a prompt is computed, in tokens; those found in the KV cache are among them."""
+
+    num_prompt: int
+    num_cached: int
+    num_done: int
+    seconds: float  # since the request left the queue
+
+
 class FinishInfo(Struct, frozen=True):
     """The reason that an answer ended, with its `end_token`, `stop` string or `error` if any."""
 

@@ -49,7 +49,7 @@ class TokenSampler:
             self._constraint.accept(token)
         if self._num_logprobs is None:
             return SampledToken(token)
-        return _with_logprobs(token, logits, self._num_logprobs)
+        return with_logprobs(token, logits, self._num_logprobs)
 
     def _biased(self, logits: FloatArray) -> FloatArray:
         if not self._bias:
@@ -77,7 +77,7 @@ def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
     return allowed
 
 
-def _with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
+def with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
     """Adds the token's log probability and the best `count` others, by the model's softmax."""
     exact = logits.astype(np.float64)
     peak = exact.max()

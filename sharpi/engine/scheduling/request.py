@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 
@@ -37,10 +37,11 @@ class Request:
         tokens: Sequence[int],
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
+        on_progress: Callable[[PrefillProgress], None] | None = None,
     ) -> None:
         self.request_id, self.generation_state = request_id, generation_state
         self.tokens = list(tokens)
-        self.on_delta, self.on_end = on_delta, on_end
+        self.on_delta, self.on_end, self._on_progress = on_delta, on_end, on_progress
         self.table: PageTable | None = None
         self.is_prefilled = False
         self._marks: list[int] = []
@@ -102,6 +103,8 @@ class Request:
         self.table.finish(self.tokens[start : start + count])
         if self._marks and self.table.length in self._marks:
             self.table.remember()
+        if self._on_progress is not None and not self.is_prefilled:
+            self._on_progress(self.generation_state.prefill_progress(self.table.length))
 
     def release(self) -> None:
         """Gives up pages and state; computed tokens may be found again in the prefix cache."""

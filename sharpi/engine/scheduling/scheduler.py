@@ -7,43 +7,28 @@ Greedy text does not depend on other requests: on the CPU a token's bits do not.
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import GenerationRequest, RunConfig
+from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
 from sharpi.engine.scheduling.chunk_pace import ChunkPace
-from sharpi.engine.scheduling.context_limit import fitted, shifted
+from sharpi.engine.scheduling.context_limit import ContextLimit
 from sharpi.engine.scheduling.inbox import Inbox
+from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
+from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.engine.scheduling.request import Request, RequestId
 from sharpi.engine.scheduling.run_queue import RunQueue
+from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
-from sharpi.tokenizer.tokenizer import Tokenizer
 
 # The logits of an output, or only the id of the largest.
 Choice = npt.NDArray[np.float32] | int
-
-
-class Model(Protocol):
-    """The parts of an Engine that its requests need."""
-
-    @property
-    def config(self) -> RunConfig:
-        """The user's settings."""
-
-    @property
-    def runner(self) -> Runner:
-        """Computes the steps."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Turns tokens into text."""
 
 
 class Share(NamedTuple):
@@ -68,13 +53,13 @@ class Scheduler:
             raise UsageError(f"this engine computes 1 to {most} sequences at once")
         model.runner.prepare()
         self._tokenizer, self._runner = model.tokenizer, model.runner
-        self._shifts = model.config.context_shift
+        self._limit = ContextLimit(model.runner.context_size, shifts=model.config.context_shift)
         self._cache = cache or PrefixCache(model.runner)
         self._pace = ChunkPace(model.runner.batch_size)
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self._cache, max_parallel, pages)
-        self._suspects: dict[Request, int] = {}
+        self._suspects = Suspects()
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -86,25 +71,31 @@ class Scheduler:
         constraint: Constraint | None = None,
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
+        on_progress: Callable[[PrefillProgress], None] | None = None,
     ) -> RequestId:
         """Adds a request; raises UsageError or ContextFullError if it can never be answered."""
         tokenizer, vocab_size = self._tokenizer, self._runner.vocab_size
         generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
-        return self.enqueue(generation_state, on_delta, on_end)
+        return self.enqueue(generation_state, on_delta, on_end, on_progress)
 
     def enqueue(
         self,
         generation_state: GenerationState,
         on_delta: Callable[[TextDelta], None],
         on_end: Callable[[FinishInfo], None],
+        on_progress: Callable[[PrefillProgress], None] | None = None,
     ) -> RequestId:
         """Adds the request of a generation that is to begin; raises ContextFullError."""
-        size = self._runner.context_size
-        tokens = fitted(generation_state.prompt, size, shifts=self._shifts)
+        tokens = self._limit.fitted(generation_state.prompt)
         generation_state.start()
-        queued = Request(self._inbox.number(), generation_state, tokens, on_delta, on_end)
+        number = self._inbox.number()
+        queued = Request(number, generation_state, tokens, on_delta, on_end, on_progress)
         self._inbox.put(queued)
         return queued.request_id
+
+    def scores(self, ids: Sequence[int], num_best: int) -> PromptScores:
+        """Begins to score a prompt, on the engine's thread; raises ContextFullError."""
+        return PromptScores(self._runner, self._cache, ids, num_best)
 
     def cancel(self, request_id: RequestId) -> None:
         """Ends a request before the next step; does nothing if it has ended."""
@@ -170,8 +161,8 @@ class Scheduler:
         After a failed step its requests run alone, one after the other.
         """
         requests = list(self._run_queue.running)
-        if self._suspects:
-            requests = [each for each in requests if each in self._suspects][:1] or requests
+        if self._suspects.goals:
+            requests = self._suspects.next_alone(requests)
         prompts = [request for request in requests if not request.is_decoding]
         budget = self._prompt_budget(len(requests), len(requests) - len(prompts)) if prompts else 0
         shares: list[Share] = []
@@ -215,8 +206,8 @@ class Scheduler:
         row = 0
         for share, segment in zip(shares, segments, strict=True):
             share.request.computed(share.num_tokens)
-            if self._suspects:
-                self._clear_suspect(share.request)
+            if self._suspects.goals:
+                self._suspects.computed(share.request)
             if len(segment.outputs):
                 self._choose(share.request, choices[row])
                 row += 1
@@ -233,13 +224,7 @@ class Scheduler:
             self._end(shares[0].request, "error", error)
             return
         for request, num_tokens, _ in shares:
-            self._suspects[request] = request.num_computed + num_tokens
-            if request.table is not None and not request.table.is_sound:
-                request.release()
-
-    def _clear_suspect(self, request: Request) -> None:
-        if request.num_computed >= self._suspects.get(request, 0):
-            self._suspects.pop(request, None)
+            self._suspects.add(request, num_tokens)
 
     def _choose(self, request: Request, choice: Choice) -> None:
         generation_state = request.generation_state
@@ -257,7 +242,7 @@ class Scheduler:
             self._end(request, generation_state.finish_reason)
 
     def _next_delta(self, request: Request, choice: Choice) -> TextDelta:
-        generation_state, size = request.generation_state, self._runner.context_size
+        generation_state = request.generation_state
         if isinstance(choice, int):
             delta = generation_state.add_largest(choice)
         else:
@@ -265,18 +250,12 @@ class Scheduler:
         if generation_state.finish_reason is not None:
             return delta
         request.tokens.append(generation_state.ids[-1])
-        if len(request.tokens) <= size:
-            return delta
-        if not self._shifts:
-            return TextDelta(delta.text + generation_state.end("context").text, delta.tokens)
-        request.tokens = shifted(request.tokens, size)
-        request.release()
-        return delta
+        return self._limit.checked(request, delta)
 
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is of no interest."""
         self._run_queue.remove(request)
-        self._suspects.pop(request, None)
+        self._suspects.forget(request)
         request.generation_state.finish_reason = reason
         with suppress(Exception):
             request.on_end(request.generation_state.finish_info(error))

@@ -8,7 +8,7 @@ from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.attention import AttentionSettings, Temperature
 from sharpi.model.mixers.projections import KvSource
 from sharpi.model.mixers.rope_reader import RopeReader
-from sharpi.model.spec import ArchitectureSpec, HeadNorms
+from sharpi.model.spec import ArchitectureSpec
 from sharpi.ops.interface import AttentionShape
 
 MAX_HEAD_DIM = 1024
@@ -40,18 +40,12 @@ class AttentionReader:
             rope=rope,
             hidden_size=self._reader.hidden_size,
             norm_epsilon=self._epsilon,
-            head_norms=self._head_norms(),
+            head_norms=spec.head_norms,
             temperature=None if rope else self._temperature(),
             query_holds_gate=spec.query_holds_gate,
             kv=self._kv_source(index),
             norms_values=spec.norms_values,
         )
-
-    def _head_norms(self) -> HeadNorms:
-        count = self._spec.unnormed_expert_count
-        if count and self._reader.integer("expert_count", 0) == count:
-            return "none"
-        return self._spec.head_norms
 
     def _temperature(self) -> Temperature | None:
         reader, spec = self._reader, self._spec
@@ -93,7 +87,7 @@ class AttentionReader:
         return size
 
     def _scale(self, num_heads: int, key_dim: int) -> float:
-        if self._reader.num_layers == self._spec.hidden_query_scale_layers:
+        if self._spec.query_scale_size == "hidden_per_head":
             return 1.0 / math.sqrt(self._reader.hidden_size // num_heads)
         stated = self._reader.number("attention.scale", 0.0) or self._spec.attention_scale
         return stated or 1.0 / math.sqrt(key_dim)

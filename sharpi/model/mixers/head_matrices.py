@@ -6,6 +6,7 @@ all heads, which is split here.
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.tensors import TensorSource
@@ -29,7 +30,8 @@ def load_head_matrices(
             values=tensors.stacked("attn_v_b", heads, (value_dim, latent)),
         )
     whole = tensors.matrix("attn_kv_b", (heads * (plain_dim + value_dim), latent))
-    return _divide(whole, heads, plain_dim)
+    data = tensors.tensor("attn_kv_b.weight").data_in_file
+    return _divide(replace(whole, data=data), heads, plain_dim)
 
 
 def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:

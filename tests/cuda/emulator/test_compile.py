@@ -1,7 +1,8 @@
 """Every kernel compiles for every architecture, and fits the GPUs of it without spilling.
 
-All types of all files for all architectures take many minutes: SHARPI_EVERY_ARCHITECTURE=1 asks for
-them; without, each type of a file is compiled for one architecture, and the rest for all.
+All types of all files for all architectures by both versions of CUDA take many minutes, and
+SHARPI_EVERY_ARCHITECTURE=1 asks for them. Without it each type of a file is compiled for one
+architecture by both, and each file without types for all, half of them by the one.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from nvrtc import CompileError, Toolkit, Usage, toolkits
-from nvrtc_jobs import ARCHITECTURES, compile_jobs, jobs
+from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
 
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED_BYTES = 48 << 10
@@ -27,7 +28,8 @@ def test_nvrtc_is_installed() -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("toolkit", TOOLKITS, ids=lambda toolkit: f"cuda{toolkit.major}")
 def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
-    wanted = jobs(architecture, every_type="SHARPI_EVERY_ARCHITECTURE" in os.environ)
+    every_one = "SHARPI_EVERY_ARCHITECTURE" in os.environ
+    wanted = jobs(architecture, TOOLKITS.index(toolkit), len(TOOLKITS), every_one)
     outcomes = compile_jobs(toolkit, wanted)
     found = [
         f"{job}: {problem}"
@@ -55,6 +57,25 @@ def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
             yield f"{usage.entry} keeps {usage.stack_bytes} bytes of variables in memory"
         if usage.shared_bytes > STATIC_SHARED_BYTES:
             yield f"{usage.entry} takes {usage.shared_bytes} bytes of shared memory"
+
+
+@pytest.mark.parametrize("num_toolkits", [1, 2])
+def test_no_file_is_left_out(num_toolkits: int) -> None:
+    """Every architecture has every file without types, every toolkit every file and every type."""
+    every = [jobs(each, 0, 1, every_one=True) for each in ARCHITECTURES]
+    files = {job.file for job in every[0]}
+    units = {(job.file, job.quant_type) for job in every[0]}
+    of_toolkit: list[set[Job]] = [set() for _ in range(num_toolkits)]
+    for architecture in ARCHITECTURES:
+        together: set[str] = set()
+        for toolkit in range(num_toolkits):
+            found = jobs(architecture, toolkit, num_toolkits, every_one=False)
+            together |= {job.file for job in found if job.quant_type is None}
+            of_toolkit[toolkit].update(found)
+        assert together == {file for file, quant_type in units if quant_type is None}
+    for found in of_toolkit:
+        assert {job.file for job in found} == files
+        assert {(job.file, job.quant_type) for job in found} == units
 
 
 def test_finds_problems() -> None:

@@ -14,7 +14,7 @@ from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.placement.choice import GpuChoice
-from sharpi.errors import DeviceError
+from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Tier
 
@@ -59,6 +59,18 @@ def test_without_a_gpu_the_cpu_computes_and_a_note_says_why(
 def test_who_insists_is_told(load: Load) -> None:
     with pytest.raises(DeviceError, match="went home"):
         load(missing, device="cuda")
+
+
+def test_packages_are_only_advised_where_there_is_a_gpu() -> None:
+    def without_cupy() -> Device:
+        raise MissingPackageError("cupy is missing; pip install a lot")
+
+    config = RunConfig(model=MODEL, gpu_layers=5)
+    (note,) = GpuChoice(config, without_cupy, is_there=lambda: False).notes
+    assert note.startswith("the CPU computes, not the GPU: no NVIDIA GPU was found")
+    assert "pip" not in note
+    (note,) = GpuChoice(config, without_cupy, is_there=lambda: True).notes
+    assert "pip install a lot" in note
 
 
 @pytest.mark.parametrize("options", [{"device": "cpu"}, {"gpu_layers": 0}])

@@ -16,6 +16,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
+from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.tiers import kv_growth
@@ -86,7 +87,7 @@ def greedy(engine: Engine) -> list[int]:
 def slots_now(engine: Engine) -> list[int]:
     tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
-    return [layer.num_slots for layer in tier.stats("", 0).layers]
+    return [layer.num_slots for layer in tier.stats(RunFacts("")).layers]
 
 
 def gpu_part(engine: Engine) -> GpuPart:

@@ -22,6 +22,8 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
 from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cuda.replay import program
 from sharpi.ops.cuda.replay.program import GpuProgram
 
@@ -204,7 +206,7 @@ def words(device: Device, **fields: Any) -> tuple[list[list[int]], list[ExpertSt
         for _ in range(count):
             run(engine.runner, {0: 1, 1: 1, 2: 1}, some)
         if "moe_slots" in fields:
-            stats.append(tier_of(engine).stats("model", 0))
+            stats.append(tier_of(engine).stats(RunFacts("model")))
     engine.close()
     return [[int(np.argmax(row)) for row in text.logits] for text in some], stats
 
@@ -219,5 +221,8 @@ def test_slots_are_filled_by_every_token(miss: Miss, policy: str) -> None:
     found, (before, after) = words(device, moe_slots=3, experts=asked)
     assert found == wanted
     for early, late in zip(before.layers, after.layers, strict=True):
-        assert late.accesses - early.accesses == 6 * 3 * after.experts_per_token
-    assert sum(each.loads for each in after.layers) > sum(each.loads for each in before.layers)
+        number = late.decode.accesses - early.decode.accesses
+        assert 6 * after.experts_per_token < number <= 6 * 3 * after.experts_per_token
+        assert sum(late.uses) - sum(early.uses) == 6 * 3 * after.experts_per_token
+    assert contradiction(after) is None
+    assert after.loads + after.total.computed > before.loads + before.total.computed

@@ -18,7 +18,10 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.experts.prediction_trial import PERIOD, PERIODS, WITHOUT
+from sharpi.experts.stats.counts import PhaseCounts
 from sharpi.experts.stats.stats import PredictionStats
+from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats_collect import RunFacts
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
@@ -82,7 +85,13 @@ def greedy(engine: Engine) -> list[int]:
 def prediction(engine: Engine) -> PredictionStats | None:
     tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
-    return tier.stats("demo", NUM_TOKENS).prediction
+    return tier.stats(RunFacts("demo", 0, NUM_TOKENS)).prediction
+
+
+def decoded(engine: Engine) -> PhaseCounts:
+    stats = engine.expert_stats()
+    assert stats is not None
+    return stats.decode
 
 
 @pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
@@ -111,9 +120,10 @@ def test_guesses_may_be_wrong_and_copies_late(
     assert greedy(engine) == wanted
     stats = prediction(engine)
     assert stats is not None
-    assert stats.prefetched > stats.prefetch_used
+    counts = decoded(engine)
+    assert counts.prefetched > counts.prefetch_used
     assert stats.precision == stats.recall
-    assert 0 < stats.wasted_bytes <= stats.bytes_moved
+    assert 0 < counts.wasted_bytes <= stats.bytes_moved
     if texts:
         assert stats.right < 0.5 * stats.guessed
     else:
@@ -131,7 +141,7 @@ def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
     assert greedy(engine) == wanted
     stats = prediction(engine)
     assert stats is not None
-    assert stats.prefetched > 0
+    assert decoded(engine).prefetched > 0
     assert not device.is_forgotten
 
 
@@ -144,6 +154,21 @@ def test_other_predictors_are_the_router_on_a_gpu(load: Load) -> None:
     assert stats.prediction is not None
     assert stats.prediction.predictor == "router"
     assert "on a GPU the predictor is router, not last-token" in stats.notes
+
+
+def test_the_most_used_experts_are_prefetched(load: Load) -> None:
+    experts = ExpertConfig(miss="cpu", resident="first-n", predictor="frequency")
+    wanted = greedy(load(CpuDevice(False), moe_slots=2, experts=replace(experts, prefetch=False)))
+    engine = load(CpuDevice(), moe_slots=2, experts=experts)
+    assert greedy(engine) == wanted
+    stats = engine.expert_stats()
+    assert stats is not None
+    assert contradiction(stats) is None
+    assert stats.prediction is not None
+    assert stats.prediction.predictor == "frequency"
+    assert 0 < stats.prediction.right < stats.prediction.guessed
+    assert 0 < stats.decode.prefetch_used < stats.decode.prefetched
+    assert not any("predictor" in note for note in stats.notes)
 
 
 def test_it_switches_itself_off(load: Load) -> None:

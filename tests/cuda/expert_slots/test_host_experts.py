@@ -78,7 +78,7 @@ def test_no_items_are_answered_too() -> None:
 
 
 def test_a_gpu_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_experts, "_PATIENCE_MS", 10)
+    monkeypatch.setattr(host_experts, "_TIMEOUT_MS", 10)
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
     experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)

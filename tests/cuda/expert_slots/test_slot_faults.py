@@ -41,8 +41,8 @@ BUGS = [
     Bug(
         "no barrier after the state is copied",
         "slot_policy",
-        "route[threadIdx.x] = ids[threadIdx.x];\n  __syncthreads();",
-        "route[threadIdx.x] = ids[threadIdx.x];",
+        "route[threadIdx.x] = ids[num_before * used + threadIdx.x];\n  __syncthreads();",
+        "route[threadIdx.x] = ids[num_before * used + threadIdx.x];",
         "race|before it is written",
     ),
     Bug(

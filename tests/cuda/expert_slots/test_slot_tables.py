@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
-from device_arrays import read
+from device_arrays import read, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slot_worlds import Room, SlotWorld
@@ -89,7 +89,7 @@ def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
     world.use(0, [5, 1, 2])
     world.assert_true(0, [e for e in range(EXPERTS) if e != 5])
     counts = world.tables.read_counts()[0]
-    assert (counts.computed, counts.over_bus - counts.loads) == (3, 0)
+    assert (counts.computed, counts.over_bus - counts.fills) == (3, 0)
 
 
 def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) -> None:
@@ -196,7 +196,8 @@ def test_pins_are_half_of_the_slots_and_come_first() -> None:
     first = FirstSlots(4, pinned=(7, 7, 3, 5), warm=(1, 3, 2, 9))
     assert first.pins(PolicyKind.LRU) == [7, 3]
     assert first.residents(PolicyKind.LRU) == [3, 7, 1, 2]
-    assert first.residents(PolicyKind.STATIC) == [3, 5, 7]
+    # A set that counts uses begins with warm experts.
+    assert first.residents(PolicyKind.STATIC) == [3, 5, 7, 1]
 
 
 route = st.lists(st.integers(0, EXPERTS - 1), min_size=USED, max_size=USED, unique=True)
@@ -246,3 +247,23 @@ def test_tables_lead_to_the_experts(
         taken_slots = slots[slots >= 0]
         assert len(set(taken_slots.tolist())) == len(taken_slots)
         assert len(taken_slots) <= world.tables.read_num_slots()[layer]
+
+
+def test_the_most_used_experts_without_a_slot(device: Device) -> None:
+    world = static_world(device, KernelMissMode.STREAM, Room(early=3), layers=2)
+    ids = upload(device, np.zeros(USED, np.int32))
+
+    def predicted() -> list[int]:
+        world.run([world.tables.most_used(1, ids)])
+        return read(device, ids, np.int32, (USED,)).tolist()
+
+    assert predicted() == [-1] * USED
+    world.use(1, [7, 5, 1])
+    assert predicted() == [5, 7, -1]
+    for route in ([7, 9, 8], [9, 7, 2]):
+        world.use(1, route)
+    assert predicted() == [7, 9, 5]
+    world.use(0, [1, 2, 3])
+    assert world.prefetch(1, [7, -1, -1], after=0, budget=3) == [7]
+    world.use(1, [7, 9, 8])
+    assert world.tables.read_counts()[1].predictions == 1

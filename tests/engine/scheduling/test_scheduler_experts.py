@@ -13,6 +13,7 @@ from streamed_models import asked as asked_of_experts
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ModelFileError
+from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
 from sharpi.experts.trace.trace import read_trace
 
@@ -102,3 +103,24 @@ def test_uses_are_counted_once_for_each_token(load: Load, tmp_path: Path) -> Non
     uses = [sum(layer.uses) for layer in stats.layers]
     assert uses[:-1] == [num_tokens * NUM_USED] * (NUM_LAYERS - 1)
     assert uses[-1] == 30 * NUM_USED  # of a prompt only the last token's
+
+
+@pytest.mark.parametrize("predictor", ["router", "last-layer", "last-token", "frequency"])
+def test_experts_are_prefetched_for_several_answers(predictor: str, load: Load) -> None:
+    options = {"context_size": 256, "num_parallel": 3}
+    whole = load(DEMO, **options)
+    expected = [alone(whole, prompt, asked(40))[1] for prompt in PROMPTS]
+    experts = asked_of_experts(predictor=predictor, policy="slru")
+    few = load(DEMO, moe_slots=4, experts=experts, **options)
+    scheduler = Scheduler(few, 3)
+    heard = [submit(scheduler, prompt, asked(40)) for prompt in PROMPTS]
+    finish(scheduler)
+    assert [each.ids for each in heard] == expected
+    stats = few.expert_stats()
+    assert stats is not None
+    assert stats.prediction is not None
+    assert 0 < stats.prediction.right < stats.prediction.guessed
+    assert stats.prediction.steps < 60, "most steps decoded three tokens"
+    assert stats.prediction.guessed > stats.prediction.predicted_steps * NUM_USED
+    assert stats.decode.prefetch_used > 0
+    assert contradiction(stats) is None

@@ -28,12 +28,12 @@ QWEN3_NEXT = Path(__file__).parents[2] / "references" / "data" / "qwen3next.gguf
 def config_with(changes: dict[str, Any]) -> ModelConfig:
     """The configuration of the reference file with other values of its keys; None drops a key."""
     with open_gguf(QWEN3_NEXT) as file:
-        values = dict(file.metadata)
+        values, tensors = dict(file.metadata), dict(file.tensors)
     for key, value in changes.items():
         values[f"qwen3next.{key}"] = value
         if value is None:
             del values[f"qwen3next.{key}"]
-    changed = SimpleNamespace(metadata=Metadata(QWEN3_NEXT, values), tensors={})
+    changed = SimpleNamespace(metadata=Metadata(QWEN3_NEXT, values), tensors=tensors)
     return read_config(changed)  # type: ignore[arg-type]
 
 

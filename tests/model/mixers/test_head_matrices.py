@@ -7,6 +7,7 @@ import pytest
 from gguf import GGUFReader, GGUFWriter
 from requantise import copy_metadata, write
 
+from sharpi.gguf.copied import TensorCopies
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
@@ -52,3 +53,16 @@ def test_an_undivided_matrix_is_taken_apart(case: str, tmp_path: Path) -> None:
         ops.begin(ids, 0, range(len(ids)))
         logits = Transformer(config, weights, ops).step()
     assert np.linalg.norm(logits - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+def test_copies_are_not_read_to_take_a_matrix_apart(tmp_path: Path) -> None:
+    """They are filled after the weights are loaded, so the matrix comes from the file."""
+    with open_gguf(undivided("deepseek3", tmp_path / "old.gguf")) as file:
+        config = read_config(file)
+        copies = TensorCopies(file.parts, [*file.tensors.values()])
+        weights = [load_weights(each, config) for each in (file, file.with_data(copies.tensors))]
+        for expected, found in zip(*(each.layers for each in weights), strict=True):
+            for name in ("keys", "values"):
+                heads = [getattr(layer.mixer.matrices, name) for layer in (expected, found)]
+                assert heads[0].data.any()
+                assert np.array_equal(heads[0].data, heads[1].data)

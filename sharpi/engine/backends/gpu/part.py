@@ -72,7 +72,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._prompts = GpuPrompts(plan, settings.batch_size)
         self.gpu_tier: GpuTier | None = None
         if slots is not None and self._expert_weights.slotted is not None:
-            self.gpu_tier = GpuTier(slots, self._expert_weights.slotted, self._prompts.counts)
+            self.gpu_tier = GpuTier(slots, self._expert_weights.slotted, self._prompts.counts, tier)
         shapes = [shape for shape in config.attention if shape.layer >= first_layer]
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
@@ -169,7 +169,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         if self._tier is not None:
             self._tier.end_step(num_tokens, seconds)
         if self.gpu_tier is not None:
-            self.gpu_tier.end_step(num_tokens, seconds)
+            is_decode = num_tokens == len(segments)
+            self.gpu_tier.end_step(num_tokens, seconds, is_decode=is_decode)
         return values
 
     def prepare(self) -> None:
@@ -252,7 +253,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
         )
         return GpuRecorder(
-            Recording(device, limits, self._gpu_weights, self._routed),
+            Recording(device, limits, self._gpu_weights, self._routed, self._settings.disabled),
             self._expert_weights,
             self._cache,
             self._states,

@@ -3,14 +3,29 @@
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.experts.native.store import StoreCounts
+from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
-from sharpi.experts.stats.stats import ExpertStats, LayerStats, PredictionStats
+from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, sum_of
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats
+from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.experts.stats.view import ExpertView
-from sharpi.ops.cuda.expert_slots.slot_state import SlotCounts, SlotStates, total_counts
+from sharpi.ops.cuda.expert_slots.slot_state import (
+    PhaseSlotCounts,
+    SlotCounts,
+    SlotStates,
+    total_counts,
+)
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+
+
+class PredictionSteps(Struct):
+    """The steps that decoded, and those of them in which layers predicted the next one's routes."""
+
+    steps: int = 0
+    predicted: int = 0
 
 
 class GpuReport:
@@ -18,33 +33,66 @@ class GpuReport:
 
     def __init__(self, slots: GpuSlots, layers: SlottedLayers) -> None:
         self._slots, self._layers = slots, layers
+        self.prediction_steps = PredictionSteps()
 
     def residents(self) -> dict[int, tuple[int, ...]]:
         """Returns the experts that have slots, by layer."""
         states = self._layers.tables.read_states()
         return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
 
+    def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
+        """Returns the loads of each layer so far, and its pinned experts."""
+        tables = self._layers.tables
+        counts, states = tables.read_phases(), tables.read_states()
+        return {
+            n: (self._total(n, counts[n]).loads, np.flatnonzero(each.pinned).tolist())
+            for n, each in states.items()
+        }
+
+    def hit_count(self) -> HitCount:
+        """Returns the lookups of all layers so far, and their hits."""
+        counts = self._layers.tables.read_phases()
+        return sum_of(self._total(n, each) for n, each in counts.items()).hit_count
+
     def stats(
-        self, model: str, num_tokens: int, predicts: bool | None, notes: tuple[str, ...]
+        self,
+        run: RunFacts,
+        predicts: bool | None,
+        before_pin: HitCount | None,
+        notes: tuple[str, ...],
     ) -> ExpertStats:
         """Returns all statistics; `predicts` is None if nothing is predicted."""
         tables, rules = self._layers.tables, self._layers.rules
-        counts, states = tables.read_counts(), tables.read_states()
+        counts, states = tables.read_phases(), tables.read_states()
+        totals = {number: each.total for number, each in counts.items()}
+        layers = tuple(self._layer(number, counts[number], states[number]) for number in counts)
         return ExpertStats(
-            model=model,
+            model=run.model,
+            tier="VRAM",
             policy=self._slots.policy.kind.name.lower().replace("_", "-"),
             num_experts=rules.num_experts,
             experts_per_token=rules.experts_per_token,
-            num_tokens=num_tokens,
-            layers=tuple(self._layer(number, counts[number], states[number]) for number in counts),
-            prediction=None if predicts is None else self._prediction(counts, is_on=predicts),
-            notes=(*self._slots.notes, *_served(total_counts(tuple(counts.values()))), *notes),
+            num_prompt_tokens=run.num_prompt_tokens,
+            num_tokens=run.num_tokens,
+            num_beside=run.num_beside,
+            layers=layers,
+            before_pin=before_pin,
+            after_pin=None if before_pin is None else _since(before_pin, layers),
+            prediction=None if predicts is None else self._prediction(totals, is_on=predicts),
+            skew=run.skew,
+            notes=(
+                *run.notes,
+                *self._slots.notes,
+                "how long the GPU waits for experts is not measured",
+                *_served(total_counts(tuple(totals.values()))),
+                *notes,
+            ),
         )
 
     def view(self, num_tokens: int) -> ExpertView:
         """Returns which experts have a slot, and how often each was used."""
         tables = self._layers.tables
-        counts, states = tables.read_counts(), tables.read_states()
+        counts, states = tables.read_phases(), tables.read_states()
         return ExpertView(
             layers=tuple(states),
             slots=tuple(map(self._layers.num_slots, states)),
@@ -54,32 +102,68 @@ class GpuReport:
             counts=tuple(self._as_store(number, each) for number, each in counts.items()),
         )
 
-    def _as_store(self, number: int, counts: SlotCounts) -> StoreCounts:
+    def _as_store(self, number: int, counts: PhaseSlotCounts) -> StoreCounts:
         """Converts counts to those of an expert store: bytes over the bus count as read."""
-        size = self._slots.expert_bytes[number]
+        total = self._total(number, counts)
         return StoreCounts(
+            accesses=total.accesses,
+            hits=total.hits,
+            late=total.late,
+            loads=total.loads,
+            loaded_bytes=total.bytes_loaded,
+            stall_ns=int(1e9 * total.stall_seconds),
+            prefetched=total.prefetched,
+            prefetch_used=total.prefetch_used,
+            wasted_bytes=total.wasted_bytes,
+            fills=counts.total.fills,
+            bytes_read=self._bytes_read(number, counts),
+        )
+
+    def _total(self, number: int, counts: PhaseSlotCounts) -> PhaseCounts:
+        return sum_of((self._prompt(number, counts), self._phase(number, counts.decode)))
+
+    def _bytes_read(self, number: int, counts: PhaseSlotCounts) -> int:
+        moved = counts.total.over_bus + self._streamed_unused(number, counts.prompt)
+        return moved * self._slots.expert_bytes[number]
+
+    def _streamed_unused(self, number: int, prompt: SlotCounts) -> int:
+        """Returns the experts that passed through the buffers for prompts that did not use them."""
+        return max(0, self._layers.num_streamed(number) - prompt.staged)
+
+    def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:
+        """Converts counts; what came early was there when it was needed, and so is a hit."""
+        size, loads = self._slots.expert_bytes[number], counts.loads + counts.staged
+        return PhaseCounts(
             accesses=counts.accesses,
-            hits=counts.hits,
-            late=counts.early_hits,
-            loads=counts.loads + counts.staged,
-            bytes_read=counts.over_bus * size,
-            stall_ns=0,
+            hits=counts.hits + counts.early_hits,
+            loads=loads + counts.streamed,
+            computed=counts.computed,
+            bytes_loaded=(loads + counts.streamed) * size,
             prefetched=counts.early_loads,
             prefetch_used=counts.early_hits,
             wasted_bytes=counts.early_wasted * size,
         )
 
-    def _layer(self, number: int, counts: SlotCounts, states: SlotStates) -> LayerStats:
-        store = self._as_store(number, counts)
+    def _prompt(self, number: int, counts: PhaseSlotCounts) -> PhaseCounts:
+        """Converts counts of prompts, for which whole layers may pass through buffers."""
+        unused = self._streamed_unused(number, counts.prompt)
+        wasted = unused * self._slots.expert_bytes[number]
+        return sum_of(
+            (
+                self._phase(number, counts.prompt),
+                PhaseCounts(prefetched=unused, wasted_bytes=wasted),
+            )
+        )
+
+    def _layer(self, number: int, counts: PhaseSlotCounts, states: SlotStates) -> LayerStats:
         return LayerStats(
             layer=number,
             num_slots=self._layers.num_slots(number),
-            accesses=store.accesses,
-            hits=store.hits,
-            late=store.late,
-            loads=store.loads,
-            bytes_read=store.bytes_read,
-            stall_seconds=0.0,
+            expert_bytes=self._slots.expert_bytes[number],
+            prompt=self._prompt(number, counts),
+            decode=self._phase(number, counts.decode),
+            fills=counts.total.fills,
+            bytes_read=self._bytes_read(number, counts),
             uses=tuple(states.uses.tolist()),
             pinned=tuple(np.flatnonzero(states.pinned).tolist()),
         )
@@ -87,19 +171,30 @@ class GpuReport:
     def _prediction(self, counts: Mapping[int, SlotCounts], *, is_on: bool) -> PredictionStats:
         sizes, total = self._slots.expert_bytes, total_counts(tuple(counts.values()))
         return PredictionStats(
-            predictor=DEFAULT_PREDICTOR,
+            predictor=self._slots.settings.predictor,
             is_on=is_on,
+            steps=self.prediction_steps.steps,
+            predicted_steps=self.prediction_steps.predicted,
             guessed=total.predictions,
-            used=total.predictions,
+            used=self._used(total),
             right=total.right_predictions,
-            prefetched=total.early_loads,
-            prefetch_used=total.early_hits,
-            late=0,
             dropped=0,
             failed=0,
             bytes_moved=sum(each.early_loads * sizes[i] for i, each in counts.items()),
-            wasted_bytes=sum(each.early_wasted * sizes[i] for i, each in counts.items()),
         )
+
+    def _used(self, total: SlotCounts) -> int:
+        """Returns the experts that were used where some were predicted."""
+        if self._slots.settings.predictor == DEFAULT_PREDICTOR:
+            return total.predictions
+        layers = len(self._slots.expert_bytes) - 1  # nothing is predicted for the first one
+        used = self.prediction_steps.predicted * layers * self._layers.rules.experts_per_token
+        return max(used, total.right_predictions)
+
+
+def _since(before: HitCount, layers: tuple[LayerStats, ...]) -> HitCount:
+    total = sum_of(layer.total for layer in layers)
+    return HitCount(total.accesses - before.accesses, total.hits - before.hits)
 
 
 def _served(counts: SlotCounts) -> list[str]:

@@ -11,6 +11,7 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
+    pin_note,
 )
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
@@ -24,6 +25,8 @@ from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
 
+GPU_PREDICTORS = (DEFAULT_PREDICTOR, "frequency")
+
 
 class GpuSlots(Struct, frozen=True):
     """The slots of a GPU without room for all experts, and how they are used."""
@@ -35,6 +38,7 @@ class GpuSlots(Struct, frozen=True):
     predicts: bool = False  # layers prefetch experts for the next one, as long as that pays
     stash: StashPlan = NO_STASH  # for prompts
     notes: tuple[str, ...] = ()  # decisions other than requested
+    why_no_pin: str | None = None  # if nothing is pinned
     growth: KvGrowth | None = None  # if the KV cache begins small
 
 
@@ -64,12 +68,13 @@ def gpu_slots(
     if not is_reached:
         policy = _fixed(policy)
     kind, notes = policy.kind, tuple[str, ...]()
-    if kind.loads_later:
+    if kind.has_budget:
         kind = PolicyKind.LEARNED_KEEP
         notes = ("on a GPU the learned policies can only load missed experts: using learned-keep",)
     predicts = predictor is not None and is_reached and plan.gpu_staging.num_early > 0
-    if predicts and predictor != DEFAULT_PREDICTOR:
+    if predicts and predictor not in GPU_PREDICTORS:
         notes = (*notes, f"on a GPU the predictor is {DEFAULT_PREDICTOR}, not {predictor}")
+        predictor = DEFAULT_PREDICTOR
     rules = PolicyRules(
         kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
     )
@@ -79,12 +84,16 @@ def gpu_slots(
         num_staging=plan.gpu_staging.num_missed,
         num_early=plan.gpu_staging.num_early if predicts else 0,
         num_streamed=plan.gpu_staging.num_streamed,
+        predictor=predictor or DEFAULT_PREDICTOR,
         is_reached=is_reached,
         computed=frozenset(index for index in slotted if index < num_computed),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
     modes = _modes(asked, is_reached=is_reached and len(settings.computed) < len(slotted))
-    return GpuSlots(settings, policy, modes, sizes, predicts, plan.stash, notes, plan.kv_growth)
+    return GpuSlots(
+        settings, policy, modes, sizes, predicts, plan.stash, notes, pin_note(asked, policy),
+        plan.kv_growth,
+    )  # fmt: skip
 
 
 def _slotted_layers(plan: TierPlan) -> tuple[int, ...]:
@@ -98,7 +107,7 @@ def _slotted_layers(plan: TierPlan) -> tuple[int, ...]:
 
 
 def _shape(model: ModelConfig, slots: tuple[int, ...]) -> ExpertShape:
-    return ExpertShape(model.num_experts, model.num_experts_per_token, slots)
+    return ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
 
 
 def _fixed(policy: PolicySettings) -> PolicySettings:

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
+from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.miss_choice import MissChoice
 from sharpi.engine.backends.gpu.report import GpuReport
 from sharpi.engine.backends.gpu.slots import GpuSlots
+from sharpi.engine.backends.pin_messages import announce_pin, missed_pin
 from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.experts.stats.view import ExpertView
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
@@ -14,16 +20,28 @@ from sharpi.ops.cuda.recorded import MissMode
 
 
 class GpuTier:
-    """Decides about the slots in `layers`; `passes` are counted elsewhere and reported here."""
+    """Decides about the slots in `layers`; `passes` are counted elsewhere and reported here.
 
-    def __init__(self, slots: GpuSlots, layers: SlottedLayers, passes: PassCounts) -> None:
-        self._slots, self._layers = slots, layers
+    `below` are the slots in RAM of a model that exceeds the RAM, too.
+    """
+
+    def __init__(
+        self,
+        slots: GpuSlots,
+        layers: SlottedLayers,
+        passes: PassCounts,
+        below: ExpertTier | None = None,
+    ) -> None:
+        self._slots, self._layers, self._below = slots, layers, below
         self._report = GpuReport(slots, layers)
         self._is_ready = False
         self._choice = MissChoice(slots.modes)
         self.trial = PredictionTrial() if slots.predicts else None
-        self._num_accesses = 0
-        self._is_pinned = not slots.policy.warm_pin
+        self._num_accesses = 0  # an upper bound
+        self._next_pin = slots.policy.next_pin(
+            -1
+        )  # in accesses; None if nothing is pinned any more
+        self._before_pin: HitCount | None = None
         self.notes: list[str] = []
         self.passes = passes
 
@@ -73,13 +91,16 @@ class GpuTier:
         if position == 0:
             self._layers.tables.reset_sequence()
 
-    def end_step(self, num_tokens: int, seconds: float) -> None:
+    def end_step(self, num_tokens: int, seconds: float, *, is_decode: bool = True) -> None:
         """Ends a step."""
-        policy = self._slots.policy
-        self._num_accesses += num_tokens * len(self._slots.expert_bytes) * policy.experts_per_token
-        if not self._is_pinned and self._num_accesses >= policy.warm_pin_after:
-            self._layers.tables.pin_most_used(policy.warm_pin)
-            self._is_pinned = True
+        per_token = len(self._slots.expert_bytes) * self._slots.policy.experts_per_token
+        self._num_accesses += num_tokens * per_token
+        if self._next_pin is not None and self._num_accesses >= self._next_pin:
+            self._pin_if_due(self._next_pin)
+        steps = self._report.prediction_steps
+        if is_decode:
+            steps.steps += 1
+            steps.predicted += num_tokens == 1 and self.predicts
         if num_tokens != 1:
             return
         if self.trial is not None and self._is_settled and self.trial.record(seconds):
@@ -87,19 +108,46 @@ class GpuTier:
         if self._choice.record(seconds):
             self.notes.append(f"missed experts: {self._choice.verdict} is now the fastest mode")
 
+    def _pin_if_due(self, due: int) -> None:
+        """Pins once there were enough accesses; a batch has fewer than its tokens use experts."""
+        counted, policy = self._report.hit_count(), self._slots.policy
+        self._num_accesses = counted.accesses
+        if counted.accesses < due:
+            return
+        self._layers.tables.pin_most_used(policy.warm_pin)
+        self._next_pin = policy.next_pin(counted.accesses)
+        if self._before_pin is None:
+            self._before_pin = counted
+            announce_pin(policy, counted, "VRAM")
+
+    def pin_note(self) -> str | None:
+        """Returns a sentence if the warm pin that the user asked for did not happen."""
+        if self._before_pin is not None or not self._is_ready:
+            return None
+        return missed_pin(self._slots.policy, self._report.hit_count().accesses, "VRAM")
+
     def residents(self) -> dict[int, tuple[int, ...]]:
         """Returns the experts that have slots now, by layer; waits for the GPU."""
         return self._report.residents()
 
-    def stats(self, model: str, num_tokens: int) -> ExpertStats | None:
-        """Returns the statistics so far, None before there are slots; waits for the GPU.
+    def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
+        """Returns each layer's loads so far and its pinned experts; empty before there are slots.
 
-        `num_tokens` counts decoded tokens.
+        Waits for the GPU.
         """
+        return self._report.loads_and_pins() if self._is_ready else {}
+
+    def stats(self, run: RunFacts) -> ExpertStats | None:
+        """Returns the statistics so far, None before there are slots; waits for the GPU."""
         if not self._is_ready:
             return None
         is_on = None if self.trial is None else self.trial.is_on
-        return self._report.stats(model, num_tokens, is_on, tuple(self._all_notes()))
+        notes = tuple(self._all_notes())
+        stats = self._report.stats(run, is_on, self._before_pin, notes)
+        if self._below is None:
+            return stats
+        below = self._below.stats(replace(run, skew=None, notes=()))
+        return replace(stats, below=below, failed_reads=below.failed_reads)
 
     def view(self, num_tokens: int) -> ExpertView | None:
         """Returns which experts have slots and were used, None before there are slots."""
@@ -109,5 +157,6 @@ class GpuTier:
         if self._choice.seconds:
             times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
             yield f"time per token by miss mode: {times}; now {self._choice.verdict}"
+        yield from filter(None, [self._slots.why_no_pin])
         yield from self.passes.notes
         yield from self.notes

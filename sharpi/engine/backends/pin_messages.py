@@ -1,0 +1,33 @@
+"""The messages about a warm pin: when it happens, and at the end if it did not."""
+
+import sys
+
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.stats.counts import HitCount
+
+
+def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:
+    """Tells the user on stderr that a tier's slots now keep the most used experts."""
+    rate = f"{100 * (before.rate or 0):.1f} %"
+    print(
+        f"note: {_what(settings)} in {tier} after {before.accesses} lookups, of which {rate} hit",
+        file=sys.stderr,
+    )
+
+
+def missed_pin(settings: PolicySettings, accesses: int, tier: str) -> str | None:
+    """Returns a sentence about a pin that did not happen; None if none was to or nothing ran."""
+    due = settings.next_pin(-1)
+    if due is None or not accesses:
+        return None
+    name = "frequency set" if settings.kind is PolicyKind.STATIC else "warm pin"
+    return f"no {name} in {tier}: there were {accesses} lookups of experts, and it is due at {due}"
+
+
+def _what(settings: PolicySettings) -> str:
+    if settings.kind is PolicyKind.STATIC:
+        return "frequency set: the most used experts of each layer got the slots"
+    most = max(settings.slots) // 2
+    pinned = min(settings.warm_pin, most)
+    experts = "expert" if pinned == 1 else f"{pinned} experts"
+    return f"warm pin: the most used {experts} of each layer pinned"

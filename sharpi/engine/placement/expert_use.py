@@ -1,0 +1,117 @@
+"""ExpertUse: how a loaded model uses its experts, as far as the flags about them are concerned."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from sharpi.config import ExpertConfig, RunConfig
+from sharpi.experts.policy_choice import LEARNED, ExpertShape, choose_policy, choose_predictor
+from sharpi.experts.policy_settings import POLICIES, PolicyKind
+from sharpi.experts.profile import ExpertProfile
+from sharpi.model.config import ModelConfig
+from sharpi.ops.cpu.library import instruction_set
+from sharpi.tiers.plan import TierPlan
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.gpu.slots import GpuSlots
+
+_NAMES = {kind: name for name, kind in POLICIES.items()}
+_FEATURES = {"avx512_vbmi": ("vnni", "vbmi"), "avx512_vnni": ("vnni",)}
+_ONLY_PROMPTS = ("perplexity", "logits")  # commands that decode nothing
+
+
+class SlotUse(Struct, frozen=True):
+    """How the slots of one tier are used."""
+
+    policy: str
+    predictor: str | None = None  # None if nothing is predicted
+    warm_pin: int = 0  # experts that a layer pins
+    num_slots: int = 0  # of the layer with the fewest, of those that have some
+    all_fit: bool = False  # each expert has a slot
+
+
+class ExpertUse(Struct, frozen=True):
+    """The use of a model's experts; slots are None where a tier has none."""
+
+    num_experts: int = 0  # of a layer; 0 in a dense model
+    first_gpu_layer: int | None = None  # None without a GPU
+    gpu: SlotUse | None = None
+    ram: SlotUse | None = None
+    miss: str | None = None  # the miss mode of the GPU's slots; None if it is chosen while running
+    reads_ram: bool = False  # the GPU reads experts from RAM
+    has_stash: bool = False
+    has_profile: bool = False
+    only_prompts: bool = False  # nothing is decoded
+    cpu_features: tuple[str, ...] = ()  # of the machine's best kernels, which can be switched off
+
+    @property
+    def slots(self) -> SlotUse | None:
+        """The slots that the policy of the flags decides about."""
+        return self.gpu if self.gpu is not None and self.gpu.num_slots else self.ram
+
+    @property
+    def is_fixed(self) -> bool:
+        """True if slots on a GPU, or beside one, are not filled as the flags say."""
+        return self.first_gpu_layer is not None and self.slots is not None and not self.reads_ram
+
+
+def expert_use(
+    config: RunConfig,
+    model: ModelConfig,
+    plan: TierPlan | None,
+    ram: ExpertConfig,
+    gpu: "GpuSlots | None",
+    profile: ExpertProfile | None,
+) -> ExpertUse:
+    """Returns how the experts are used; `ram` is what the slots in RAM were asked for."""
+    features = _FEATURES.get(instruction_set(), ())
+    num_experts = model.num_experts if model.is_moe else 0
+    if plan is None:
+        return ExpertUse(num_experts, cpu_features=features)
+    first = plan.first_gpu_layer
+    first_gpu_layer = first if first < len(plan.layers) else None
+    if not num_experts:
+        return ExpertUse(0, first_gpu_layer, cpu_features=features)
+    modes = () if gpu is None else gpu.modes
+    return ExpertUse(
+        num_experts=num_experts,
+        first_gpu_layer=first_gpu_layer,
+        cpu_features=features,
+        gpu=None if gpu is None else _of_gpu(gpu),
+        ram=None if plan.is_mapped else _of_ram(ram, model, plan, profile),
+        miss=modes[0] if len(modes) == 1 else None,
+        reads_ram=gpu is not None and gpu.settings.is_reached,
+        has_stash=plan.stash.max_tokens > 0,
+        has_profile=profile is not None and bool(profile.uses.any()),
+        only_prompts=config.given.command in _ONLY_PROMPTS,
+    )
+
+
+def _of_gpu(gpu: "GpuSlots") -> SlotUse:
+    rules = gpu.settings.rules
+    return SlotUse(
+        policy=_NAMES[PolicyKind(rules.kind)],
+        predictor=gpu.settings.predictor if gpu.predicts else None,
+        warm_pin=gpu.policy.warm_pin,
+        num_slots=_fewest(first.num_slots for first in gpu.settings.first.values()),
+    )
+
+
+def _fewest(slots: Iterable[int]) -> int:
+    return min(filter(None, slots), default=0)
+
+
+def _of_ram(
+    asked: ExpertConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
+) -> SlotUse:
+    shape = ExpertShape(model.num_experts, model.num_experts_per_token, plan.ram_slots)
+    policy = choose_policy(asked, shape, profile)
+    is_learned = asked.predictor == LEARNED and asked.prefetch
+    return SlotUse(
+        policy=_NAMES[policy.kind],
+        predictor=LEARNED if is_learned else choose_predictor(asked, shape),
+        warm_pin=policy.warm_pin,
+        num_slots=_fewest(shape.slots),
+        all_fit=shape.all_fit,
+    )

@@ -1,0 +1,23 @@
+"""Model: the parts of an Engine that its requests need."""
+
+from typing import Protocol
+
+from sharpi.config import RunConfig
+from sharpi.engine.runner import Runner
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class Model(Protocol):
+    """The protocol of what requests are computed by."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The user's settings."""
+
+    @property
+    def runner(self) -> Runner:
+        """Computes the steps."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Turns tokens into text."""

@@ -1,0 +1,32 @@
+"""Suspects: the requests of a failed step, which run alone until the one at fault is found."""
+
+from collections.abc import Iterable
+
+from sharpi.engine.scheduling.request import Request
+
+
+class Suspects:
+    """A suspect is cleared when it has computed, by itself, what the failed step was to compute."""
+
+    def __init__(self) -> None:
+        self.goals: dict[Request, int] = {}  # the tokens that each has computed then
+
+    def add(self, request: Request, num_tokens: int) -> None:
+        """Suspects a request, which was to compute so many tokens more."""
+        self.goals[request] = request.num_computed + num_tokens
+        if request.table is not None and not request.table.is_sound:
+            request.release()
+
+    def next_alone(self, running: Iterable[Request]) -> list[Request]:
+        """Returns the one to run now; all of `running` if none of them is suspected."""
+        requests = list(running)
+        return [request for request in requests if request in self.goals][:1] or requests
+
+    def computed(self, request: Request) -> None:
+        """Clears a request that got as far as the failed step was to get."""
+        if request.num_computed >= self.goals.get(request, 0):
+            self.forget(request)
+
+    def forget(self, request: Request) -> None:
+        """Clears a request that has ended."""
+        self.goals.pop(request, None)

@@ -1,0 +1,128 @@
+"""What `--disable` names is not used, and the answer stays what it was within rounding."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_device import CpuDevice
+
+from sharpi.config import FEATURES, ExpertConfig, GivenFlags, RunConfig
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, instruction_set
+from sharpi.resources import demo_model
+
+pytestmark = pytest.mark.native
+IDS = [1, *np.random.default_rng(3).integers(3, 2000, 39).tolist()]
+USES = {"graphs": "record", "fused-attention": "attend", "tensor-cores": "matmul"}
+
+
+class CountingCpuDevice(CpuDevice):
+    """Counts the calls that the features make."""
+
+    def __init__(self) -> None:
+        super().__init__(check=False)
+        self.calls: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in USES.values():
+            self.calls[name] += 1
+        return super().__getattribute__(name)
+
+
+def run(*disabled: Any, **options: Any) -> tuple[np.ndarray, Counter[str]]:
+    """Returns the logits after a prompt and four tokens, and what was called for them."""
+    device = CountingCpuDevice()
+    config = RunConfig(
+        model=demo_model(),
+        device="cuda",
+        context_size=128,
+        batch_size=48,
+        disabled=disabled,
+        **options,
+    )
+    engine = load_engine(config, open_device=lambda: device)
+    sequence = Sequence(engine.runner)
+    device.calls.clear()
+    logits = [sequence.extend(IDS), *(sequence.extend([token]) for token in (5, 6, 7, 8))]
+    engine.close()
+    return np.stack(logits), device.calls
+
+
+@pytest.fixture(scope="module")
+def with_everything() -> tuple[np.ndarray, Counter[str]]:
+    return run()
+
+
+@pytest.mark.parametrize("feature", USES)
+def test_a_feature_of_the_gpu_is_not_used(
+    feature: Any, with_everything: tuple[np.ndarray, Counter[str]]
+) -> None:
+    expected, calls = with_everything
+    logits, without = run(feature)
+    assert calls[USES[feature]] > 0
+    assert without[USES[feature]] == 0
+    assert [without[use] > 0 for use in USES.values() if use != USES[feature]] == [True, True]
+    error = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert np.median(error) < 0.02
+    if feature == "graphs":
+        np.testing.assert_array_equal(logits, expected)
+
+
+def on_cpu(*disabled: Any, **options: Any) -> Engine:
+    given = GivenFlags("run", (("disable", "--disable"),))
+    config = RunConfig(
+        model=demo_model(), device="cpu", context_size=64, disabled=disabled, given=given, **options
+    )
+    engine = load_engine(config)
+    engine.close()
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("feature", "others"), [("vnni", INSTRUCTION_SETS[:2]), ("vbmi", INSTRUCTION_SETS[:1])]
+)
+def test_instructions_are_not_used(feature: Any, others: tuple[str, ...]) -> None:
+    engine = on_cpu(feature)
+    assert engine.runner.settings.instruction_set not in others
+    note = f"--disable {feature} has no effect: the CPU kernels do without it"
+    assert (note in engine.notes) == (instruction_set() not in others)
+
+
+def test_prefetch_is_not_used() -> None:
+    config = RunConfig(
+        model=demo_model(), context_size=64, moe_slots=4, disabled=("prefetch",),
+        experts=ExpertConfig(prefetch=False),
+    )  # fmt: skip
+    engine = load_engine(config)
+    stats = engine.expert_stats()
+    engine.close()
+    assert stats is not None
+    assert stats.prediction is None
+
+
+@pytest.mark.parametrize("feature", USES)
+def test_what_no_gpu_does_is_noted(feature: Any) -> None:
+    notes = on_cpu(feature).notes
+    assert f"--disable {feature} has no effect: no layer is on a GPU" in notes
+
+
+def test_prefetch_of_a_mapped_model_is_noted() -> None:
+    notes = on_cpu("prefetch", experts=ExpertConfig(prefetch=False)).notes
+    assert "--disable prefetch has no effect: all experts are in RAM" in notes
+
+
+def test_every_feature_is_tested_here() -> None:
+    assert set(FEATURES) == {*USES, "vnni", "vbmi", "prefetch"}
+
+
+def test_allocations_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    run(trace_vram=True)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("vram: ")]
+    shape = r"vram: [+-] [\d.]+ \w+ \w+; [\d.]+ \w+ allocated, [\d.]+ \w+ free"
+    assert lines
+    assert all(re.fullmatch(shape, line) for line in lines)
+    assert any(" gpu_weights;" in line for line in lines)
