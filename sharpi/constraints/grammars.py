@@ -1,7 +1,10 @@
 """Compiles grammars for answers: JSON schema, GBNF, Lark or regular expression."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -10,12 +13,13 @@ from sharpi.constraints.byte_vocabulary import ByteVocabulary
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import worded
-from sharpi.constraints.json_schema import grammar_of_schema
+from sharpi.constraints.schema.json_schema import grammar_of_schema
 from sharpi.constraints.trial import Trials
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 MAX_BYTES = 256 << 10
+_MAX_COMPILED = 64
 
 
 class Grammars:
@@ -29,6 +33,8 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._trials = Trials()
+        self._compiled: OrderedDict[bytes, LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
 
     def json_object(self) -> GrammarConstraint:
         """Returns a constraint to any JSON object."""
@@ -36,7 +42,12 @@ class Grammars:
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
         """Returns a constraint to JSON of this schema, with properties in the schema's order."""
-        return self._constraint(grammar_of_schema(schema))
+        try:
+            return self._constraint(grammar_of_schema(schema))
+        except GrammarError as error:
+            if "oneOf" not in str(error):
+                raise
+        return self._constraint(grammar_of_schema(schema, splits_one_of=True))
 
     def gbnf(self, text: str) -> GrammarConstraint:
         """Returns a constraint to llama.cpp's grammar format, from the rule `root`."""
@@ -54,14 +65,28 @@ class Grammars:
         return self._constraint(LLMatcher.grammar_from_regex(_fit(text)))
 
     def _constraint(self, grammar: str) -> GrammarConstraint:
-        self._trials.check(_fit(grammar))
+        """Returns a constraint of its own for one answer; compiled grammars are kept."""
+        key = sha256(_fit(grammar).encode()).digest()
+        with self._lock:
+            matcher = self._compiled.get(key)
+            if matcher is not None:
+                self._compiled.move_to_end(key)
+        if matcher is None:
+            matcher = self._compile(grammar)
+            with self._lock:
+                self._compiled[key] = matcher
+                while len(self._compiled) > _MAX_COMPILED:
+                    self._compiled.popitem(last=False)
+        return GrammarConstraint(matcher.deep_copy(), self._tokenizer.vocab_size)
+
+    def _compile(self, grammar: str) -> LLMatcher:
+        self._trials.check(grammar)
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise GrammarError(worded(matcher.get_error()))
-        constraint = GrammarConstraint(matcher, self._tokenizer.vocab_size)
-        constraint.allowed()  # fails here if no text satisfies the grammar
-        return constraint
+        GrammarConstraint(matcher, self._tokenizer.vocab_size).allowed()  # fails if nothing fits
+        return matcher
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:

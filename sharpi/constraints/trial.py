@@ -11,42 +11,65 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 from collections import OrderedDict
 from hashlib import sha256
 from typing import ClassVar
 
 from sharpi.constraints.grammar_error import worded
-from sharpi.errors import GrammarError
+from sharpi.errors import BusyError, GrammarError
 
 CPU_SECONDS = 2
+_NICENESS = 10  # the answers of others go first
 _WALL_SECONDS = 20
 _MEMORY_BYTES = 1 << 30
 _STACK_BYTES = 1 << 20  # threads have several times as much
 _MAX_UNTRIED = 4096  # characters; too few for a chain of rules that exhausts the stack
 _MAX_REMEMBERED = 256
+_MAX_WAITING = 6
 # Keywords of a JSON schema, or escapes that may spell one.
 _RISKY = re.compile(r"(?<!_)pattern|multipleOf|allOf|\\u00[2-7]")
 _TOO_COMPLEX = f"the grammar is too complex to be compiled within {CPU_SECONDS} s and 1 GiB"
 
 
 class Trials:
-    """Remembers the newest few hundred grammars that passed, by their hash."""
+    """Remembers the outcome of the newest few hundred trials, by the hash of the grammar.
+
+    One trial runs at a time, and few may wait: a client with costly grammars takes no more than a
+    processor from the others. Any thread may use it.
+    """
 
     def __init__(self) -> None:
-        self._passed: OrderedDict[bytes, None] = OrderedDict()
+        self._outcomes: OrderedDict[bytes, str] = OrderedDict()
+        self._places = threading.BoundedSemaphore(_MAX_WAITING)
+        self._lock = threading.Lock()
 
     def check(self, grammar: str) -> None:
-        """Raises GrammarError for a grammar that cannot be compiled within the limits."""
-        key = sha256(grammar.encode()).digest()
-        is_harmless = len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar)
-        if is_harmless or key in self._passed:
+        """Raises GrammarError for a grammar that cannot be compiled within the limits.
+
+        Raises BusyError if too many others are being tried.
+        """
+        if len(grammar) <= _MAX_UNTRIED and not _RISKY.search(grammar):
             return
-        complaint = _tried(grammar)
+        key = sha256(grammar.encode()).digest()
+        complaint = self._outcomes.get(key)
+        if complaint is None:
+            complaint = self._try(key, grammar)
         if complaint:
             raise GrammarError(worded(complaint))
-        self._passed[key] = None
-        while len(self._passed) > _MAX_REMEMBERED:
-            self._passed.popitem(last=False)
+
+    def _try(self, key: bytes, grammar: str) -> str:
+        if not self._places.acquire(blocking=False):
+            raise BusyError("too many grammars and schemas are being compiled")
+        try:
+            with self._lock:
+                if key not in self._outcomes:
+                    self._outcomes[key] = _tried(grammar)
+                while len(self._outcomes) > _MAX_REMEMBERED:
+                    self._outcomes.popitem(last=False)
+                return self._outcomes.get(key, "")
+        finally:
+            self._places.release()
 
 
 def _tried(grammar: str) -> str:
@@ -83,6 +106,7 @@ def _child() -> None:
     """Compiles the grammar on stdin under limits and prints the error message."""
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
+    os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))

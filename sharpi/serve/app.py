@@ -9,19 +9,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from sharpi.serve.anthropic import routes as anthropic_routes
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.access import PAGE_FOLDER, Access
+from sharpi.serve.http.endpoint import Endpoint, EndpointTable
 from sharpi.serve.http.errors import ApiError, error_response
-from sharpi.serve.http.page_files import page_routes
+from sharpi.serve.http.openapi import openapi_endpoint
+from sharpi.serve.http.page_files import page_endpoints
 from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 from sharpi.serve.openai import routes as openai_routes
 from sharpi.serve.status import status_routes, token_routes
-from sharpi.serve.status.live_experts import live_experts_route
+from sharpi.serve.status.live_experts import live_experts_endpoint
 
 
 def log_line(text: str) -> None:
@@ -33,7 +34,7 @@ class AppSettings(Struct, frozen=True):
     """The settings of access, limits and logs."""
 
     access: Access = field(default_factory=Access)
-    limits: RequestLimits = field(default_factory=RequestLimits)
+    limits: RequestLimits | None = None  # None fits the length of bodies to the context
     origins: Sequence[str] = ()  # get CORS headers
     logs_requests: bool = False
     tell: Callable[[str], None] = log_line  # prints a line of the log
@@ -41,43 +42,49 @@ class AppSettings(Struct, frozen=True):
 
 def build_app(host: ModelHost, settings: AppSettings) -> ASGIApp:
     """Returns the application of one host."""
-    routes = _routes(host)
+    table = EndpointTable(_endpoints(host))
     handlers = {HTTPException: _refuse, Exception: _fail}
-    inner = Starlette(routes=routes, exception_handlers=handlers)
+    inner = Starlette(routes=table.routes, exception_handlers=handlers)
 
-    def report(scope: Scope, status: int, seconds: float) -> None:
-        host.metrics.request(_route_of(routes, scope), status)
+    def report(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        host.metrics.request(_label(table, scope), status)
         if settings.logs_requests:
-            settings.tell(f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s")
+            line = f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s {request_id}"
+            settings.tell(line)
 
-    guard = RequestGuard(inner, settings.access, settings.limits, report, settings.tell)
+    def takes_body(scope: Scope) -> bool:
+        endpoint = table.find(scope)
+        return endpoint is not None and endpoint.body is not None
+
+    limits = settings.limits or RequestLimits(host.max_body_bytes)
+    guard = RequestGuard(
+        inner, settings.access, limits, report, settings.tell, takes_body, host.admitted
+    )
     if not settings.origins:
         return guard
     return CORSMiddleware(guard, settings.origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _routes(host: ModelHost) -> list[Route]:
-    return [
-        *status_routes.routes(host),
-        *token_routes.routes(host),
-        *api_routes(host),
-        live_experts_route(host),
-        *page_routes(),
-    ]
-
-
-def api_routes(host: ModelHost) -> list[Route]:
-    """Returns the routes of all APIs for existing clients."""
+def _endpoints(host: ModelHost) -> list[Endpoint]:
     chats = ChatModels(host)
-    return [*openai_routes.routes(host, chats), *anthropic_routes.routes(host, chats)]
+    described = [
+        *api_endpoints(host, chats),
+        *token_routes.endpoints(chats),
+        *status_routes.endpoints(host),
+        live_experts_endpoint(host),
+    ]
+    return [*described, openapi_endpoint(described), *page_endpoints()]
 
 
-def _route_of(routes: Sequence[Route], scope: Scope) -> str:
-    """Returns the declared path; clients' own paths would make endless metric labels."""
-    if scope["path"].startswith(PAGE_FOLDER):
-        return PAGE_FOLDER
-    found = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
-    return next((route.path for route in found), "other")
+def api_endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
+    """Returns the endpoints of all APIs for existing clients."""
+    return [*openai_routes.endpoints(host, chats), *anthropic_routes.endpoints(host, chats)]
+
+
+def _label(table: EndpointTable, scope: Scope) -> str:
+    """Returns the endpoint's label in metrics; the page's files share one."""
+    is_page = scope["path"].startswith(PAGE_FOLDER)
+    return PAGE_FOLDER if is_page else table.path_of(scope)
 
 
 def _refuse(request: Request, error: Exception) -> Response:

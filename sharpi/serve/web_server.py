@@ -1,8 +1,8 @@
 """WebServer: uvicorn on a socket that sharpi bound, without logs and with an orderly shutdown.
 
-The first SIGTERM or Ctrl-C refuses new answers and lets open ones continue for a while, then ends
-them, each with the proper end of its API. The second one ends them at once; the third exits without
-ending them.
+The first SIGTERM, SIGHUP or Ctrl-C refuses new answers and lets open ones continue for a while,
+then ends them, each with the proper end of its API. The second one ends them at once; the third
+exits without ending them.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 
@@ -17,8 +18,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.watched_protocol import WatchedProtocol, raise_file_limit
 
 _KEEP_ALIVE_SECONDS = 75  # longer than clients do, so that none writes to a closed connection
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NUM_PREPARING = 12  # threads; half of them may wait for grammars
 _CUT_SECONDS = 5.0  # time for clients to read the end of answers that were cut
 
 
@@ -30,7 +34,7 @@ class WebServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=WatchedProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -50,6 +54,13 @@ class WebServer(uvicorn.Server):
         """Stops the server as SIGTERM does; any thread may call it."""
         self.should_exit = True
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves with a few threads for what requests prepare, and as many files as allowed."""
+        raise_file_limit()
+        threads = ThreadPoolExecutor(_NUM_PREPARING, thread_name_prefix="prepare")
+        asyncio.get_running_loop().set_default_executor(threads)
+        await super().serve(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the answers; uvicorn calls it when it exits."""
         self._host.stop()
@@ -62,19 +73,22 @@ class WebServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handles signals without raising them again at the end, so that the engine can close."""
+        """Handles signals without raising them again at the end, so that the engine can close.
+
+        It may be entered before the server runs: a signal then stops it as soon as it does.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._heed) for number in numbers]
+        numbers = [each for each in _STOPPING if signal.getsignal(each) is not signal.SIG_IGN]
+        before = [signal.signal(number, self._stop_on_signal) for number in numbers]
         try:
             yield
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
 
-    def _heed(self, number: int, frame: FrameType | None) -> None:
+    def _stop_on_signal(self, number: int, frame: FrameType | None) -> None:
         self._num_signals += 1
         self.should_exit = True
         if self._num_signals == 2:

@@ -15,8 +15,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sharpi.serve.app import api_routes
+from sharpi.serve.app import api_endpoints
+from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.http.access import Access
+from sharpi.serve.http.endpoint import EndpointTable
 from sharpi.serve.http.errors import error_response
 from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 
@@ -29,8 +31,10 @@ def _fail(request: Request, error: Exception) -> Response:
 def scripted_server() -> Iterator[tuple[ScriptedHost, str]]:
     """Yields the host and the URL of its server."""
     host = ScriptedHost()
-    app = Starlette(routes=api_routes(cast(Any, host)), exception_handlers={Exception: _fail})
-    gate = RequestGuard(app, Access(), RequestLimits(), lambda scope, status, seconds: None, print)
+    model_host = cast(Any, host)
+    table = EndpointTable(api_endpoints(model_host, ChatModels(model_host)))
+    app = Starlette(routes=table.routes, exception_handlers={Exception: _fail})
+    gate = RequestGuard(app, Access(), RequestLimits(), lambda *_: None, print)
     with served(gate) as url:
         yield host, url
 

@@ -1,8 +1,11 @@
 """A host with scripted answers, a real tokenizer and a real chat template."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +16,7 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
 from sharpi.engine.sampling.timings import Timings
+from sharpi.serve.host.answer_queue import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.errors import unknown_model
 from sharpi.tokenizer.byte_level import byte_of_letter
@@ -91,12 +95,14 @@ class ScriptedHost:
         default_factory=lambda: ModelHostSettings(MODEL, ("alias", "local"))
     )
     model_id = MODEL
+    context_size = 100_000
     created = 1_700_000_000
 
     def __post_init__(self) -> None:
         self.reset()
         self.tokenizer = scripted_tokenizer(self.template)
         self.chat_format: ChatFormat = chat_format(self.tokenizer)
+        self.config = SimpleNamespace(context_shift=False)
 
     def reset(self) -> None:
         """Drops all records and restores the first script."""
@@ -118,12 +124,15 @@ class ScriptedHost:
     async def ready(self) -> Any:
         return SimpleNamespace(engine=self, per_model_cache=self.per_model_cache)
 
-    async def answer(
-        self,
-        prompt_ids: list[int],
-        request: GenerationRequest,
-        constraint: Constraint | None = None,
-    ) -> AsyncGenerator[TextDelta | FinishInfo, None]:
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        yield
+
+    def answers(self, asked: Sequence[AnswerRequest]) -> "ScriptedAnswers":
+        return ScriptedAnswers(self, asked)
+
+    async def items(self, asked: AnswerRequest) -> AsyncGenerator[Item, None]:
+        prompt_ids, request, constraint = asked.prompt_ids, asked.request, asked.constraint
         number = min(len(self.asked), len(self.scripts) - 1)
         prompt = self.tokenizer.decode(prompt_ids, show_special=True)
         self.asked.append(Asked(prompt, request, constraint))
@@ -141,6 +150,8 @@ class ScriptedHost:
                 yield TextDelta(shown, tuple(self._choice(each, request) for each in ids))
             timings = Timings(num_cached_tokens=self.num_cached, num_generated_tokens=count)
             finish_info = self.finish_info
+            if finish_info.error is not None:
+                raise finish_info.error
             yield FinishInfo(
                 finish_info.reason,
                 timings,
@@ -156,3 +167,43 @@ class ScriptedHost:
             return SampledToken(token_id)
         best = tuple((each, -0.5 - each) for each in range(request.num_logprobs))
         return SampledToken(token_id, -0.25, best)
+
+
+class ScriptedAnswers:
+    """The answers to one request, an item of each in turn; the others begin after the first."""
+
+    def __init__(self, host: ScriptedHost, asked: Sequence[AnswerRequest]) -> None:
+        self._waiting = deque(enumerate(map(host.items, asked)))
+        self._running = deque([self._waiting.popleft()])
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._running or self._waiting)
+
+    async def next(self) -> tuple[int, Item]:
+        number, items = self._running.popleft()
+        item = await anext(items)
+        self._running += self._waiting
+        self._waiting.clear()
+        if isinstance(item, FinishInfo):
+            await items.aclose()
+        else:
+            self._running.append((number, items))
+        return number, item
+
+    def end(self, number: int) -> None:
+        for each in list(self._running):
+            if each[0] == number:
+                self._running.remove(each)
+                self._close(each[1])
+
+    def close(self) -> None:
+        for _, items in self._running:
+            self._close(items)
+        self._running.clear()
+        self._waiting.clear()
+
+    def _close(self, items: AsyncGenerator[Item, None]) -> None:
+        """Closes a generator that waits at a yield, which ends without waiting again."""
+        with contextlib.suppress(StopIteration):
+            items.aclose().send(None)

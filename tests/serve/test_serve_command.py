@@ -55,6 +55,7 @@ class Program:
 def heed_ctrl_c() -> None:
     """Restores Ctrl-C, which background jobs of a shell ignore, as their children do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def sharpi() -> Iterator[Callable[..., Program]]:
 Sharpi = Callable[..., Program]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, number: int) -> None:
     stats = tmp_path / "stats.json"
     server = sharpi("serve", "--port", "0", "--moe-slots", "4", "--expert-stats", str(stats))
@@ -88,6 +89,39 @@ def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, num
     assert "warning" not in err
     assert "Traceback" not in err
     assert json.loads(stats.read_text("utf-8"))["num_tokens"] > 0
+
+
+_SIGNALS_ITSELF = """
+import os, signal, sys
+from sharpi.cli.main import main
+class Output:
+    def write(self, text):
+        if text.startswith("serving "):
+            os.kill(os.getpid(), signal.{number})
+        return sys.__stdout__.write(text)
+    def flush(self):
+        sys.__stdout__.flush()
+sys.stdout = Output()
+sys.argv = ["sharpi", "serve", "--port", "0", "--moe-slots", "4", "--expert-stats", {stats!r}]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_signal_right_at_the_ready_line_is_a_clean_stop(tmp_path: Path, number: str) -> None:
+    code = _SIGNALS_ITSELF.format(number=number, stats=str(tmp_path / "stats.txt"))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=heed_ctrl_c,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(READY)
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("grace", "num_signals"), [("0", 1), ("600", 2)])

@@ -1,23 +1,24 @@
-"""Reads the bodies of /v1/messages and its count_tokens into a ChatCall."""
+"""Turns the bodies of /v1/messages and its count_tokens into a ChatCall."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.config import GenerationRequest
-from sharpi.serve.anthropic.content import read_messages, read_system
-from sharpi.serve.anthropic.tools import read_choice, read_tools
+from sharpi.serve.anthropic.bodies import ContextManagement, CountBody, MessagesBody
+from sharpi.serve.anthropic.content import messages_of, system_of
+from sharpi.serve.anthropic.tools import choice_of, tools_of
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
-from sharpi.serve.chat.common_fields import read_model, shape_of
-from sharpi.serve.chat.sampling_fields import read_logit_bias, read_sampling
-from sharpi.serve.chat.thinking_fields import Thinking, read_thinking
-from sharpi.serve.chat.tool_fields import wants_strict_calls
+from sharpi.serve.chat.sampling_body import (
+    Effort,
+    Thinking,
+    logit_bias_of,
+    sampling_of,
+    thinking_of,
+)
+from sharpi.serve.chat.shape_body import shape_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.request_fields import RequestFields
-
-_MAX_TOKENS = 2**31 - 1
-_MAX_STOPS = 64
-# Fields that only concern billing, caching and monitoring.
-_HARMLESS = ("metadata", "service_tier", "cache_control", "diagnostics", "inference_geo", "speed")
+from sharpi.serve.http.body import fail
+from sharpi.serve.http.errors import ApiError
 
 
 class MessagesRequest(Struct, frozen=True):
@@ -28,101 +29,91 @@ class MessagesRequest(Struct, frozen=True):
     shows_thinking: bool = True  # sends the reasoning
 
 
-def read_messages_request(body: object, host: ModelHost) -> MessagesRequest:
-    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
-    fields = RequestFields(body)
-    max_tokens = fields.integer("max_tokens", 1, _MAX_TOKENS)
-    if max_tokens is None:
-        fields.fail("max_tokens", "is required")
-    call, shows_thinking = _read_call(fields, host)
-    if call.thinking_budget is not None and call.thinking_budget >= max_tokens:
-        fields.fail("thinking", "must have budget_tokens less than max_tokens")
+def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
+    """Returns the request; raises ApiError for values that do not go together."""
+    call, shows_thinking = _call(body, host)
+    if call.thinking_budget is not None and call.thinking_budget >= body.max_tokens:
+        fail("thinking", "must have budget_tokens less than max_tokens")
     request = GenerationRequest(
-        max_tokens=max_tokens,
-        stop=fields.texts("stop_sequences", _MAX_STOPS),
-        sampling=read_sampling(fields, host.settings.sampling),
-        logit_bias=read_logit_bias(fields, host.tokenizer.vocab_size),
+        max_tokens=body.max_tokens,
+        stop=tuple(text for text in body.stop_sequences or () if text),
+        sampling=sampling_of(body, host.settings.sampling),
+        logit_bias=logit_bias_of(body, host.tokenizer.vocab_size),
     )
-    is_stream = fields.flag("stream") or False
-    fields.close()
-    return MessagesRequest(replace(call, request=request), is_stream, shows_thinking)
+    return MessagesRequest(replace(call, request=request), body.stream or False, shows_thinking)
 
 
-def read_count_request(body: object, host: ModelHost) -> ChatCall:
-    """Reads the call with the prompt to be counted; its body says nothing about the answer."""
-    fields = RequestFields(body)
-    call, _ = _read_call(fields, host)
-    fields.close()
-    return call
+def counted_call(body: CountBody, host: ModelHost) -> ChatCall:
+    """Returns the call with the prompt to be counted."""
+    return _call(body, host)[0]
 
 
-def _read_call(fields: RequestFields, host: ModelHost) -> tuple[ChatCall, bool]:
-    """Reads all but the sampling request, and whether reasoning is shown."""
-    read_model(fields, host)
-    fields.ignore(*_HARMLESS)
-    fields.only("container", (), "sharpi runs no code")
-    fields.only("mcp_servers", ([],), "sharpi calls no servers")
-    _refuse_edits(fields)
-    system, messages = read_system(fields), read_messages(fields)
-    tools = read_tools(fields)
-    choice = read_choice(fields, tools)
-    effort, shape = _output_config(fields)
-    thinking, shows_thinking = _thinking(fields, effort)
-    messages, prefill = _without_prefill(messages)
+def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
+    """Returns all but the sampling request, and whether reasoning is shown."""
+    if body.model is not None:
+        host.require_model(body.model)
+    _refuse_thread(body)
+    _refuse_edits(body.context_management)
+    tools = tools_of(body.tools)
+    effort, shape = _output_config(body)
+    thinking, shows_thinking = _thinking(body, effort)
+    messages, prefill = _without_prefill(messages_of(body))
     call = ChatCall(
-        (*system, *messages),
+        (*system_of(body), *messages),
         GenerationRequest(),
         tools,
-        choice,
+        choice_of(body.tool_choice, tools),
         shape,
         thinking.is_enabled,
         thinking.budget,
         thinking.template_values,
         prefill,
-        has_strict_calls=wants_strict_calls(fields),
+        has_strict_calls=any(tool.strict for tool in body.tools or ()),
     )
     return call, shows_thinking
 
 
-def _thinking(fields: RequestFields, effort: str | None) -> tuple[Thinking, bool]:
-    """Reads the limits of reasoning, and whether it is shown.
+def _refuse_thread(body: CountBody) -> None:
+    """Refuses a thread with the code by which Anthropic's tool runner goes on without one."""
+    if body.thread is not None:
+        message = "'thread' cannot be honoured: sharpi keeps no conversations"
+        details = {"error_code": "thread_unsupported_request"}
+        raise ApiError(400, message, param="thread", details=details)
 
-    Without the field the model decides how much it reasons.
+
+def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
+    """Returns the limits of reasoning, and whether it is shown.
+
+    Without the member the model decides how much it reasons.
     """
-    otherwise = read_thinking(fields, effort)
-    asked = fields.fields("thinking")
+    otherwise = thinking_of(body, effort)
+    asked = body.thinking
     if asked is None:
         return otherwise, True
-    kind = asked.choice("type", ("enabled", "disabled", "adaptive"))
-    budget = asked.integer("budget_tokens", 1, _MAX_TOKENS)
-    if kind is None or (kind == "enabled" and budget is None):
-        fields.fail("thinking", 'must have a type, and with "enabled" also budget_tokens')
-    is_shown = asked.choice("display", ("summarized", "omitted")) != "omitted"
-    asked.close()
-    return Thinking(kind != "disabled", budget, otherwise.template_values), is_shown
+    if asked.type is None or (asked.type == "enabled" and asked.budget_tokens is None):
+        fail("thinking", 'must have a type, and with "enabled" also budget_tokens')
+    is_shown = asked.display != "omitted"
+    is_enabled = asked.type != "disabled"
+    return Thinking(is_enabled, asked.budget_tokens, otherwise.template_values), is_shown
 
 
-def _output_config(fields: RequestFields) -> tuple[str | None, AnswerShape]:
-    """Reads the effort and the form of the answer."""
-    config = fields.fields("output_config")
+def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
+    """Returns the effort and the form of the answer."""
+    config = body.output_config
     if config is None:
         return None, AnswerShape()
-    effort = config.choice("effort", ("low", "medium", "high", "xhigh", "max"))
-    form = config.fields("format")
-    config.close()
-    return effort, AnswerShape() if form is None else shape_of(form, nested=False)
+    if config.format is None:
+        return config.effort, AnswerShape()
+    return config.effort, shape_of(config.format, "output_config.format", nested=False)
 
 
-def _refuse_edits(fields: RequestFields) -> None:
+def _refuse_edits(management: ContextManagement | None) -> None:
     """Refuses edits of the conversation, except of reasoning, which is left to the template."""
-    management = fields.fields("context_management")
-    if management is None:
-        return
-    for edit in management.each("edits"):
-        kind = edit.required_text("type")
-        if not kind.startswith("clear_thinking_"):
-            edit.fail("type", f"'{kind[:40]}' cannot be honoured: sharpi edits no conversations")
-    management.close()
+    for index, edit in enumerate((management and management.edits) or ()):
+        if not edit.type.startswith("clear_thinking_"):
+            path = f"context_management.edits[{index}].type"
+            message = f"'{edit.type[:40]}' cannot be honoured: sharpi edits no conversations"
+            fail(path, message)
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:

@@ -1,10 +1,11 @@
 """Reads tools and tool choice of Anthropic's API."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.tool_fields import each_tool
-from sharpi.serve.http.request_fields import RequestFields
+from sharpi.serve.anthropic.bodies import ChoiceBody, ToolBody
+from sharpi.serve.http.body import fail
 
 _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "auto": "auto",
@@ -12,44 +13,30 @@ _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "tool": "required",
     "none": "none",
 }
-# Fields for the client or for Anthropic's servers; the model does not read them.
-_HARMLESS = (
-    "cache_control",
-    "strict",
-    "eager_input_streaming",
-    "defer_loading",
-    "allowed_callers",
-    "input_examples",
-)
 
 
-def read_tools(fields: RequestFields) -> tuple[Tool, ...]:
-    """Reads the client's tools; raises ApiError for those that Anthropic's servers would run."""
-    return each_tool(fields, _tool)
+def tools_of(bodies: Sequence[ToolBody] | None) -> tuple[Tool, ...]:
+    """Returns the client's tools; refuses an empty name, and two of the same name."""
+    for index, body in enumerate(bodies or ()):
+        if not body.name.strip():
+            fail(f"tools[{index}].name", "must not be empty")
+    tools = tuple(
+        Tool(each.name, each.description or "", each.input_schema) for each in bodies or ()
+    )
+    if len({tool.name for tool in tools}) < len(tools):
+        fail("tools", "has two tools with the same name")
+    return tools
 
 
-def read_choice(fields: RequestFields, tools: tuple[Tool, ...]) -> ToolChoice:
-    """Reads which tool must be called, if any."""
-    choice = fields.fields("tool_choice")
-    if choice is None:
+def choice_of(body: ChoiceBody | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    """Returns which tool must be called, if any."""
+    if body is None:
         return ToolChoice()
-    kind = choice.choice("type", _MODES) or choice.fail("type", "is required")
-    name = choice.required_text("name") if kind == "tool" else None
+    name = body.name if body.type == "tool" else None
+    if body.type == "tool" and name is None:
+        fail("tool_choice.name", "is required")
     if name is not None and name not in {tool.name for tool in tools}:
-        choice.fail("name", f"'{name[:64]}' is not among the tools")
-    if _MODES[kind] == "required" and not tools:
-        fields.fail("tool_choice", "requires a call, but there are no tools")
-    parallel = not choice.flag("disable_parallel_tool_use")
-    choice.close()
-    return ToolChoice(_MODES[kind], name, parallel)
-
-
-def _tool(fields: RequestFields) -> Tool:
-    fields.only("type", ("custom",), "sharpi has no tools of its own; clients run theirs")
-    fields.ignore(*_HARMLESS)
-    schema = fields.mapping("input_schema")
-    if schema is None:
-        fields.fail("input_schema", "is required")
-    tool = Tool(fields.required_text("name"), fields.text("description") or "", schema)
-    fields.close()
-    return tool
+        fail("tool_choice.name", f"'{name[:64]}' is not among the tools")
+    if _MODES[body.type] == "required" and not tools:
+        fail("tool_choice", "requires a call, but there are no tools")
+    return ToolChoice(_MODES[body.type], name, not body.disable_parallel_tool_use)

@@ -16,7 +16,7 @@ def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> C
 
     Raises ApiError that names the parameter.
     """
-    answer = call_constraint(model, call, prompt)
+    answer = call_constraint(model, call, prompt) if call.tools else None
     if answer is None:
         answer = _shaped(model, call, prompt)
     budget = _budget(model, call, prompt)

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from sharpi.config import GenerationRequest
-from sharpi.constraints.constraint import Constraint
 from sharpi.dialogue.events import AnswerEvent
 from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.serve.host.answer_queue import AnswerRequest
 
 if TYPE_CHECKING:
     from sharpi.dialogue.answer_parser import AnswerParser
@@ -43,12 +42,9 @@ class AnswerEnd(Struct, frozen=True):
 AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
 
 
-class PromptRequest(Struct, frozen=True):
-    """The request for one answer."""
+class PromptRequest(AnswerRequest, frozen=True, eq=False):
+    """The request for one answer, with the way to read it."""
 
-    prompt_ids: list[int]
-    request: GenerationRequest
-    constraint: Constraint | None = None
     parser: "AnswerParser | None" = None  # None makes everything text
     parallel_calls: bool = True
     # Gets the text, the tokens and the end token of an answer that ended by one.

@@ -1,12 +1,13 @@
-"""Parses one answer of the model into parts, and counts its tokens."""
+"""Parses the answers to one request into parts as they come, and counts their tokens."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from sharpi.dialogue.events import AnswerEvent, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
+from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, SampledToken, TextDelta
 from sharpi.serve.chat.answer_parts import (
     AnswerDelta,
     AnswerDeltaOrEnd,
@@ -16,50 +17,110 @@ from sharpi.serve.chat.answer_parts import (
     Usage,
 )
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.event_stream import PING, Events
+
+Answers: TypeAlias = AsyncGenerator[tuple[int, AnswerDeltaOrEnd] | None, None]
+# With the progress of prompts whose requests want it.
+AnswersAndProgress: TypeAlias = AsyncGenerator[
+    tuple[int, AnswerDeltaOrEnd | PrefillProgress] | None, None
+]
 
 
-async def answer(
-    host: ModelHost, prompt_request: PromptRequest
-) -> AsyncGenerator[AnswerDeltaOrEnd, None]:
-    """Yields the parts of an answer, then its end; closing the generator stops the model's work."""
-    progress = _Progress(prompt_request, host.tokenizer.end_ids)
-    deltas = host.answer(
-        prompt_request.prompt_ids, prompt_request.request, prompt_request.constraint
-    )
-    async with aclosing(deltas):
-        async for delta in deltas:
-            if isinstance(delta, FinishInfo):
-                if delta.error is not None:
-                    raise delta.error
-                for part in progress.rest():
-                    yield part
-                yield progress.end(delta)
-                return
-            for part in progress.feed(delta):
-                if progress.has_too_many_calls:
-                    yield progress.end(FinishInfo("stop"))
-                    return
-                yield part
+def answers(
+    host: ModelHost, prompt_requests: Sequence[PromptRequest]
+) -> AbstractAsyncContextManager[Answers]:
+    """Returns the merged answers to some requests; they end with the context at the latest.
+
+    They are (number of the answer, part) as parts come, and None after a while without any. An
+    error of one answer is raised and ends all.
+    """
+    return aclosing(_answers(host, prompt_requests))
+
+
+async def _answers(host: ModelHost, prompt_requests: Sequence[PromptRequest]) -> Answers:
+    async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
+        async for numbered in items:
+            if numbered is None:
+                yield None
+            elif not isinstance(numbered[1], PrefillProgress):
+                yield numbered[0], numbered[1]
+
+
+async def _answers_and_progress(
+    host: ModelHost, prompt_requests: Sequence[PromptRequest]
+) -> AnswersAndProgress:
+    progress = [_Progress(each, host.tokenizer.end_ids) for each in prompt_requests]
+    group = host.answers(prompt_requests)
+    try:
+        while group.is_open:
+            numbered = await group.next()
+            if numbered is None:
+                yield None
+                continue
+            number, item = numbered
+            if isinstance(item, PrefillProgress):
+                yield number, item
+                continue
+            for part in progress[number].take(item):
+                yield number, part
+            if progress[number].has_ended:
+                group.end(number)
+    finally:
+        group.close()
+
+
+async def answer_events(
+    host: ModelHost,
+    prompt_requests: Sequence[PromptRequest],
+    events_of: Callable[[int, AnswerDeltaOrEnd], Iterable[bytes]],
+    ping: bytes = PING,
+    progress_event: Callable[[PrefillProgress], bytes] | None = None,
+) -> Events:
+    """Yields the events that `events_of` makes of (number of the answer, part), as parts come.
+
+    Between them are those that `progress_event` makes of the progress of prompts.
+    """
+    async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
+        async for numbered in items:
+            if numbered is None:
+                yield ping
+                continue
+            number, item = numbered
+            if isinstance(item, PrefillProgress):
+                if progress_event is not None:
+                    yield progress_event(item)
+                continue
+            for event in events_of(number, item):
+                yield event
 
 
 class _Progress(Struct):
-    """Turns text deltas into parts, and counts tokens."""
+    """Turns the items of one answer into parts, and counts tokens."""
 
     prompt_request: PromptRequest
     end_ids: frozenset[int]
     num_generated: int = 0
     num_reasoning: int = 0
     num_calls: int = 0
+    has_ended: bool = False
     is_text: bool = True  # the newest part was text
     pending: list[SampledToken] = field(default_factory=list)  # tokens that have no text yet
     texts: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 
-    @property
-    def has_too_many_calls(self) -> bool:
-        return self.num_calls > 1 and not self.prompt_request.parallel_calls
+    def take(self, item: TextDelta | FinishInfo) -> Iterator[AnswerDeltaOrEnd]:
+        """Yields the parts of an item; the last part is the end."""
+        if isinstance(item, FinishInfo):
+            yield from self._rest()
+            yield self._end(item)
+            return
+        for part in self._feed(item):
+            if self.num_calls > 1 and not self.prompt_request.parallel_calls:
+                yield self._end(FinishInfo("stop"))
+                return
+            yield part
 
-    def feed(self, delta: TextDelta) -> Iterator[AnswerDelta]:
+    def _feed(self, delta: TextDelta) -> Iterator[AnswerDelta]:
         self.num_generated += len(delta.tokens)
         tokens = [token for token in delta.tokens if not self._is_end(token.id)]
         self.texts.append(delta.text)
@@ -70,14 +131,14 @@ class _Progress(Struct):
         parser = self.prompt_request.parser
         return self._parts([Text(delta.text)] if parser is None else parser.feed(delta.text))
 
-    def rest(self) -> Iterator[AnswerDelta]:
-        yield from self._parts(
-            () if self.prompt_request.parser is None else self.prompt_request.parser.flush()
-        )
+    def _rest(self) -> Iterator[AnswerDelta]:
+        parser = self.prompt_request.parser
+        yield from self._parts(() if parser is None else parser.flush())
         if self.is_text and any(token.logprob is not None for token in self.pending):
             yield AnswerDelta(Text(""), tuple(self.pending))
 
-    def end(self, finish_info: FinishInfo) -> AnswerEnd:
+    def _end(self, finish_info: FinishInfo) -> AnswerEnd:
+        self.has_ended = True
         if finish_info.end_token is not None and self.prompt_request.remember is not None:
             self.prompt_request.remember("".join(self.texts), self.ids, finish_info.end_token)
         usage = Usage(

@@ -1,7 +1,8 @@
 """Builds the constraint that tools put on an answer: required or strict calls, call or JSON."""
 
 import json
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -10,7 +11,9 @@ from sharpi.constraints.after_trigger import AfterTrigger
 from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammars import Grammars
+from sharpi.constraints.schema.json_schema import rewritten_schema
 from sharpi.dialogue.dialogue_format import DialogueFormat
+from sharpi.dialogue.tools import Tool
 from sharpi.errors import GrammarError
 from sharpi.serve.chat.chat_call import ChatCall
 from sharpi.serve.http.errors import invalid_request
@@ -67,7 +70,15 @@ def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
 def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
     """Returns the grammar of an answer that is one call, or with `parallel` several."""
     choice = replace(call.choice, mode="required", parallel=parallel)
-    return model.dialogue.call_grammar(call.tools, choice) or ""
+    return model.dialogue.call_grammar(_enforced(call.tools), choice) or ""
+
+
+def _enforced(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Returns the tools with schemas in keywords that a grammar can have."""
+    try:
+        return tuple(replace(each, parameters=rewritten_schema(each.parameters)) for each in tools)
+    except GrammarError as error:
+        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
 
 
 def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
@@ -78,8 +89,15 @@ def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
             param=call.shape.param,
         )
     calls, _, rules = _grammar(model, call, call.choice.parallel).partition("\n")
-    schema = json.dumps(call.shape.value or {"type": "object"}, ensure_ascii=False)
+    schema = json.dumps(_shape_schema(call), ensure_ascii=False)
     return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
+
+
+def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
+    try:
+        return rewritten_schema(call.shape.value or {"type": "object"})
+    except GrammarError as error:
+        raise invalid_request(str(error), param=call.shape.param) from None
 
 
 def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:

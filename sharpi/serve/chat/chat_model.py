@@ -14,8 +14,9 @@ from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
 from sharpi.serve.chat.answer_parts import PromptRequest
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
-from sharpi.serve.chat.prompt_memory import PromptMemory
+from sharpi.serve.chat.prompt_memory import PlainContents, PromptMemory
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -29,10 +30,11 @@ class ChatModel:
     Its methods may be slow, and any thread may call them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, limit: PromptLimit) -> None:
+        self.tokenizer, self.limit = tokenizer, limit
         self.dialogue = dialogue_format(tokenizer, chat_format)
-        self.memory = PromptMemory(tokenizer)
+        self.memory = PromptMemory(limit)
+        self._contents = PlainContents(tokenizer)
         self._rendering = threading.Lock()  # renderings share one TemplateBudget
 
     @cached_property
@@ -47,7 +49,7 @@ class ChatModel:
         """Returns the prompt with the prefilled beginning of the answer; raises TemplateError."""
         with self._rendering:
             prompt = self.dialogue.render(
-                _one_system(call.messages),
+                self._contents.marked(_one_system(call.messages)),
                 tools=call.tools,
                 choice=call.choice,
                 enable_thinking=call.enable_thinking,
@@ -95,9 +97,9 @@ class ChatModel:
             ids,
             replace(numbered(call.request, number), shows_special=self.dialogue.shows_special),
             answer_constraint(self, call, prompt),
-            self.dialogue.parser(prompt, tools),
-            call.choice.parallel,
-            partial(self.memory.remember, prompt, ids),
+            parser=self.dialogue.parser(prompt, tools),
+            parallel_calls=call.choice.parallel,
+            remember=partial(self.memory.remember, prompt, ids),
         )
 
 
@@ -113,7 +115,8 @@ class ChatModels:
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
             engine = loaded.engine
-            model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format)
+            limit = PromptLimit(engine.tokenizer, engine.context_size, engine.config.context_shift)
+            model = await asyncio.to_thread(ChatModel, engine.tokenizer, engine.chat_format, limit)
             loaded.per_model_cache[ChatModel] = model
         return model
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
-from sharpi.serve.chat.answer_stream import answers
+from sharpi.serve.chat.answer_reading import answers
 from sharpi.serve.host.model_host import ModelHost
 
 

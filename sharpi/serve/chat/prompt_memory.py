@@ -1,17 +1,27 @@
 """PromptMemory keeps the tokens of conversations, so that a longer one reuses their ids.
 
+PlainContents keeps control tokens in the texts of users and tools plain, so that no text can forge
+a turn. A chat template joins all messages to one text, whose control tokens are parsed. Where a
+message's own text spells one, a mark is put into it, which is removed once they are found.
+
 A text has many tokenizations, and a model does not always generate the tokenizer's own. If its
 answers were tokenized again in the next turn, their ids would often not match the KV cache.
 """
 
+import re
 import threading
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
+from sharpi.serve.chat.chat_call import Message
+from sharpi.serve.host.prompt_limit import PromptLimit
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+MARK = "\ufdd0"  # a noncharacter, which no text has
+_OF_OTHERS = ("user", "tool")  # roles whose texts others write
 _MAX_TEXTS = 256
-_MAX_CHARACTERS = 8 << 20
+_MAX_CHARACTERS = 4 << 20
 
 
 class PromptMemory:
@@ -20,20 +30,23 @@ class PromptMemory:
     Any thread may use it.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, limit: PromptLimit) -> None:
+        self._tokenizer, self._limit = limit.tokenizer, limit
         self._ids: dict[str, array[int]] = {}
         self._num_characters = 0
         self._lock = threading.Lock()
 
     def ids_of(self, text: str) -> list[int]:
-        """Returns the ids of a prompt and its control tokens, with stored ids for its beginning."""
+        """Returns the ids of a prompt and its control tokens, with stored ids for its beginning.
+
+        Raises ContextFullError for a text that cannot fit the context.
+        """
         known = self._longest_beginning(text)
         if known is None:
             add_bos = self._tokenizer.add_bos
-            return self._tokenizer.encode(text, add_bos=add_bos, parse_special=True)
+            return self._limit.encode(text, add_bos=add_bos, mark=MARK)
         rest = text[len(known[0]) :]
-        return [*known[1], *self._tokenizer.encode(rest, add_bos=False, parse_special=True)]
+        return [*known[1], *self._limit.encode(rest, add_bos=False, mark=MARK)]
 
     def remember(
         self,
@@ -76,3 +89,29 @@ class PromptMemory:
     def _forget(self, text: str) -> None:
         if self._ids.pop(text, None) is not None:
             self._num_characters -= len(text)
+
+
+class PlainContents:
+    """Marks the control tokens of one vocabulary."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        texts = [text for text in tokenizer.control_texts if len(text) > 1]
+        self._spelled = re.compile("|".join(map(re.escape, texts))) if texts else None
+
+    def marked(self, messages: Sequence[Message]) -> list[Message]:
+        """Returns the messages, with marks in the texts of users and tools that need them."""
+        return [self._marked(message) for message in messages]
+
+    def _marked(self, message: Message) -> Message:
+        content: Any = message.get("content")
+        if message["role"] not in _OF_OTHERS or not isinstance(content, str):
+            return message
+        content = content.replace(MARK, "")
+        if self._spelled is not None:
+            content = self._spelled.sub(_mark, content)
+        return {**message, "content": content}
+
+
+def _mark(found: re.Match[str]) -> str:
+    text = found[0]
+    return text[0] + MARK + text[1:]

@@ -13,13 +13,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.errors import ModelFileError
+from sharpi.serve.host.answer_queue import QueuedAnswer
 from sharpi.serve.host.loaded import Loaded
-from sharpi.serve.host.token_stream import TokenStream
-from sharpi.serve.http.errors import not_loaded, stopping
+from sharpi.serve.host.mapped_file import MappedFile
+from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
 
 T = TypeVar("T")
 
@@ -43,9 +47,11 @@ class EngineThread:
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_closing = self._has_ended = False
-        self._request_ids: dict[TokenStream, RequestId] = {}
+        self._request_ids: dict[QueuedAnswer, RequestId] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.loaded: Loaded | None = None
+        self._file: MappedFile | None = None
+        self.failure: str | None = None  # why the model was unloaded, or could not be loaded
         self.is_loading = False
         self.last_use = time.monotonic()
 
@@ -70,11 +76,11 @@ class EngineThread:
         """
         return self._ask(lambda: view(self.loaded) if self.loaded else None)
 
-    def submit(self, answer: TokenStream) -> None:
+    def submit(self, answer: QueuedAnswer) -> None:
         """Begins an answer as soon as possible; a failure to begin is put as its FinishInfo."""
         self._order(lambda: self._begin(answer))
 
-    def cancel(self, answer: TokenStream) -> None:
+    def cancel(self, answer: QueuedAnswer) -> None:
         """Ends an answer before the next step; does nothing if it has ended."""
         self._order(lambda: self._cancel(answer))
 
@@ -131,6 +137,10 @@ class EngineThread:
             return False
         try:
             has_worked = self.loaded.scheduler.step()
+            self._check_reads()
+        except ModelFileError as error:
+            self._give_up_file(error)
+            return True
         except Exception as error:
             self._tell(f"a step failed, and {len(self._request_ids)} answers with it: {error!r}")
             self._unload(FinishInfo("error", error=error))
@@ -138,6 +148,19 @@ class EngineThread:
         if has_worked:
             self.last_use = time.monotonic()
         return has_worked
+
+    def _check_reads(self) -> None:
+        if self._file is not None:
+            self._file.check_reads()
+
+    def _is_file_unreadable(self) -> bool:
+        return self._file is not None and not self._file.is_readable
+
+    def _give_up_file(self, error: ModelFileError) -> None:
+        """Unloads a model whose file cannot be trusted any more; the next request loads it."""
+        self.failure = "the model's file was changed or cannot be read"
+        self._tell(f"the model is unloaded: {error}")
+        self._unload(FinishInfo("error", error=unreadable_model()))
 
     def _rest(self) -> None:
         """Waits until an order comes, or unloads a model that has been idle for long enough."""
@@ -161,11 +184,17 @@ class EngineThread:
         if self._is_closing:
             raise stopping()
         self.last_use = time.monotonic()
+        if self.loaded is not None and self._file is not None:
+            try:
+                self._file.check_content()
+            except ModelFileError as error:
+                self._give_up_file(error)
         if self.loaded is not None:
             return self.loaded
         try:
             return self._load_now()
         except Exception as error:
+            self.failure = "the model cannot be loaded"
             self._tell(f"the model cannot be loaded: {error}")
             raise not_loaded() from error
 
@@ -173,44 +202,63 @@ class EngineThread:
         self.is_loading = True
         try:
             engine = self._load()
+            self._file = MappedFile(engine.file)
             self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
+            self.failure = None
         finally:
             self.is_loading = False
             self.last_use = time.monotonic()
         return self.loaded
 
-    def _begin(self, answer: TokenStream) -> None:
+    def _begin(self, answer: QueuedAnswer) -> None:
         if answer.is_closed:
             return
 
+        def deliver(delta: TextDelta) -> None:
+            self._check_reads()  # before anything leaves that was computed from what is not there
+            answer.put(delta)
+
         def end(finish_info: FinishInfo) -> None:
+            if self._is_file_unreadable():
+                return  # the step gives the file up, and then ends the answer
             self._request_ids.pop(answer, None)
-            answer.put(finish_info)
+            answer.put(_for_clients(finish_info))
 
         try:
             self._request_ids[answer] = self._need().scheduler.submit(
-                answer.prompt_ids,
-                answer.request,
-                constraint=answer.constraint,
-                on_delta=answer.put,
+                answer.asked.prompt_ids,
+                answer.asked.request,
+                constraint=answer.asked.constraint,
+                on_delta=deliver,
                 on_end=end,
+                on_progress=answer.put if answer.asked.wants_progress else None,
             )
         except Exception as error:
             answer.put(FinishInfo("error", error=error))
 
-    def _cancel(self, answer: TokenStream) -> None:
+    def _cancel(self, answer: QueuedAnswer) -> None:
         request_id = self._request_ids.get(answer)
         if request_id is not None and self.loaded is not None:
             self.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
-        """Closes the model if there is one; open answers get `finish_info`."""
+        """Closes the model if there is one; open answers get `finish_info`.
+
+        Whoever hears of the end sees that there is no model any more.
+        """
+        loaded, self.loaded = self.loaded, None
         for answer in list(self._request_ids):
             answer.put(finish_info)
         self._request_ids.clear()
-        if self.loaded is None:
-            return
-        engine, self.loaded = self.loaded.engine, None
+        if loaded is not None:
+            self._close(loaded.engine)
+            del loaded
+            release_memory()
+
+    def _close(self, engine: Engine) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         try:
             engine.close()
             notes = engine.exit_notes
@@ -218,8 +266,13 @@ class EngineThread:
             notes = (f"closing the model failed: {error!r}",)
         for note in notes:
             self._tell(note)
-        del engine
-        release_memory()
+
+
+def _for_clients(finish_info: FinishInfo) -> FinishInfo:
+    """Returns the end as clients may see it, without the path of the model's file."""
+    if isinstance(finish_info.error, ModelFileError):
+        return replace(finish_info, error=unreadable_model())
+    return finish_info
 
 
 def release_memory() -> None:

@@ -2,19 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 from msgspec import Struct, field
 
-from sharpi.config import GenerationRequest, SamplingParams
-from sharpi.constraints.constraint import Constraint
+from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.serve.host.answer_group import AnswerGroup
+from sharpi.serve.host.answer_queue import AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.metrics import Metrics
-from sharpi.serve.host.token_stream import Item, TokenStream
+from sharpi.serve.host.prompt_limit import MOST_BODY_BYTES, max_body_bytes
 from sharpi.serve.http.errors import ApiError, busy, stopping, unknown_model
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -36,7 +38,8 @@ class ModelHostSettings(Struct, frozen=True):
 class ModelHost:
     """Runs answers on one event loop; only `start` and `close` block.
 
-    `created`: the time when it was made, in seconds since 1970.
+    `created`: the time when it was made, in seconds since 1970. `context_size` and `max_body_bytes`
+    are known once it has started.
     """
 
     def __init__(
@@ -47,13 +50,19 @@ class ModelHost:
     ) -> None:
         self.settings, self.created = settings, int(time.time())
         self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, tell)
-        self._open: set[TokenStream] = set()
+        self._open: set[AnswerGroup] = set()
+        self._num_admitted = 0
         self.metrics = Metrics()
         self._is_stopping = False
+        self.context_size, self.max_body_bytes = 0, MOST_BODY_BYTES
 
     def start(self) -> None:
         """Loads the model; raises what loading raises."""
         self._thread.start()
+        if self._thread.loaded is not None:
+            engine = self._thread.loaded.engine
+            self.context_size = engine.context_size
+            self.max_body_bytes = max_body_bytes(engine.tokenizer, engine.context_size)
 
     def close(self) -> None:
         """Ends all answers and writes the recorded files."""
@@ -96,6 +105,11 @@ class ModelHost:
         return "loaded" if self.is_loaded else "idle"
 
     @property
+    def failure(self) -> str | None:
+        """Why there is no model although one was wanted; None if all is well."""
+        return None if self.is_loaded else self._thread.failure
+
+    @property
     def idle_seconds(self) -> float:
         """The seconds since the model was last used."""
         return 0.0 if self._open else time.monotonic() - self._thread.last_use
@@ -108,49 +122,62 @@ class ModelHost:
             raise ApiError(503, "the model is not loaded; try again", "unavailable")
         return loaded.engine.tokenizer
 
-    async def answer(
-        self,
-        prompt_ids: list[int],
-        request: GenerationRequest,
-        constraint: Constraint | None = None,
-    ) -> AsyncGenerator[Item, None]:
-        """Yields text deltas, then one FinishInfo.
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Counts a request while the block prepares and answers it.
 
-        Closing or cancelling the generator ends the work. A failure to begin is raised at the first
-        item: ApiError 429 if too many answers are waiting and 503 if the model cannot be loaded,
-        ContextFullError, UsageError. Later failures are a FinishInfo "error"; a server that stops
-        ends answers with "cancelled".
+        Raises ApiError 429 if too many are running or waiting, and 503 if the server stops.
         """
-        answer = TokenStream(prompt_ids, request, constraint, self.metrics.answer())
-        self._admit(answer)
-        try:
-            self._thread.submit(answer)
-            item = await answer.next()
-            if isinstance(item, FinishInfo) and item.error is not None:
-                raise item.error
-            while not isinstance(item, FinishInfo):
-                yield item
-                item = await answer.next()
-            yield item
-        finally:
-            answer.is_closed = True
-            self._open.discard(answer)
-            self._thread.cancel(answer)
-
-    def _admit(self, answer: TokenStream) -> None:
         if self._is_stopping:
             raise stopping()
-        if len(self._open) >= self.settings.max_parallel + self.settings.max_waiting:
-            raise busy(len(self._open))
-        self._open.add(answer)
+        if self._num_admitted >= self.settings.max_parallel + self.settings.max_waiting:
+            raise busy(self._num_admitted)
+        self._num_admitted += 1
+        try:
+            yield
+        finally:
+            self._num_admitted -= 1
+
+    def answers(self, asked: Sequence[AnswerRequest]) -> AnswerGroup:
+        """Begins the answers to one request; the caller has to close them.
+
+        Raises ApiError 503 if the server stops.
+        """
+        if self._is_stopping:
+            raise stopping()
+        most = self.settings.max_parallel
+        group = AnswerGroup(asked, self._thread, self.metrics, most, self._open.discard)
+        self._open.add(group)
+        return group
+
+    async def scored(self, ids: Sequence[int], num_best: int) -> list[SampledToken]:
+        """Returns a prompt's tokens with log probabilities, computed between other steps.
+
+        Raises ContextFullError, and ApiError 503 if the model is unloaded meanwhile.
+        """
+        await self.ready()
+        scores = await self._required(lambda loaded: loaded.scheduler.scores(ids, num_best))
+        try:
+            while not scores.is_complete:
+                await self._required(lambda loaded: scores.step())
+        finally:
+            # Also where the client has left: the thread closes it whoever waits.
+            self._thread.look(lambda loaded: scores.close())
+        return scores.tokens
+
+    async def _required(self, view: Callable[[Loaded], T]) -> T:
+        """Runs `view` on the model between two steps; raises ApiError 503 without a model."""
+        found = await self.look(lambda loaded: (view(loaded),))
+        if found is None:
+            raise ApiError(503, "the model was unloaded; try again", "unavailable")
+        return found[0]
 
     def stop(self) -> None:
         """Refuses new answers; open ones continue."""
         self._is_stopping = True
 
     def cut(self) -> None:
-        """Ends all open answers at once, as `cancelled`."""
+        """Ends all open answers at once; those that have not begun get a 503."""
         self._is_stopping = True
-        for answer in self._open:
-            answer.put(FinishInfo("cancelled"))
-            self._thread.cancel(answer)
+        for answers in self._open:
+            answers.cut()

@@ -37,26 +37,27 @@ def take_snapshot(loaded: Loaded) -> ModelSnapshot:
 
 
 def _counts(stats: ExpertStats) -> ExpertCounts:
-    hits = stats.hit_count
+    total = stats.total
     counts: ExpertCounts = {
-        "lookups": ("Experts that steps needed.", hits.accesses),
-        "hits": ("Needed experts that were resident.", hits.hits),
-        "misses": ("Needed experts that were not resident.", hits.accesses - hits.hits),
-        "late": ("Needed experts that were in flight.", stats.late),
-        "loads": ("Experts that were read while a step waited.", stats.loads),
+        "lookups": ("Experts that steps needed.", total.accesses),
+        "hits": ("Needed experts that were resident.", total.hits),
+        "misses": ("Needed experts that were not resident.", total.accesses - total.hits),
+        "late": ("Needed experts that were in flight.", total.late),
+        "loads": ("Experts that were read while a step waited.", total.loads),
+        "computed": ("Experts that the CPU computed for a GPU.", total.computed),
         "read_bytes": ("Bytes of experts read.", stats.bytes_read),
-        "stall_seconds": ("Time that steps waited for experts.", stats.stall_seconds),
+        "stall_seconds": ("Time that steps waited for experts.", total.stall_seconds),
     }
     predictions = stats.prediction
     if predictions is not None:
         counts |= {
             "predicted": ("Experts that were predicted.", predictions.guessed),
             "predicted_right": ("Predicted experts that were used.", predictions.right),
-            "prefetched": ("Experts that were read ahead.", predictions.prefetched),
-            "prefetch_used": ("Experts read ahead that were used.", predictions.prefetch_used),
+            "prefetched": ("Experts that were read ahead.", total.prefetched),
+            "prefetch_used": ("Experts read ahead that were used.", total.prefetch_used),
             "prefetch_wasted_bytes": (
                 "Bytes read ahead for experts that were not used.",
-                predictions.wasted_bytes,
+                total.wasted_bytes,
             ),
         }
     return counts

@@ -6,6 +6,8 @@ Without keys, foreign origins and foreign host names are therefore refused.
 
 import hashlib
 import hmac
+import ipaddress
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -14,15 +16,16 @@ from sharpi.serve.http.errors import ApiError
 PAGE_FOLDER = "/page/"
 
 _PUBLIC_PATHS = ("/", "/health", "/favicon.ico")
-_LOOPBACK_NAMES = ("localhost", "::1")
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_LOCAL_ENDINGS = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 
 
 class Access:
     """Checks the key, the origin and the host name of each request.
 
     `keys`: any of them allows access; without keys none is needed. `origins`: web pages that may
-    send requests. `host_names`: allowed values of Host; None allows all. `status_key` allows /props
-    only.
+    send requests. `host_names`: allowed names in Host, beside those of local networks; None allows
+    all. `status_key` allows /props only.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class Access:
 
     def require(self, path: str, headers: Mapping[str, str]) -> None:
         """Raises ApiError 401 or 403; `headers` has names in lower case."""
-        self._require_host(headers.get("host", ""))
+        self._require_host(headers.get("host"))
         if not self._keys:
             self._require_origin(headers.get("origin"), headers.get("host", ""))
         elif not _is_public(path) and not self._has_key(path, headers):
@@ -49,11 +52,16 @@ class Access:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
-    def _require_host(self, host: str) -> None:
-        if self._host_names is None:
+    def _require_host(self, host: str | None) -> None:
+        """Refuses names that a foreign page may have bound to this machine's address.
+
+        Browsers always send a host; HTTP/1.0 knows none. Addresses, names without a dot, and those
+        that no public name server knows cannot be bound by a page.
+        """
+        if self._host_names is None or host is None:
             return
-        name = _host_name(host)
-        if name not in self._host_names and name not in _LOOPBACK_NAMES and not _is_127(name):
+        name = _host_name(host).removesuffix(".")
+        if name not in self._host_names and not _is_local(name):
             raise ApiError(
                 403,
                 f"{name[:100]!r} is not a name of this server; an API key would allow it",
@@ -100,6 +108,9 @@ def _host_name(host: str) -> str:
         return host
 
 
-def _is_127(name: str) -> bool:
-    parts = name.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
+def _is_local(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return _LABEL.fullmatch(name) is not None or name.endswith(_LOCAL_ENDINGS)
+    return True

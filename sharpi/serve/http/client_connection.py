@@ -5,6 +5,7 @@ reading. So the work for an answer ends with the connection, streaming or not.
 """
 
 import asyncio
+import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,6 +17,8 @@ class ClientConnection:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, stall_seconds: float) -> None:
         self.scope, self.status = scope, None
+        self.request_id = "req_" + secrets.token_hex(12)
+        self.closes = False  # no further request is read from the connection
         self._receive, self._send, self._stall_seconds = receive, send, stall_seconds
         self._has_ended = False
         self._is_gone = asyncio.Event()
@@ -48,6 +51,8 @@ class ClientConnection:
 
     async def send(self, message: Message) -> None:
         """Sends a message to the client; raises ClientGone if it does not read."""
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *self._own_headers()]}
         try:
             async with asyncio.timeout(self._stall_seconds):
                 await self._send(message)
@@ -56,6 +61,12 @@ class ClientConnection:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
+
+    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+        """Returns the request id by its names in both APIs, and whether the connection closes."""
+        request_id = self.request_id.encode()
+        close = [(b"connection", b"close")] if self.closes else []
+        return [(b"x-request-id", request_id), (b"request-id", request_id), *close]
 
     async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from sharpi.errors import ContextFullError, GrammarError, TemplateError, UsageError
+from sharpi.errors import BusyError, ContextFullError, GrammarError, TemplateError, UsageError
 
 ANTHROPIC_PATH = "/v1/messages"
 RETRY_SECONDS = 1
@@ -28,7 +28,7 @@ _CLIENTS_FAULT = (UsageError, TemplateError, GrammarError)
 class ApiError(Exception):
     """An error with a `message` for the client.
 
-    `code` and `param` are OpenAI's fields, None if the error has none.
+    `code` and `param` are OpenAI's fields, `details` Anthropic's, None if the error has none.
     """
 
     def __init__(
@@ -38,9 +38,11 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
+        self.details = details
         self.headers = dict(headers or {})
 
 
@@ -51,7 +53,12 @@ def invalid_request(message: str, *, param: str | None = None, code: str | None 
 
 def busy(num_open: int) -> ApiError:
     """Returns a 429: the server has reached its limit of answers."""
-    message = f"{num_open} answers are running or waiting, which is the limit; try again later"
+    return too_much(f"{num_open} answers are running or waiting, which is the limit")
+
+
+def too_much(what: str) -> ApiError:
+    """Returns a 429: the client should come back later."""
+    message = f"{what}; try again later"
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return ApiError(429, message, "rate_limit_exceeded", headers=headers)
 
@@ -67,6 +74,12 @@ def not_loaded() -> ApiError:
     return ApiError(503, "the model cannot be loaded; the server's log says why", "unavailable")
 
 
+def unreadable_model() -> ApiError:
+    """Returns a 503: the model's file was cut short or changed while the model was running."""
+    message = "the model's file was changed or cannot be read any more; the server's log says more"
+    return ApiError(503, message, "unavailable")
+
+
 def stopping() -> ApiError:
     """Returns a 503: the server is shutting down."""
     return ApiError(503, "the server is stopping", "unavailable")
@@ -76,6 +89,8 @@ def as_api_error(error: Exception) -> ApiError:
     """Returns the error that the client gets; details only if the client caused it."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, BusyError):
+        return too_much(str(error))
     if isinstance(error, ContextFullError):
         return invalid_request(str(error), code="context_length_exceeded")
     if isinstance(error, _CLIENTS_FAULT):
@@ -95,7 +110,10 @@ def anthropic_body(error: ApiError) -> dict[str, Any]:
     """Returns the JSON of an error in Anthropic's form."""
     fallback = "api_error" if error.status >= 500 else "invalid_request_error"
     kind = _ANTHROPIC_TYPES.get(error.status, fallback)
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+    fields: dict[str, Any] = {"type": kind, "message": error.message}
+    if error.details is not None:
+        fields["details"] = dict(error.details)
+    return {"type": "error", "error": fields}
 
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:

@@ -69,6 +69,6 @@ async def _guarded(
             yield event
     except Exception as error:
         fault = as_api_error(error)
-        if fault.status >= 500:
-            _log.error("an answer failed while it was streaming", exc_info=error)
+        if fault is not error and fault.status >= 500:
+            _log.error("an answer failed while it was streaming: %r", error)
         yield error_event(fault)

@@ -6,10 +6,10 @@ from pathlib import Path
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from sharpi.resources import page_folder
 from sharpi.serve.http.access import PAGE_FOLDER
+from sharpi.serve.http.endpoint import Endpoint
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -50,17 +50,17 @@ class PageFile(Struct, frozen=True):
         }
 
 
-def page_routes() -> list[Route]:
-    """Returns the routes of `/` and, under `/page/`, of every file that the page loads."""
+def page_endpoints() -> list[Endpoint]:
+    """Returns the endpoints of `/` and, under `/page/`, of every file that the page loads."""
     folder = page_folder()
     files = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
-    return [_route(folder, path) for path in files]
+    return [_endpoint(folder, path) for path in files]
 
 
-def _route(folder: Path, path: Path) -> Route:
+def _endpoint(folder: Path, path: Path) -> Endpoint:
     name = path.relative_to(folder).as_posix()
     address = "/" if name == "index.html" else f"{PAGE_FOLDER}{name}"
-    return Route(address, _read(path).respond, methods=["GET"])
+    return Endpoint("GET", address, _read(path).respond, is_public=False)
 
 
 def _read(path: Path) -> PageFile:

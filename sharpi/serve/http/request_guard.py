@@ -1,38 +1,32 @@
 """RequestGuard: the checks around every request and response.
 
-It checks access, limits the body and watches the connection. It also confines a failure to its own
-request, and reports it to the client in the form of its API.
+It checks framing and access, limits the body and watches the connection. It also confines a failure
+to its own request, and reports it to the client in the form of its API.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
-from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.client_connection import ClientConnection
-from sharpi.serve.http.errors import as_api_error, error_response
-from sharpi.serve.http.request_body import ClientGone, read_body
+from sharpi.serve.http.errors import ApiError, as_api_error, error_response, invalid_request
+from sharpi.serve.http.request_body import LAST, BodyReader, ClientGone, RequestLimits
 
 CLIENT_CLOSED = 499  # nginx's status of a client that disconnected before its response
+_JSON = "application/json"
 
-Report = Callable[[Scope, int, float], None]
-
-
-class RequestLimits(Struct, frozen=True):
-    """Limits the size and the time of a request."""
-
-    max_body_bytes: int = 32 << 20
-    patience_seconds: float = 30.0  # for each part of the body to arrive
-    stall_seconds: float = 60.0  # for a client to take each message
+Report = Callable[[Scope, int, float, str], None]
 
 
 class RequestGuard:
     """ASGI middleware around `app`.
 
-    `report` gets each request with its status and seconds, `tell` gets a line about each internal
-    error.
+    `report` gets each request with its status, seconds and request id, `tell` gets a line about
+    each internal error. `takes_body` says whether a request has a body to be read, and `admitted`
+    holds a place for one while it is prepared and answered.
     """
 
     def __init__(
@@ -42,9 +36,13 @@ class RequestGuard:
         limits: RequestLimits,
         report: Report,
         tell: Callable[[str], None],
+        takes_body: Callable[[Scope], bool] = lambda scope: scope["method"] == "POST",
+        admitted: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._app, self._access, self._limits = app, access, limits
         self._report, self._tell = report, tell
+        self._takes_body, self._admitted = takes_body, admitted
+        self._bodies = BodyReader(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,14 +57,22 @@ class RequestGuard:
         except Exception as error:
             await self._answer_fault(connection, receive, error)
         finally:
-            self._report(scope, connection.status or CLIENT_CLOSED, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self._report(scope, connection.status or CLIENT_CLOSED, seconds, connection.request_id)
 
     async def _pass(self, connection: ClientConnection, receive: Receive) -> None:
-        headers = _headers(connection.scope)
-        self._access.require(connection.scope["path"], headers)
-        limits = self._limits
-        body = await read_body(receive, headers, limits.max_body_bytes, limits.patience_seconds)
-        await connection.run(self._app, body)
+        scope, headers = connection.scope, _headers(connection.scope)
+        _check_framing(headers)
+        self._access.require(scope["path"], headers)
+        if not self._takes_body(scope):
+            connection.closes = _has_body(headers)
+            await connection.run(self._app, b"")
+            return
+        _check_type(headers)
+        with self._bodies.reading() as place:
+            body = await self._bodies.read(receive, headers, place)
+            with self._admitted():
+                await connection.run(self._app, body)
 
     async def _answer_fault(
         self, connection: ClientConnection, receive: Receive, error: Exception
@@ -83,11 +89,42 @@ class RequestGuard:
                 connection.status = CLIENT_CLOSED
 
 
+def _check_framing(headers: Mapping[str, str]) -> None:
+    """Refuses a body whose end two parties could see in two places (RFC 9112, 6.1)."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        message = "a request has either Content-Length or Transfer-Encoding"
+        raise ApiError(400, message, "ambiguous_length", headers=LAST)
+
+
+def _check_type(headers: Mapping[str, str]) -> None:
+    """Refuses bodies that are not JSON, among them those that any web page may send.
+
+    Programs may leave the type out; browsers, which send an Origin, may not.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not kind and "origin" not in headers:
+        return
+    if kind != _JSON and not (kind.startswith("application/") and kind.endswith("+json")):
+        message = f"the body must be {_JSON}, not {kind[:60] or 'without a type'!r}"
+        raise ApiError(415, message, "unsupported_media_type", headers=LAST)
+
+
+def _has_body(headers: Mapping[str, str]) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
 def _headers(scope: Scope) -> dict[str, str]:
-    """Returns the headers with names in lower case; the last of each name counts."""
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-    }
+    """Returns the headers with names in lower case; of each name the last one counts.
+
+    Refuses a request with two different keys, hosts or origins.
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name in ("host", "origin") and headers.get(name, value) != value:
+            raise invalid_request(f"the request has two values of {name.title()}")
+        headers[name] = value
+    return headers
 
 
 def _one_line(error: Exception) -> str:
@@ -97,3 +134,6 @@ def _one_line(error: Exception) -> str:
         where = f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
         trace = trace.tb_next
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+__all__ = ["CLIENT_CLOSED", "RequestGuard", "RequestLimits"]

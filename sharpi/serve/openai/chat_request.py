@@ -1,25 +1,19 @@
-"""Reads the body of /v1/chat/completions into a ChatCall."""
+"""Turns the body of /v1/chat/completions into a ChatCall."""
 
 from typing import Any
 
 from msgspec import Struct
 
-from sharpi.serve.chat.chat_call import ChatCall, Message
-from sharpi.serve.chat.common_fields import read_model
-from sharpi.serve.chat.thinking_fields import read_thinking
-from sharpi.serve.chat.tool_fields import wants_strict_calls
+from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.serve.chat.chat_call import ChatCall, Message, call_message
+from sharpi.serve.chat.sampling_body import thinking_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.request_fields import RequestFields
-from sharpi.serve.openai.fields import (
-    MAX_ANSWERS,
-    MAX_LOGPROBS,
-    read_generation,
-    read_include_usage,
-    read_max_tokens,
-    read_shape,
-)
-from sharpi.serve.openai.messages import read_messages
-from sharpi.serve.openai.tools import read_choice, read_tools
+from sharpi.serve.http.body import fail
+from sharpi.serve.openai.chat_body import CallBody, ChatBody, MessageBody, text_of
+from sharpi.serve.openai.generation_body import answer_shape, first_limit, generation_of
+from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
+
+_SAME_ROLES = {"developer": "system", "function": "tool"}
 
 
 class ChatRequest(Struct, frozen=True):
@@ -28,63 +22,84 @@ class ChatRequest(Struct, frozen=True):
     call: ChatCall
     is_stream: bool
     includes_usage: bool  # a stream ends with its usage
+    wants_progress: bool = False  # a stream begins with the progress of the prompt
 
 
-def read_chat(body: object, host: ModelHost) -> ChatRequest:
-    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
-    fields = RequestFields(body)
-    read_model(fields, host)
-    _refuse_unsupported(fields)
-    messages, prefill = _messages_and_prefill(fields)
-    choice, tools = read_choice(fields, read_tools(fields, nested=True), nested=True)
-    max_tokens = read_max_tokens(fields, "max_completion_tokens", "max_tokens")
-    thinking = read_thinking(fields, fields.text("reasoning_effort"))
+def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
+    """Returns the request; raises ApiError for values that do not go together."""
+    limit = first_limit(body.max_completion_tokens, body.max_tokens, body.n_predict)
+    request = generation_of(body, host, limit, _num_logprobs(body))
+    messages, prefill = _messages_and_prefill(body)
+    choice, is_strict = ToolChoice(), False
+    tools: tuple[Tool, ...] = ()
+    if body.tools or body.tool_choice is not None:
+        choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, tools_of(body.tools))
+        is_strict = has_strict_tool(body.tools)
+    thinking = thinking_of(body, body.reasoning_effort)
     call = ChatCall(
         messages,
-        read_generation(fields, host, max_tokens, _num_logprobs(fields)),
+        request,
         tools,
         choice,
-        read_shape(fields),
+        answer_shape(body),
         thinking.is_enabled,
         thinking.budget,
         thinking.template_values,
         prefill,
-        fields.integer("n", 1, MAX_ANSWERS) or 1,
-        wants_strict_calls(fields),
+        body.n or 1,
+        is_strict,
     )
-    is_stream, includes_usage = fields.flag("stream") or False, read_include_usage(fields)
-    fields.close()
-    return ChatRequest(call, is_stream, includes_usage)
+    includes_usage = body.stream_options is not None and body.stream_options.include_usage
+    is_stream = body.stream or False
+    wants_progress = is_stream and bool(body.return_progress)
+    return ChatRequest(call, is_stream, bool(includes_usage), wants_progress)
 
 
-def _refuse_unsupported(fields: RequestFields) -> None:
-    fields.ignore("prediction", "verbosity")
-    fields.only("modalities", (["text"],), "the model writes text only")
-    fields.only("audio", (), "the model writes text only")
-    fields.only("store", (False,), "sharpi keeps no answers")
-    fields.only("web_search_options", (), "sharpi does not search the web")
-    fields.only("moderation", (), "sharpi does not moderate")
-    fields.only("functions", ([],), "use 'tools'")
-    fields.only("function_call", ("none", "auto"), "use 'tool_choice'")
-
-
-def _num_logprobs(fields: RequestFields) -> int | None:
-    num_best = fields.integer("top_logprobs", 0, MAX_LOGPROBS)
-    if fields.flag("logprobs"):
-        return num_best or 0
-    if num_best:
-        fields.fail("top_logprobs", "needs 'logprobs': true")
+def _num_logprobs(body: ChatBody) -> int | None:
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs:
+        fail("top_logprobs", "needs 'logprobs': true")
     return None
 
 
-def _messages_and_prefill(fields: RequestFields) -> tuple[tuple[Message, ...], str]:
+def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
     """Returns the messages, and the last one as prefill with "continue_final_message"."""
-    messages = read_messages(fields)
-    continues = fields.flag("continue_final_message")
-    fields.only("add_generation_prompt", (not continues,), "it goes with 'continue_final_message'")
+    messages = tuple(_message(each, f"messages[{i}]") for i, each in enumerate(body.messages))
+    continues = bool(body.continue_final_message)
+    if body.add_generation_prompt is continues:
+        why = "it goes with 'continue_final_message'"
+        fail("add_generation_prompt", f"cannot be honoured: {why}")
     if not continues:
         return messages, ""
-    last: dict[str, Any] = messages[-1]
+    last = messages[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
-        fields.fail("continue_final_message", "needs an assistant's text as the last message")
+        fail("continue_final_message", "needs an assistant's text as the last message")
     return messages[:-1], last["content"]
+
+
+def _message(body: MessageBody, path: str) -> Message:
+    """Returns a message of a ChatCall; the developer role becomes system."""
+    content = body.content
+    if not isinstance(content, str):
+        content = text_of(content, f"{path}.content")
+    message: Message = {"role": _SAME_ROLES.get(body.role, body.role)}
+    if body.role == "assistant":
+        message |= _assistant(body)
+    elif content is None:
+        fail(f"{path}.content", "is required")
+    if body.role in ("tool", "function") and body.tool_call_id:
+        message["tool_call_id"] = body.tool_call_id
+    return message | {"content": content or ""} | ({"name": body.name} if body.name else {})
+
+
+def _assistant(body: MessageBody) -> Message:
+    """Returns reasoning, by either of its names, and calls."""
+    reasoning = body.reasoning_content or body.reasoning
+    message: Message = {"reasoning_content": reasoning} if reasoning else {}
+    calls = [_call(each) for each in body.tool_calls or ()]
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _call(body: CallBody) -> dict[str, Any]:
+    return call_message(body.id or "", body.function.name, body.function.arguments or "{}")

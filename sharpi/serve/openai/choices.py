@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
+from sharpi.engine.sampling.text_delta import PrefillProgress
 from sharpi.serve.chat.answer_parts import AnswerDeltaOrEnd, AnswerEnd, PromptRequest, Usage
-from sharpi.serve.chat.answer_stream import answer_events
+from sharpi.serve.chat.answer_reading import answer_events
 from sharpi.serve.chat.collected_answer import new_id, total_usage
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import DONE, Events, data_event
@@ -40,6 +41,16 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
+def progress_body(progress: PrefillProgress) -> dict[str, Any]:
+    """Returns the progress of a prompt, with llama.cpp's names."""
+    return {
+        "total": progress.num_prompt,
+        "cache": progress.num_cached,
+        "processed": progress.num_done,
+        "time_ms": round(1000 * progress.seconds),
+    }
+
+
 async def choice_events(
     host: ModelHost,
     prompt_requests: Sequence[PromptRequest],
@@ -60,7 +71,11 @@ async def choice_events(
         for choice in choices[number].of(item):
             yield data_event(head | {"choices": [choice]})
 
-    async with aclosing(answer_events(host, prompt_requests, events_of)) as events:
+    def progress_event(progress: PrefillProgress) -> bytes:
+        return data_event(head | {"choices": [], "prompt_progress": progress_body(progress)})
+
+    stream = answer_events(host, prompt_requests, events_of, progress_event=progress_event)
+    async with aclosing(stream) as events:
         async for event in events:
             yield event
     if includes_usage:

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from sharpi.dialogue.events import Text
+from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.chat.answer_parts import (
     AnswerDelta,
     AnswerDeltaOrEnd,
@@ -21,6 +24,14 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 _FINISH: dict[EndReason, str] = {"stop": "stop", "stop_string": "stop"}
 _CUT = "length"
+
+
+async def with_scores(host: ModelHost, asked: CompletionsRequest) -> CompletionsRequest:
+    """Returns the request with its prompts scored, if they are echoed with logprobs."""
+    num_best = asked.request.num_logprobs
+    if not asked.wants_scores or num_best is None:
+        return asked
+    return replace(asked, scored=tuple([await host.scored(ids, num_best) for ids in asked.prompts]))
 
 
 async def completion(
@@ -61,7 +72,11 @@ class _Choice:
         self._number = number
         self._echo = asked.echoes[number // asked.num_answers]
         has_logprobs = asked.request.num_logprobs is not None
-        self._logprobs = LegacyLogprobs(tokenizer, len(self._echo)) if has_logprobs else None
+        self._logprobs: LegacyLogprobs | None = None
+        self._scored: tuple[SampledToken, ...] = ()
+        if has_logprobs:
+            self._scored = tuple(asked.scored[number // asked.num_answers]) if asked.scored else ()
+            self._logprobs = LegacyLogprobs(tokenizer, 0 if self._scored else len(self._echo))
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[dict[str, Any]]:
         if isinstance(item, AnswerEnd):
@@ -72,7 +87,8 @@ class _Choice:
 
     def chunk(self, part: AnswerDelta) -> dict[str, Any]:
         echo, self._echo = self._echo, ""
-        logprobs = self._logprobs.of(part.tokens) if self._logprobs and part.tokens else None
+        tokens, self._scored = (*self._scored, *part.tokens), ()
+        logprobs = self._logprobs.of(tokens) if self._logprobs and tokens else None
         return {
             "index": self._number,
             "text": echo + part.event.text if isinstance(part.event, Text) else echo,

@@ -1,25 +1,20 @@
-"""Reads the body of /v1/completions: prompts as text or ids, and their request."""
+"""Turns the body of /v1/completions into prompts, as text or ids, and their request."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from sharpi.config import GenerationRequest
+from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.chat.chat_call import AnswerShape
-from sharpi.serve.chat.common_fields import read_model
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.request_fields import RequestFields
-from sharpi.serve.openai.fields import (
-    MAX_ANSWERS,
-    MAX_LOGPROBS,
-    read_generation,
-    read_include_usage,
-    read_max_tokens,
-    read_shape,
-)
+from sharpi.serve.host.prompt_limit import PromptLimit
+from sharpi.serve.http.body import fail
+from sharpi.serve.openai.completions_body import MAX_PROMPTS, CompletionsBody
+from sharpi.serve.openai.generation_body import answer_shape, first_limit, generation_of
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
-_MAX_PROMPTS = 128
 
 
 class CompletionsRequest(Struct, frozen=True):
@@ -32,71 +27,62 @@ class CompletionsRequest(Struct, frozen=True):
     num_answers: int  # for each prompt
     is_stream: bool
     includes_usage: bool  # a stream ends with its usage
+    # The scored tokens of each prompt that is echoed with logprobs; empty until they are scored.
+    scored: tuple[Sequence[SampledToken], ...] = ()
+
+    @property
+    def wants_scores(self) -> bool:
+        """True if the echoed prompts come with logprobs."""
+        return any(self.echoes) and self.request.num_logprobs is not None
 
 
-def read_completions(body: object, host: ModelHost) -> CompletionsRequest:
-    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
-    fields = RequestFields(body)
-    read_model(fields, host)
-    fields.only("suffix", ("",), "the model continues text and does not fill gaps")
-    fields.only("store", (False,), "sharpi keeps no answers")
-    prompts = _prompts(fields, host)
-    num_answers = fields.integer("n", 1, MAX_ANSWERS) or 1
-    fields.only("best_of", (num_answers,), "every answer is sent; leave it out")
-    num_logprobs = _num_logprobs(fields)
-    echo = fields.flag("echo") or False
-    if echo and num_logprobs is not None:
-        fields.fail("echo", "and 'logprobs' cannot be combined")
-    max_tokens = read_max_tokens(fields, "max_tokens")
-    request = read_generation(
-        fields, host, _DEFAULT_TOKENS if max_tokens is None else max_tokens, num_logprobs
-    )
-    read = CompletionsRequest(
+def completions_request(
+    body: CompletionsBody, host: ModelHost, limit: PromptLimit
+) -> CompletionsRequest:
+    """Returns the request; raises ApiError and ContextFullError.  It may take a while."""
+    num_answers = body.n or 1
+    if body.best_of not in (None, num_answers):
+        fail("best_of", "cannot be honoured: every answer is sent; leave it out")
+    if body.logprobs is None or isinstance(body.logprobs, bool):
+        num_logprobs = 0 if body.logprobs else None
+    else:
+        num_logprobs = body.logprobs
+    max_tokens = first_limit(body.max_tokens, body.n_predict, _DEFAULT_TOKENS)
+    request = generation_of(body, host, max_tokens, num_logprobs)
+    prompts = [_prompt(each, limit) for each in _prompts(body.prompt)]
+    options = body.stream_options
+    return CompletionsRequest(
         tuple(ids for _, ids in prompts),
-        tuple(text for text, _ in prompts) if echo else ("",) * len(prompts),
+        tuple(text for text, _ in prompts) if body.echo else ("",) * len(prompts),
         request,
-        read_shape(fields),
+        answer_shape(body),
         num_answers,
-        fields.flag("stream") or False,
-        read_include_usage(fields),
+        body.stream or False,
+        bool(options is not None and options.include_usage),
     )
-    fields.close()
-    return read
 
 
-def _num_logprobs(fields: RequestFields) -> int | None:
-    """Reads the number of best tokens; llama.cpp's clients also send true or false."""
-    if isinstance(fields.raw("logprobs"), bool):
-        return 0 if fields.flag("logprobs") else None
-    return fields.integer("logprobs", 0, MAX_LOGPROBS)
-
-
-def _prompts(fields: RequestFields, host: ModelHost) -> list[tuple[str, list[int]]]:
-    """Returns (text, ids) of each prompt: a string, ids, or a list of either."""
-    value = fields.raw("prompt")
-    if isinstance(value, str) or (isinstance(value, list) and value and _is_id(value[0])):
+def _prompts(value: Any) -> list[str | list[int]]:
+    """Returns each prompt: a string or ids."""
+    if isinstance(value, str) or (value and isinstance(value[0], int)):
         value = [value]
-    if not isinstance(value, list) or not value:
-        fields.fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
-    if len(value) > _MAX_PROMPTS:
-        fields.fail("prompt", f"must have {_MAX_PROMPTS} prompts at most")
-    return [_prompt(fields, host, each) for each in value]
+    if not value:
+        fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
+    if len(value) > MAX_PROMPTS:
+        fail("prompt", f"must have {MAX_PROMPTS} prompts at most")
+    return list(value)
 
 
-def _prompt(fields: RequestFields, host: ModelHost, value: Any) -> tuple[str, list[int]]:
-    tokenizer = host.tokenizer
+def _prompt(value: str | list[Any], limit: PromptLimit) -> tuple[str, list[int]]:
+    tokenizer = limit.tokenizer
     if isinstance(value, str):
-        ids = tokenizer.encode(value, add_bos=tokenizer.add_bos, parse_special=True)
-    elif isinstance(value, list) and all(map(_is_id, value)):
+        ids = limit.encode(value, add_bos=tokenizer.add_bos)
+    elif isinstance(value, list) and all(isinstance(each, int) for each in value):
         ids = value
     else:
-        fields.fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
+        fail("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
     if not ids:
-        fields.fail("prompt", "is empty, and the model has no BOS token")
+        fail("prompt", "is empty, and the model has no BOS token")
     if not all(0 <= token_id < tokenizer.vocab_size for token_id in ids):
-        fields.fail("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
+        fail("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
     return value if isinstance(value, str) else tokenizer.decode(ids), ids
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

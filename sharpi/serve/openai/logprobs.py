@@ -36,13 +36,15 @@ class LegacyLogprobs:
             text = _text(self._tokenizer, token.id)
             best = token.alternatives
             entry["tokens"].append(text)
-            entry["token_logprobs"].append(_finite(token.logprob))
-            entry["top_logprobs"].append(
-                {_text(self._tokenizer, token_id): _finite(logprob) for token_id, logprob in best}
-            )
+            is_first = token.logprob is None  # of an echoed prompt: nothing comes before it
+            entry["token_logprobs"].append(None if is_first else _finite(token.logprob))
+            entry["top_logprobs"].append(None if is_first else self._best(best))
             entry["text_offset"].append(self._offset)
             self._offset += len(text)
         return entry
+
+    def _best(self, best: Iterable[tuple[int, float]]) -> dict[str, float]:
+        return {_text(self._tokenizer, token_id): _finite(logprob) for token_id, logprob in best}
 
 
 def _entry(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:

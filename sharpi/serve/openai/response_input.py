@@ -3,69 +3,62 @@
 from typing import Any
 
 from sharpi.serve.chat.chat_call import Message, call_message
-from sharpi.serve.http.request_fields import RequestFields
-from sharpi.serve.openai.messages import read_content
+from sharpi.serve.http.body import fail
+from sharpi.serve.openai.chat_body import text_of
+from sharpi.serve.openai.responses_body import InputItem, ResponsesBody
 
-_ROLES = ("system", "developer", "user", "assistant")
 
-
-def read_input(fields: RequestFields) -> tuple[Message, ...]:
-    """Reads the instructions, then "input": a text of the user, or items."""
-    instructions = fields.text("instructions")
+def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
+    """Returns the instructions, then the input: a text of the user, or items."""
     messages: list[Message] = []
-    if instructions:
-        messages.append({"role": "system", "content": instructions})
-    if isinstance(fields.raw("input"), str):
-        return (*messages, {"role": "user", "content": fields.raw("input")})
-    items = fields.each("input")
-    if not items:
-        fields.fail("input", "must be a text or a list of items")
-    for item in items:
-        _add(messages, item)
-        item.ignore("id", "status")
-        item.close()
+    if body.instructions:
+        messages.append({"role": "system", "content": body.instructions})
+    if isinstance(body.input, str):
+        return (*messages, {"role": "user", "content": body.input})
+    if not body.input:
+        fail("input", "must be a text or a list of items")
+    for index, item in enumerate(body.input):
+        _add(messages, item, f"input[{index}]")
     return tuple(messages)
 
 
-def _add(messages: list[Message], item: RequestFields) -> None:
+def _add(messages: list[Message], item: InputItem, path: str) -> None:
     """Adds an item; the several items of one assistant turn become one message."""
-    match item.text("type") or "message":
+    match item.type or "message":
         case "message":
-            _add_message(messages, item)
+            _add_message(messages, item, path)
         case "reasoning":
-            _assistant(messages, "reasoning_content", _reasoning(item))
+            _assistant(messages, "reasoning_content", _reasoning(item, path))
         case "function_call":
-            _add_call(messages, item)
+            _add_call(messages, item, path)
         case "function_call_output":
-            item.ignore("name", "namespace", "caller")
-            call_id, output = item.required_text("call_id"), read_content(item, "output")
+            call_id = item.call_id or fail(f"{path}.call_id", "is required")
+            output = text_of(item.output, f"{path}.output")
             message = {"role": "tool", "tool_call_id": call_id, "content": output or ""}
             messages.append(message)
         case kind:
-            item.fail("type", f"'{kind[:40]}' cannot be honoured")
+            fail(f"{path}.type", f"'{kind[:40]}' cannot be honoured")
 
 
-def _add_message(messages: list[Message], item: RequestFields) -> None:
-    role = item.choice("role", _ROLES) or item.fail("role", "is required")
-    content = read_content(item) or ""
-    item.ignore("phase")
+def _add_message(messages: list[Message], item: InputItem, path: str) -> None:
+    role = item.role or fail(f"{path}.role", "is required")
+    content = text_of(item.content, f"{path}.content") or ""
     if role == "assistant":
         _assistant(messages, "content", content)
     else:
         messages.append({"role": "system" if role == "developer" else role, "content": content})
 
 
-def _reasoning(item: RequestFields) -> str:
+def _reasoning(item: InputItem, path: str) -> str:
     """Returns the reasoning itself, or else its summaries."""
-    item.ignore("encrypted_content")
-    summaries, contents = item.each("summary"), item.each("content")
-    return "\n".join(part.required_text("text") for part in contents or summaries)
+    whole = text_of(item.content, f"{path}.content")
+    return whole or "\n".join(part.text for part in item.summary or ())
 
 
-def _add_call(messages: list[Message], item: RequestFields) -> None:
-    item.ignore("namespace", "caller", "async")
-    call_id, name = item.required_text("call_id"), item.required_text("name")
-    call = call_message(call_id, name, item.text("arguments") or "{}")
+def _add_call(messages: list[Message], item: InputItem, path: str) -> None:
+    call_id = item.call_id or fail(f"{path}.call_id", "is required")
+    name = item.name or fail(f"{path}.name", "is required")
+    call = call_message(call_id, name, item.arguments or "{}")
     _turn(messages).setdefault("tool_calls", []).append(call)
 
 

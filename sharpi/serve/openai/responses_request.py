@@ -1,38 +1,42 @@
-"""Reads the body of /v1/responses into a ChatCall."""
+"""Turns the body of /v1/responses into a ChatCall."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from sharpi.config import SamplingParams
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
-from sharpi.serve.chat.common_fields import read_model, shape_of
-from sharpi.serve.chat.thinking_fields import read_thinking
-from sharpi.serve.chat.tool_fields import wants_strict_calls
+from sharpi.serve.chat.sampling_body import thinking_of
+from sharpi.serve.chat.shape_body import shape_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.request_fields import RequestFields
-from sharpi.serve.openai.fields import MAX_LOGPROBS, read_generation, read_max_tokens, read_shape
-from sharpi.serve.openai.response_input import read_input
-from sharpi.serve.openai.tools import read_choice, read_tools
+from sharpi.serve.http.body import fail
+from sharpi.serve.openai.generation_body import answer_shape, first_limit, generation_of
+from sharpi.serve.openai.response_input import messages_of
+from sharpi.serve.openai.responses_body import ResponsesBody
+from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
 
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")
-# Fields of the request that the response repeats, with their defaults.
-_ECHOED: dict[str, Any] = {
+# Members of the request that the response repeats, with their defaults.
+_REPEATED: dict[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
+    "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "prompt_cache_key": None,
     "reasoning": {"effort": None, "summary": None},
-    "temperature": None,
+    "safety_identifier": None,
+    "service_tier": "default",
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
     "tools": [],
-    "top_p": None,
+    "top_logprobs": 0,
     "truncation": "disabled",
     "user": None,
 }
-_NOTHING_KEPT = "sharpi keeps no answers; send the conversation"
 
 
 class ResponsesRequest(Struct, frozen=True):
@@ -40,76 +44,58 @@ class ResponsesRequest(Struct, frozen=True):
 
     call: ChatCall
     is_stream: bool
-    echoed: Mapping[str, Any]  # fields of the request that the response repeats
+    echoed: Mapping[str, Any]  # members of the request that the response repeats
 
 
-def read_responses(body: object, host: ModelHost) -> ResponsesRequest:
-    """Reads a body; raises ApiError if it is malformed, or has unknown or unsupported fields."""
-    fields = RequestFields(body)
-    read_model(fields, host)
-    _refuse_unsupported(fields)
-    messages = read_input(fields)
-    choice, tools = read_choice(fields, read_tools(fields, nested=False), nested=False)
-    max_tokens = read_max_tokens(fields, "max_output_tokens")
-    thinking = read_thinking(fields, _effort(fields))
+def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
+    """Returns the request; raises ApiError for values that do not go together."""
+    limit = first_limit(body.max_output_tokens, body.max_tokens, body.n_predict)
+    request = generation_of(body, host, limit, _num_logprobs(body))
+    messages = messages_of(body)
+    choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, tools_of(body.tools))
+    effort = body.reasoning_effort if body.reasoning is None else body.reasoning.effort
+    thinking = thinking_of(body, effort)
     call = ChatCall(
         messages,
-        read_generation(fields, host, max_tokens, _num_logprobs(fields)),
+        request,
         tools,
         choice,
-        _shape(fields),
+        _shape(body),
         thinking.is_enabled,
         thinking.budget,
         thinking.template_values,
-        has_strict_calls=wants_strict_calls(fields),
+        has_strict_calls=has_strict_tool(body.tools),
     )
-    is_stream = fields.flag("stream") or False
-    echoed = {name: _said(fields.raw(name), otherwise) for name, otherwise in _ECHOED.items()}
-    fields.close()
-    return ResponsesRequest(call, is_stream, echoed)
+    return ResponsesRequest(call, body.stream or False, _repeated(body, request.sampling))
 
 
-def _refuse_unsupported(fields: RequestFields) -> None:
-    fields.ignore("stream_options", "max_tool_calls", "client_metadata")
-    fields.only("store", (False,), _NOTHING_KEPT)
-    fields.only("background", (False,), _NOTHING_KEPT)
-    fields.only("previous_response_id", (), _NOTHING_KEPT)
-    fields.only("conversation", (), _NOTHING_KEPT)
-    fields.only("prompt", (), "sharpi keeps no prompts")
-    fields.only("truncation", ("disabled",), "input that is too long is refused")
-    fields.only("context_management", ([],), "sharpi edits no conversations")
-    fields.only("moderation", (), "sharpi does not moderate")
-
-
-def _num_logprobs(fields: RequestFields) -> int | None:
-    included = fields.texts("include", 16)
-    for each in included:
+def _num_logprobs(body: ResponsesBody) -> int | None:
+    for each in body.include or ():
         if each not in _INCLUDED:
-            fields.fail("include", f"cannot be honoured: '{each[:60]}'")
-    num_best = fields.integer("top_logprobs", 0, MAX_LOGPROBS)
-    return (num_best or 0) if _LOGPROBS in included else num_best
+            fail("include", f"cannot be honoured: '{each[:60]}'")
+    if _LOGPROBS in (body.include or ()):
+        return body.top_logprobs or 0
+    return body.top_logprobs
 
 
-def _effort(fields: RequestFields) -> str | None:
-    """Reads the effort; summaries are ignored, since responses contain the reasoning itself."""
-    reasoning = fields.fields("reasoning")
-    if reasoning is None:
-        return None
-    reasoning.ignore("summary", "generate_summary", "context")
-    reasoning.only("mode", ("standard",), "there is one mode")
-    effort = reasoning.text("effort")
-    reasoning.close()
-    return effort
+def _shape(body: ResponsesBody) -> AnswerShape:
+    if body.text is None or body.text.format is None:
+        return answer_shape(body)
+    return shape_of(body.text.format, "text.format", nested=False)
 
 
-def _shape(fields: RequestFields) -> AnswerShape:
-    text = fields.fields("text")
-    form = None if text is None else text.fields("format")
-    if text is not None:
-        text.ignore("verbosity")
-        text.close()
-    return read_shape(fields) if form is None else shape_of(form, nested=False)
-
-
-def _said(value: Any, otherwise: Any) -> Any:
-    return otherwise if value is None else value
+def _repeated(body: ResponsesBody, sampling: SamplingParams) -> Mapping[str, Any]:
+    """Returns what the response repeats; of sampling parameters the values that were used."""
+    given = {name: getattr(body, name) for name in _REPEATED}
+    repeated = {
+        name: _REPEATED[name] if value is None else msgspec.to_builtins(value)
+        for name, value in given.items()
+    }
+    repeated["tools"] = [{"type": "function", "strict": None, **each} for each in repeated["tools"]]
+    return repeated | {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "background": False,
+    }

@@ -1,78 +1,134 @@
-"""Reads tools and tool choice of OpenAI's APIs; chat completions nest them, responses do not."""
+"""The tools of OpenAI's APIs and the choice among them; chat nests them, responses do not."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.tool_fields import each_tool
-from sharpi.serve.http.request_fields import RequestFields
+from sharpi.serve.http.body import Body, Ignored, fail
 
-_MODES: dict[str, Literal["auto", "none", "required"]] = {
-    "auto": "auto",
-    "none": "none",
-    "required": "required",
-}
-_NO_OTHER = "sharpi has no tools of its own; only functions can be called"
-
-
-def read_tools(fields: RequestFields, *, nested: bool) -> tuple[Tool, ...]:
-    """Reads the functions of "tools"; raises ApiError for any other kind of tool."""
-    return each_tool(fields, lambda tool: _tool(tool, nested))
+MAX_TOOLS = 256
+Mode = Literal["auto", "none", "required"]
+_Function = Annotated[
+    Literal["function"],
+    Meta(extra={"why": "sharpi has no tools of its own; only functions can be called"}),
+]
 
 
-def read_choice(
-    fields: RequestFields, tools: tuple[Tool, ...], *, nested: bool
+class FunctionBody(Body):
+    """A function with the JSON schema of its arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    cache_control: Ignored = None
+    output_schema: Ignored = None
+    defer_loading: Ignored = None
+    allowed_callers: Ignored = None
+
+
+class ToolBody(Body):
+    """A tool of chat completions."""
+
+    function: FunctionBody
+    type: _Function | None = None
+    cache_control: Ignored = None
+
+
+class FlatToolBody(FunctionBody):
+    """A tool of responses."""
+
+    type: _Function | None = None
+
+
+class NamedTool(Body):
+    """The name of a tool."""
+
+    name: str
+
+
+class AllowedTool(Body):
+    """One of the tools that may be called, by its name."""
+
+    type: Ignored = None
+    name: str | None = None
+    function: NamedTool | None = None
+
+
+class AllowedTools(Body):
+    """The tools that may be called."""
+
+    tools: list[AllowedTool]
+    mode: Literal["auto", "required"] | None = None
+
+
+class ChoiceBody(Body):
+    """The tool that must be called, or the tools that may be called."""
+
+    type: Literal["function", "allowed_tools"]
+    name: str | None = None
+    function: NamedTool | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[AllowedTool] | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+def tools_of(bodies: Sequence[ToolBody | FlatToolBody] | None) -> tuple[Tool, ...]:
+    """Returns the functions; refuses an empty name, and two of the same name."""
+    tools = []
+    for index, body in enumerate(bodies or ()):
+        nested = isinstance(body, ToolBody)
+        function = body.function if isinstance(body, ToolBody) else body
+        if not function.name.strip():
+            fail(f"tools[{index}].{'function.' if nested else ''}name", "must not be empty")
+        schema = function.parameters or {"type": "object", "properties": {}}
+        tools.append(Tool(function.name, function.description or "", schema))
+    if len({tool.name for tool in tools}) < len(tools):
+        fail("tools", "has two tools with the same name")
+    return tuple(tools)
+
+
+def has_strict_tool(bodies: Sequence[ToolBody | FlatToolBody] | None) -> bool:
+    """Returns whether a tool is marked as strict."""
+    functions = (each.function if isinstance(each, ToolBody) else each for each in bodies or ())
+    return any(function.strict for function in functions)
+
+
+def choice_of(
+    body: Mode | ChoiceBody | None, parallel: bool | None, tools: tuple[Tool, ...]
 ) -> tuple[ToolChoice, tuple[Tool, ...]]:
-    """Reads the choice, and returns it with the tools that it allows."""
-    choice, allowed = _mode_or_tool(fields, nested)
-    parallel = fields.flag("parallel_tool_calls")
+    """Returns the choice, and the tools that it allows."""
+    choice, allowed = _mode_or_tool(body)
     choice = replace(choice, parallel=parallel is not False)
     wanted = {choice.name} if choice.name else allowed
     if wanted is not None:
         missing = wanted - {tool.name for tool in tools}
         if missing:
-            fields.fail(
-                "tool_choice", f"names the tool '{min(missing)[:64]}', which is not among the tools"
-            )
+            message = f"names the tool '{min(missing)[:64]}', which is not among the tools"
+            fail("tool_choice", message)
     if choice.mode == "required" and not tools:
-        fields.fail("tool_choice", "requires a call, but there are no tools")
+        fail("tool_choice", "requires a call, but there are no tools")
     if allowed is not None:
         tools = tuple(tool for tool in tools if tool.name in allowed)
     return choice, tools
 
 
-def _tool(fields: RequestFields, nested: bool) -> Tool:
-    fields.only("type", ("function",), _NO_OTHER)
-    source = fields
-    if nested:
-        source = fields.fields("function") or fields.fail("function", "is required")
-        fields.ignore("cache_control")
-        fields.close()
-    name = source.required_text("name")
-    schema = source.mapping("parameters") or {"type": "object", "properties": {}}
-    source.ignore("strict", "cache_control", "output_schema", "defer_loading", "allowed_callers")
-    tool = Tool(name, source.text("description") or "", schema)
-    source.close()
-    return tool
-
-
-def _mode_or_tool(fields: RequestFields, nested: bool) -> tuple[ToolChoice, set[str] | None]:
-    if not isinstance(fields.raw("tool_choice"), dict):
-        return ToolChoice(_MODES[fields.choice("tool_choice", _MODES) or "auto"]), None
-    choice = fields.fields("tool_choice")
-    assert choice is not None
-    kind = choice.choice("type", ("function", "allowed_tools"))
-    inner = choice.fields(kind) if nested and kind else choice
-    if kind is None or inner is None:
-        return fields.fail("tool_choice", "must have a type and a tool")
-    if kind == "function":
-        return ToolChoice("required", inner.required_text("name")), None
-    required = inner.choice("mode", ("auto", "required")) == "required"
-    return ToolChoice("required" if required else "auto"), _allowed(inner, nested)
-
-
-def _allowed(fields: RequestFields, nested: bool) -> set[str]:
-    tools = fields.each("tools")
-    named = [(each.fields("function") or each) if nested else each for each in tools]
-    return {each.required_text("name") for each in named}
+def _mode_or_tool(body: Mode | ChoiceBody | None) -> tuple[ToolChoice, set[str] | None]:
+    if not isinstance(body, ChoiceBody):
+        return ToolChoice(body or "auto"), None
+    if body.type == "function":
+        name = body.function.name if body.function is not None else body.name
+        return ToolChoice("required", name or fail("tool_choice", "must have a tool's name")), None
+    mode, tools = body.mode, body.tools
+    if body.allowed_tools is not None:
+        mode, tools = body.allowed_tools.mode, body.allowed_tools.tools
+    if tools is None:
+        fail("tool_choice", "must have a type and a tool")
+    names = {each.name if each.function is None else each.function.name for each in tools}
+    if None in names:
+        fail("tool_choice", "has a tool without a name")
+    allowed = {name for name in names if name is not None}
+    return ToolChoice("required" if mode == "required" else "auto"), allowed

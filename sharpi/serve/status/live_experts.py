@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from sharpi.experts.stats.view import ExpertView
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.endpoint import Endpoint
 
 _LOOK_SECONDS = 2.0
 _FRESH_SECONDS = 0.25  # views are shared for this long, however many pages ask
@@ -53,9 +53,9 @@ class LiveExperts:
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
 
-def live_experts_route(host: ModelHost) -> Route:
-    """Returns the route GET /experts/live."""
-    return Route("/experts/live", LiveExperts(host).respond, methods=["GET"])
+def live_experts_endpoint(host: ModelHost) -> Endpoint:
+    """Returns the endpoint GET /experts/live."""
+    return Endpoint("GET", "/experts/live", LiveExperts(host).respond)
 
 
 def _look(loaded: Loaded) -> _Look:

@@ -9,30 +9,30 @@ from typing import Any
 from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from sharpi import __version__
 from sharpi.serve.host.loaded import Loaded
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.host.model_snapshot import ModelSnapshot, take_snapshot
+from sharpi.serve.http.endpoint import Endpoint
 from sharpi.tiers.plan import Tier
 
 _LOOK_SECONDS = 2.0  # if a step takes longer, the last snapshot is used
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def routes(host: ModelHost) -> list[Route]:
-    """Returns the status routes of one host."""
+def endpoints(host: ModelHost) -> list[Endpoint]:
+    """Returns the status endpoints of one host."""
     status = Status(host)
     return [
-        Route("/health", status.health, methods=["GET"]),
-        Route("/metrics", status.metrics, methods=["GET"]),
-        Route("/props", status.props, methods=["GET"]),
+        Endpoint("GET", "/health", status.health, other_paths=("/v1/health",)),
+        Endpoint("GET", "/metrics", status.metrics),
+        Endpoint("GET", "/props", status.props),
     ]
 
 
 class Status:
-    """Answers the three routes; keeps its latest snapshot of the model."""
+    """Answers the three endpoints; keeps its latest snapshot of the model."""
 
     def __init__(self, host: ModelHost) -> None:
         self._host = host
@@ -40,7 +40,10 @@ class Status:
         self._facts: dict[str, Any] = {}
 
     async def health(self, request: Request) -> Response:
-        """Returns 200 while the server accepts requests; an idle model is loaded when one comes."""
+        """Returns 200 while answers can be had; an idle model is loaded when a request comes."""
+        if self._host.failure is not None:
+            body = {"status": "error", "model": "failed", "error": self._host.failure}
+            return JSONResponse(body, 503)
         return JSONResponse({"status": "ok", "model": self._host.state})
 
     async def metrics(self, request: Request) -> Response:

@@ -1,63 +1,66 @@
 """/tokenize and /detokenize: text to ids and back, with the fields of llama.cpp's server."""
 
-import asyncio
+from typing import Annotated
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.json_body import json_body
-from sharpi.serve.http.request_fields import RequestFields
+from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.http.body import Body, Ignored
+from sharpi.serve.http.endpoint import Endpoint, prepared
 
-_MAX_ID = 2**31 - 1
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_IDS = Meta(extra={"must": "must be a list of token ids"})
 
 
-def routes(host: ModelHost) -> list[Route]:
-    """Returns the token routes of one host."""
-    tokens = TokenRoutes(host)
+class TokenizeBody(Body):
+    """A text to tokenize."""
+
+    content: str
+    add_special: bool | None = None  # begins with BOS where the model expects it
+    parse_special: bool | None = None  # True unless it is set to false
+    model: Ignored = None
+
+
+class DetokenizeBody(Body):
+    """Token ids to be turned into text, with control tokens shown."""
+
+    tokens: Annotated[list[TokenId], _IDS]
+    model: Ignored = None
+
+
+def endpoints(chats: ChatModels) -> list[Endpoint]:
+    """Returns the endpoints of one host."""
+    tokens = TokenRoutes(chats)
     return [
-        Route("/tokenize", tokens.tokenize, methods=["POST"]),
-        Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
+        Endpoint("POST", "/detokenize", tokens.detokenize, DetokenizeBody),
     ]
 
 
 class TokenRoutes:
-    """Answers the two routes."""
+    """Answers the two endpoints."""
 
-    def __init__(self, host: ModelHost) -> None:
-        self._host = host
+    def __init__(self, chats: ChatModels) -> None:
+        self._chats = chats
 
     async def tokenize(self, request: Request) -> Response:
-        """Turns {"content", "add_special": false, "parse_special": true} into {"tokens"}."""
-        fields = RequestFields(await json_body(request))
-        text = fields.raw("content")
-        if not isinstance(text, str):
-            fields.fail("content", "must be a string")
-        adds, parses = fields.flag("add_special") or False, fields.flag("parse_special")
-        fields.ignore("model")
-        fields.close()
-        tokenizer = (await self._host.ready()).engine.tokenizer
-        ids = await asyncio.to_thread(
-            tokenizer.encode,
-            text,
-            add_bos=adds and tokenizer.add_bos,
-            parse_special=parses is not False,
-        )
-        return JSONResponse({"tokens": ids})
+        """Turns a text into token ids; one that is longer than any prompt is refused."""
+        limit = (await self._chats.get()).limit
+
+        def tokenize(body: TokenizeBody) -> list[int]:
+            adds, parses = body.add_special or False, body.parse_special is not False
+            add_bos = adds and limit.tokenizer.add_bos
+            return limit.encode(body.content, add_bos=add_bos, parse_special=parses)
+
+        return JSONResponse({"tokens": await prepared(request, TokenizeBody, tokenize)})
 
     async def detokenize(self, request: Request) -> Response:
-        """Turns {"tokens"} into {"content"}, with control tokens shown."""
-        fields = RequestFields(await json_body(request))
-        ids = fields.items("tokens")
-        if ids is None or not all(map(_is_id, ids)):
-            fields.fail("tokens", "must be a list of token ids")
-        fields.ignore("model")
-        fields.close()
-        tokenizer = (await self._host.ready()).engine.tokenizer
-        text = await asyncio.to_thread(tokenizer.decode, ids, show_special=True)
-        return JSONResponse({"content": text})
+        """Turns token ids into a text."""
+        tokenizer = (await self._chats.get()).tokenizer
 
+        def detokenize(body: DetokenizeBody) -> str:
+            return tokenizer.decode(body.tokens, show_special=True)
 
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_ID
+        return JSONResponse({"content": await prepared(request, DetokenizeBody, detokenize)})

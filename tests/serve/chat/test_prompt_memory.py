@@ -4,6 +4,7 @@ from scripted_host import scripted_tokenizer
 
 from sharpi.serve.chat import prompt_memory
 from sharpi.serve.chat.prompt_memory import PromptMemory
+from sharpi.serve.host.prompt_limit import PromptLimit
 
 TOKENIZER = scripted_tokenizer()
 END = 257
@@ -14,7 +15,7 @@ def letters(text: str) -> list[int]:
 
 
 def test_an_answer_keeps_the_tokens_it_was_chosen_with() -> None:
-    memory = PromptMemory(TOKENIZER)
+    memory = PromptMemory(PromptLimit(TOKENIZER, 1000))
     prompt, rest = "<|im_start|>a\n", "\n<|im_start|>more"
     spelled = [each for char in "<think>" for each in letters(char)]
     assert letters("<think>") != spelled
@@ -27,20 +28,20 @@ def test_an_answer_keeps_the_tokens_it_was_chosen_with() -> None:
 
 
 def test_only_a_whole_turn_is_gone_on_from() -> None:
-    memory = PromptMemory(TOKENIZER)
+    memory = PromptMemory(PromptLimit(TOKENIZER, 1000))
     memory.remember("a", letters("a"), "b", letters("b"), END)
     assert memory.ids_of("abc") == letters("abc")
     assert memory.ids_of("ab<|im_end|>") == letters("ab<|im_end|>")
 
 
 def test_tokens_that_say_something_else_are_not_remembered() -> None:
-    memory = PromptMemory(TOKENIZER)
+    memory = PromptMemory(PromptLimit(TOKENIZER, 1000))
     memory.remember("a", letters("a"), "b", letters("c"), END)
     assert memory.ids_of("ab<|im_end|>") == letters("ab<|im_end|>")
 
 
 def test_the_longest_beginning_counts() -> None:
-    memory = PromptMemory(TOKENIZER)
+    memory = PromptMemory(PromptLimit(TOKENIZER, 1000))
     memory.remember("", [], "a", letters("a"), END)
     memory.remember("a<|im_end|>", [*letters("a"), END], "b", letters("b"), END)
     ids = memory.ids_of("a<|im_end|>b<|im_end|>c")
@@ -49,7 +50,7 @@ def test_the_longest_beginning_counts() -> None:
 
 def test_what_was_not_used_for_long_is_forgotten(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(prompt_memory, "_MAX_TEXTS", 2)
-    memory = PromptMemory(TOKENIZER)
+    memory = PromptMemory(PromptLimit(TOKENIZER, 1000))
     for text in "ab":
         memory.remember("", [], text, letters(text), END)
     memory.ids_of("a<|im_end|>")

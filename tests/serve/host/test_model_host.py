@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_items import items_of
 
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
@@ -15,6 +16,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
+from sharpi.serve.host.answer_queue import AnswerRequest
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.http.errors import ApiError
 
@@ -56,7 +58,7 @@ async def ids_of(host: ModelHost, text: str = "Once upon a time") -> list[int]:
 
 
 async def answer(host: ModelHost, request: GenerationRequest = GREEDY) -> tuple[str, FinishInfo]:
-    items = [item async for item in host.answer(await ids_of(host), request)]
+    items = [item async for item in items_of(host, await ids_of(host), request)]
     finish_info = items.pop()
     assert isinstance(finish_info, FinishInfo)
     return "".join(item.text for item in items if isinstance(item, TextDelta)), finish_info
@@ -129,7 +131,7 @@ class TestLimits:
 
         async def test() -> None:
             with pytest.raises(ContextFullError):
-                await anext(host.answer([1] * 1000, GREEDY))
+                await anext(items_of(host, [1] * 1000, GREEDY))
             assert (await answer(host))[1].reason == "length"
 
         run(test())
@@ -142,13 +144,30 @@ class TestLimits:
             host.require_model("third")
 
 
+def test_many_answers_of_one_request_take_turns(make_host: Callable[..., ModelHost]) -> None:
+    host = make_host()
+
+    async def test() -> None:
+        asked = [AnswerRequest(await ids_of(host), GREEDY)] * 40
+        group, ends = host.answers(asked), []
+        while group.is_open:
+            numbered = await group.next()
+            assert await num_busy(host) <= 2
+            if numbered is not None and isinstance(numbered[1], FinishInfo):
+                ends.append(numbered[0])
+        group.close()
+        assert sorted(ends) == list(range(40))
+
+    run(test())
+
+
 class TestCancelling:
     def test_closing_ends_the_work(self, make_host: Callable[..., ModelHost]) -> None:
         host = make_host()
 
         async def test() -> None:
             slow_down(host, 0.1)
-            items = host.answer(await ids_of(host), LONG)
+            items = items_of(host, await ids_of(host), LONG)
             await anext(items)
             assert await num_busy(host) == 1
             await items.aclose()
@@ -170,16 +189,21 @@ class TestCancelling:
 
         run(test())
 
-    def test_cutting_gives_every_answer_an_end(self, make_host: Callable[..., ModelHost]) -> None:
+    def test_cutting_ends_those_that_have_begun_and_refuses_the_others(
+        self, make_host: Callable[..., ModelHost]
+    ) -> None:
         host = make_host()
 
         async def test() -> None:
             slow_down(host, 0.1)
             tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.5)
             host.cut()
-            finish_infos = [finish_info for _, finish_info in await asyncio.gather(*tasks)]
-            assert [finish_info.reason for finish_info in finish_infos] == ["cancelled"] * 4
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            refused = [each for each in ends if isinstance(each, ApiError)]
+            assert [error.status for error in refused] == [503, 503]
+            reasons = [each[1].reason for each in ends if isinstance(each, tuple)]
+            assert reasons == ["cancelled", "cancelled"]
             with pytest.raises(ApiError, match="stopping"):
                 await answer(host)
 
@@ -239,7 +263,7 @@ class TestIdling:
             with pytest.raises(ApiError, match="cannot be loaded"):
                 await host.ready()
             with pytest.raises(ApiError, match="cannot be loaded"):
-                await anext(host.answer([1, 2], GREEDY))
+                await anext(items_of(host, [1, 2], GREEDY))
             fails.clear()
             assert (await answer(host))[1].reason == "length"
 
@@ -267,12 +291,11 @@ def test_a_step_that_fails_costs_its_answers_and_no_more(
         def fail() -> bool:
             raise ValueError("bug")
 
-        items = host.answer(await ids_of(host), LONG)
+        items = items_of(host, await ids_of(host), LONG)
         await anext(items)
         scheduler.step = fail
-        rest = [item async for item in items]
-        assert isinstance(rest[-1], FinishInfo)
-        assert rest[-1].reason == "error"
+        with pytest.raises(ValueError, match="bug"):
+            [item async for item in items]
         assert (await answer(host))[1].reason == "length"
 
     run(test())

@@ -8,9 +8,10 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.request_guard import CLIENT_CLOSED, RequestGuard, RequestLimits
+from sharpi.serve.http.request_body import RequestLimits
+from sharpi.serve.http.request_guard import CLIENT_CLOSED, RequestGuard
 
-LIMITS = RequestLimits(max_body_bytes=100, patience_seconds=0.05, stall_seconds=0.05)
+LIMITS = RequestLimits(max_body_bytes=100, part_seconds=0.05, stall_seconds=0.05)
 
 
 class Connection:
@@ -42,7 +43,7 @@ class Connection:
         statuses: list[int] = []
         tell = (told if told is not None else []).append
         gate = RequestGuard(
-            app, Access(), LIMITS, lambda _, status, __: statuses.append(status), tell
+            app, Access(), LIMITS, lambda _, status, *__: statuses.append(status), tell
         )
         await asyncio.wait_for(gate(self.scope, self.receive, self.send), 5)
         return statuses[0]

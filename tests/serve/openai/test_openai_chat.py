@@ -306,7 +306,7 @@ REFUSED = [
     ({"temperature": 3}, "temperature"),
     ({"top_p": "much"}, "top_p"),
     ({"seed": True}, "seed"),
-    ({"max_tokens": -1}, "max_tokens"),
+    ({"max_tokens": -2}, "max_tokens"),
     ({"logit_bias": {"hello": 1}}, "logit_bias.hello"),
     ({"logit_bias": {"65": 101}}, "logit_bias.65"),
     ({"stop": [1]}, "stop"),

@@ -53,7 +53,6 @@ def test_logprobs(client: openai.OpenAI, host: ScriptedHost) -> None:
 REFUSED = [
     ({"suffix": "the end"}, "suffix"),
     ({"best_of": 3}, "best_of"),
-    ({"echo": True, "logprobs": 1}, "echo"),
     ({"prompt": []}, "prompt"),
     ({"prompt": ""}, "prompt"),
     ({"prompt": [[1, "x"]]}, "prompt"),

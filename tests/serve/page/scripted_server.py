@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sharpi.serve.http.page_files import page_routes
+from sharpi.serve.http.page_files import page_endpoints
 
 NUM_LAYERS, NUM_EXPERTS, NUM_SLOTS = 24, 64, 16
 Deltas = list[dict[str, str]]
@@ -56,6 +56,7 @@ class ScriptedServer:
         self.answers: dict[str, Deltas] = {}
         self.requests: list[dict[str, Any]] = []
         self.pause = 0.01
+        self.progress: list[int] = []  # tokens of a prompt of 6,000, told before each answer
         self.key: str | None = None
         self.kind = "streamed"
         self.num_dropped = 0
@@ -63,7 +64,7 @@ class ScriptedServer:
 
     def app(self) -> Starlette:
         routes = [
-            *page_routes(),
+            *(route for page in page_endpoints() for route in page.routes),
             Route("/v1/models", self._models),
             Route("/props", self._props),
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
@@ -96,6 +97,10 @@ class ScriptedServer:
 
     async def _events(self, text: str, deltas: Deltas) -> AsyncIterator[str]:
         try:
+            for number, done in enumerate(self.progress, 1):
+                told = {"total": 6000, "cache": 0, "processed": done, "time_ms": 200 * number}
+                yield event({"choices": [], "prompt_progress": told})
+                await asyncio.sleep(self.pause)
             for delta in deltas:
                 yield event({"choices": [{"delta": delta}]})
                 await asyncio.sleep(self.pause)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_items import items_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -13,7 +14,7 @@ from sharpi.config import GenerationRequest, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.status import live_experts
-from sharpi.serve.status.live_experts import live_experts_route
+from sharpi.serve.status.live_experts import live_experts_endpoint
 
 pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[3]
@@ -42,12 +43,14 @@ def host(config: RunConfig) -> Iterator[ModelHost]:
 def client(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """Returns a client for which every request takes a new view."""
     monkeypatch.setattr(live_experts, "_FRESH_SECONDS", 0.0)
-    return TestClient(Starlette(routes=[live_experts_route(host)]))
+    return TestClient(Starlette(routes=live_experts_endpoint(host).routes))
 
 
 def generate(host: ModelHost) -> None:
+    request = GenerationRequest(max_tokens=8, ignore_end=True)
+
     async def drain() -> None:
-        async for _ in host.answer([1, 5, 9], GenerationRequest(max_tokens=8, ignore_end=True)):
+        async for _ in items_of(host, [1, 5, 9], request):
             pass
 
     asyncio.run(drain())
@@ -97,7 +100,7 @@ def test_a_look_loads_nothing(config: RunConfig) -> None:
         ModelHostSettings("demo", max_parallel=NUM_PARALLEL, idle_seconds=0.05),
     )
     host.start()
-    client = TestClient(Starlette(routes=[live_experts_route(host)]))
+    client = TestClient(Starlette(routes=live_experts_endpoint(host).routes))
     try:
         for _ in range(1000):
             if client.get("/experts/live").json()["kind"] == "unloaded":
@@ -110,7 +113,7 @@ def test_a_look_loads_nothing(config: RunConfig) -> None:
 
 def test_many_watchers_are_one_look(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_experts, "_FRESH_SECONDS", 60.0)
-    client = TestClient(Starlette(routes=[live_experts_route(host)]))
+    client = TestClient(Starlette(routes=live_experts_endpoint(host).routes))
     answers = [client.get("/experts/live").json() for _ in range(5)]
     assert len({answer["seconds"] for answer in answers}) == 1
 

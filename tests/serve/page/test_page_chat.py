@@ -216,3 +216,26 @@ def test_the_end_is_followed_until_the_reader_scrolls_up(
     assert page.evaluate(left) > 200
     page.click("#newest")
     page.wait_for_function(f"() => {left} < 48")
+
+
+def test_a_long_prompt_shows_how_far_it_is(page: Any, server: ScriptedServer, say: Any) -> None:
+    server.progress = [512 * step for step in range(1, 12)]
+    server.pause = 0.2
+    server.answers["long"] = words("Done.")
+    say("long")
+    page.wait_for_selector(".prefill:has-text('tokens/s')")
+    shown = page.inner_text(".prefill")
+    assert "Reading the prompt: " in shown
+    assert " of 6000 tokens, " in shown
+    assert shown.endswith(" left")
+    assert 0 < float(page.locator(".prefill progress").evaluate("each => each.value")) < 1
+    page.wait_for_selector(DONE)
+    assert page.locator(".prefill").count() == 0
+    assert server.requests[0]["return_progress"] is True
+
+
+def test_a_short_prompt_shows_no_bar(page: Any, server: ScriptedServer, say: Any) -> None:
+    server.progress, server.pause = [6000], 0.01
+    say("short")
+    page.wait_for_selector(DONE)
+    assert page.locator(".prefill:visible").count() == 0

@@ -7,15 +7,16 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sharpi.resources import page_folder
-from sharpi.serve.http.page_files import page_routes
+from sharpi.serve.http.endpoint import EndpointTable
+from sharpi.serve.http.page_files import page_endpoints
 
-PATHS = sorted(route.path for route in page_routes())
+PATHS = sorted(page.path for page in page_endpoints())
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
-    return TestClient(Starlette(routes=page_routes()))
+    return TestClient(Starlette(routes=EndpointTable(page_endpoints()).routes))
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -93,7 +93,7 @@ class TestTokens:
             ("/tokenize", {"content": "a", "wich": 1}, "wich"),
             ("/detokenize", {}, "tokens"),
             ("/detokenize", {"tokens": ["a"]}, "tokens"),
-            ("/detokenize", {"tokens": [-1]}, "tokens"),
+            ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
             ("/detokenize", {"tokens": [True]}, "tokens"),
         ],
     )

@@ -59,7 +59,7 @@ export class Chat {
       await this.server.findModel();
       for await (const chunk of this.server.stream("v1/chat/completions", this.#request, signal)) {
         timer.take(chunk);
-        view.take(chunk.choices?.[0]);
+        view.takeChunk(chunk);
         this.#scroller.follow();
       }
       return null;
@@ -73,7 +73,7 @@ export class Chat {
   get #request() {
     const system = this.settings.systemPrompt;
     const messages = system ? [{ role: "system", content: system }, ...this.#messages] : this.#messages;
-    const stream = { stream: true, stream_options: { include_usage: true } };
+    const stream = { stream: true, stream_options: { include_usage: true }, return_progress: true };
     return { model: this.server.model, messages, ...stream, ...this.settings.request };
   }
 

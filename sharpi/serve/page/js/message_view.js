@@ -3,6 +3,7 @@
 import { copyButton } from "./copy_button.js";
 import { make, show } from "./elements.js";
 import { MarkdownView } from "./markdown_view.js";
+import { PrefillBar } from "./prefill_bar.js";
 
 export function showQuestion(text) {
   const body = make("div", { className: "text" }, text);
@@ -26,20 +27,29 @@ export class AnswerView {
   #reasoningView = new MarkdownView(this.#reasoningBody);
   #view = new MarkdownView(this.#body);
   #thinkingSince = null;
+  #prefill = new PrefillBar();
 
   constructor() {
     this.node = make(
       "article",
       { className: "message assistant is-answering", ariaLabel: "Answer", ariaBusy: "true" },
+      this.#prefill.node,
       this.#reasoning,
       this.#body,
       this.#foot,
     );
   }
 
+  // Adds a chunk of the stream.
+  takeChunk(chunk) {
+    if (chunk.prompt_progress) this.#prefill.take(chunk.prompt_progress);
+    else this.take(chunk.choices?.[0]);
+  }
+
   // Adds the choice of a chunk, which may be missing.
   take(choice) {
     const { content, reasoning_content: reasoning } = choice?.delta ?? {};
+    if (content || reasoning) this.#prefill.end();
     if (reasoning) this.#think(reasoning);
     if (content) this.#write(content);
     this.#ending = choice?.finish_reason ?? this.#ending;
@@ -67,6 +77,7 @@ export class AnswerView {
   }
 
   end(words) {
+    this.#prefill.end();
     this.#endThinking();
     this.#reasoningView.finish();
     this.#view.finish();

@@ -1,11 +1,13 @@
 """Converts a JSON schema to llguidance's grammar format."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from llguidance import LLMatcher
 
+from sharpi.constraints.schema.rewriting import Rewriting
 from sharpi.errors import GrammarError
 
 # At most a space, or up to two line ends and an indent, so that no answer is endless blanks.
@@ -21,17 +23,33 @@ _OPTIONS: Any = {
 }
 
 
-def grammar_of_schema(schema: Mapping[str, Any] | bool) -> str:
-    """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema."""
+def grammar_of_schema(schema: Mapping[str, Any] | bool, *, splits_one_of: bool = False) -> str:
+    """Returns the grammar, not compiled yet; raises GrammarError if `schema` is not a schema.
+
+    `splits_one_of`: the branches of each `oneOf` are made to exclude each other.
+    """
     if schema is False:
         raise GrammarError("the JSON schema is false, which no answer satisfies")
     if schema is not True and not isinstance(schema, Mapping):
         raise GrammarError(f"a JSON schema is an object, not {json.dumps(schema)[:40]}")
-    text = _dumped({} if schema is True else schema)
+    text = _dumped({} if schema is True else rewritten_schema(schema, splits_one_of=splits_one_of))
     try:
         return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
     except ValueError as error:
         raise GrammarError(f"the JSON schema cannot be used: {error}") from error
+
+
+def rewritten_schema(
+    schema: Mapping[str, Any], *, splits_one_of: bool = False
+) -> Mapping[str, Any]:
+    """Returns the schema in keywords that llguidance enforces; raises GrammarError."""
+    if not isinstance(schema, Mapping):
+        return schema
+    try:
+        found = Rewriting(dict(schema), splits_one_of=splits_one_of).rewritten()
+    except (TypeError, AttributeError, KeyError, RecursionError, re.error) as error:
+        raise GrammarError(f"the JSON schema is malformed: {str(error)[:100]}") from error
+    return found if isinstance(found, dict) else schema
 
 
 def _dumped(schema: Mapping[str, Any]) -> str:

@@ -1,0 +1,107 @@
+"""Arrays of different items, and arrays that contain something, as plain JSON schemas."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, permutations
+from math import comb, perm
+from typing import Any
+
+from sharpi.constraints.schema.references import References, Schema
+from sharpi.errors import GrammarError
+
+_MAX_BRANCHES = 1000
+_MAX_VALUES = 64
+_MAX_PLACES = 8  # of what an array without a limit has to contain
+
+
+def different_items(schema: dict[str, Any], references: References) -> Schema | None:
+    """Returns a schema of the arrays whose items differ; None if they always do.
+
+    The items are of an enum or the like. Of few values, all orders are allowed; of more, the order
+    of the enum; of many, only as many items as can be told apart. Raises GrammarError for others.
+    """
+    low, high = schema.get("minItems", 0), schema.get("maxItems")
+    if high is not None and high <= 1:
+        return None
+    values = _values(schema.get("items", True), references)
+    if values is None:
+        raise GrammarError(
+            "not supported in a JSON schema: uniqueItems, unless the items are of an enum"
+        )
+    high = len(values) if high is None else min(high, len(values))
+    choose, high = _chosen(len(values), low, high)
+    lists = (each for size in range(low, high + 1) for each in choose(values, size))
+    return {"anyOf": [_exactly(items) for items in lists]}
+
+
+def _chosen(num: int, low: int, high: int) -> tuple[Any, int]:
+    """Returns how items are chosen, and how many at most; raises GrammarError if those are few."""
+    if sum(perm(num, size) for size in range(low, high + 1)) <= _MAX_BRANCHES:
+        return permutations, high
+    while high >= low and sum(comb(num, size) for size in range(low, high + 1)) > _MAX_BRANCHES:
+        high -= 1
+    if high < low:
+        raise GrammarError(f"not supported in a JSON schema: {low} different items of {num}")
+    return combinations, high
+
+
+def _exactly(values: Sequence[Any]) -> Schema:
+    if not values:
+        return {"type": "array", "maxItems": 0}
+    items = [{"const": value} for value in values]
+    size = len(values)
+    return {"type": "array", "prefixItems": items, "minItems": size, "maxItems": size}
+
+
+def _values(schema: Schema, references: References) -> list[Any] | None:
+    """Returns all values that a schema allows; None if they are not few."""
+    schema = references.resolved(schema)
+    if not isinstance(schema, dict):
+        return None
+    if "enum" in schema:
+        return _distinct(schema["enum"])
+    if "const" in schema:
+        return [schema["const"]]
+    if "anyOf" in schema or "oneOf" in schema:
+        branches = schema["anyOf"] if "anyOf" in schema else schema["oneOf"]
+        parts = [_values(each, references) for each in branches]
+        if any(part is None for part in parts):
+            return None
+        return _distinct(each for part in parts for each in part or ())
+    match schema.get("type"):
+        case "boolean":
+            return [True, False]
+        case "null":
+            return [None]
+        case "integer":
+            return _integers(schema)
+    return None
+
+
+def _integers(schema: dict[str, Any]) -> list[Any] | None:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if not isinstance(low, int) or not isinstance(high, int) or high - low >= _MAX_VALUES:
+        return None
+    return list(range(low, high + 1))
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list({json.dumps(value, sort_keys=True): value for value in values}.values())
+
+
+def containing(schema: dict[str, Any]) -> Iterator[Schema]:
+    """Yields schemas of the arrays with what `contains` asks for, one for each of its places."""
+    wanted, items = schema["contains"], schema.get("items", True)
+    low, high = schema.get("minItems", 0), schema.get("maxItems", _MAX_PLACES)
+    if schema.get("minContains", 1) == 0 and "maxContains" not in schema:
+        yield True
+        return
+    if schema.get("minContains", 1) != 1 or "maxContains" in schema or "prefixItems" in schema:
+        raise GrammarError("not supported in a JSON schema: contains with a number of times")
+    if not isinstance(items, dict | bool):
+        raise GrammarError("not supported in a JSON schema: contains beside a list of items")
+    for place in range(min(high, _MAX_PLACES)):
+        before = [items] * place
+        least = max(low, place + 1)
+        found = {"allOf": [items, wanted]}
+        yield {"type": "array", "prefixItems": [*before, found], "items": items, "minItems": least}

@@ -1,0 +1,179 @@
+"""Negates JSON schemas, as far as what does not match can be described by a schema.
+
+A negation may describe less than all of what does not match: an answer that follows it is still
+right, it only has fewer ways to be.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from sharpi.constraints.schema.other_texts import other_texts
+from sharpi.constraints.schema.references import References, Schema
+from sharpi.errors import GrammarError
+
+_TYPES = ("null", "boolean", "object", "array", "number", "string")
+_MAX_DEPTH = 24
+# Keywords that say nothing about an answer.
+_NOTES = frozenset([
+    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
+    "nullable", "$comment", "$id", "id", "$schema", "$anchor", "$defs", "definitions", "format",
+    "contentEncoding", "contentMediaType",
+])  # fmt: skip
+# A limit, its type, and the limit that all values beyond it keep.
+_LIMITS: dict[str, tuple[str, str, int]] = {
+    "minimum": ("number", "exclusiveMaximum", 0),
+    "maximum": ("number", "exclusiveMinimum", 0),
+    "exclusiveMinimum": ("number", "maximum", 0),
+    "exclusiveMaximum": ("number", "minimum", 0),
+    "minLength": ("string", "maxLength", -1),
+    "maxLength": ("string", "minLength", 1),
+    "minItems": ("array", "maxItems", -1),
+    "maxItems": ("array", "minItems", 1),
+    "minProperties": ("object", "maxProperties", -1),
+    "maxProperties": ("object", "minProperties", 1),
+}
+
+
+class Negation:
+    """Negates schemas of one document."""
+
+    def __init__(self, references: References) -> None:
+        self._references = references
+
+    def of(self, schema: Schema, depth: int = 0) -> list[Schema]:
+        """Returns schemas, one of which holds for what does not match; empty if all matches.
+
+        Raises GrammarError if no negation can be described.
+        """
+        schema = self._references.resolved(schema)
+        if isinstance(schema, bool):
+            return [] if schema else [True]
+        if depth > _MAX_DEPTH:
+            raise GrammarError("the JSON schema nests too deeply what must not match")
+        found, is_partial = [], False
+        for keyword, value in schema.items():
+            ways = self._ways(keyword, value, depth)
+            if ways is None:
+                is_partial = True
+            else:
+                found += ways
+        if is_partial and not found:
+            names = ", ".join(sorted(set(schema) - _NOTES))
+            raise GrammarError(f"not supported in a JSON schema: what does not match {names}")
+        return found
+
+    def _ways(self, keyword: str, value: Any, depth: int) -> list[Schema] | None:
+        """Returns how an answer may violate one keyword; None if that cannot be described."""
+        if keyword in _NOTES or keyword.startswith("x-"):
+            return []
+        if keyword in _LIMITS:
+            return _beyond(keyword, value)
+        ways = _WAYS.get(keyword)
+        return None if ways is None else ways(self, value, depth + 1)
+
+    def _not(self, value: Schema, depth: int) -> list[Schema]:
+        return [value]
+
+    def _all_of(self, value: Sequence[Schema], depth: int) -> list[Schema]:
+        return [way for each in value for way in self._of_part(each, depth)]
+
+    def _of_part(self, schema: Schema, depth: int) -> list[Schema]:
+        """Returns the negation of one of several schemas; empty if it cannot be described."""
+        try:
+            return self.of(schema, depth)
+        except GrammarError:
+            return []
+
+    def _any_of(self, value: Sequence[Schema], depth: int) -> list[Schema]:
+        each_fails = [self.of(each, depth) for each in value]
+        if not all(each_fails):
+            return []
+        return [{"allOf": [{"anyOf": ways} for ways in each_fails]}]
+
+    def _type(self, value: Any, depth: int) -> list[Schema]:
+        types = [value] if isinstance(value, str) else value
+        has_numbers = "number" in types or "integer" in types
+        others = [
+            each for each in _TYPES if each not in types and (each != "number" or not has_numbers)
+        ]
+        return [{"type": others}] if others else []
+
+    def _const(self, value: Any, depth: int) -> list[Schema]:
+        return list(_other_values([value]))
+
+    def _enum(self, value: Any, depth: int) -> list[Schema]:
+        return list(_other_values(value))
+
+    def _required(self, value: Any, depth: int) -> list[Schema]:
+        if not isinstance(value, list):  # an older draft's boolean, which llguidance ignores
+            return []
+        return [{"type": "object", "properties": {name: False}} for name in value]
+
+    def _properties(self, value: Any, depth: int) -> list[Schema]:
+        return [
+            {"type": "object", "properties": {name: way}, "required": [name]}
+            for name, each in value.items()
+            for way in self._of_part(each, depth)
+        ]
+
+    def _items(self, value: Any, depth: int) -> list[Schema] | None:
+        if not isinstance(value, dict | bool):
+            return None
+        ways = self._of_part(value, depth)
+        return [{"type": "array", "prefixItems": [way], "minItems": 1} for way in ways]
+
+
+_WAYS: dict[str, Callable[[Negation, Any, int], list[Schema] | None]] = {
+    "not": Negation._not,
+    "allOf": Negation._all_of,
+    "anyOf": Negation._any_of,
+    "oneOf": Negation._any_of,
+    "type": Negation._type,
+    "const": Negation._const,
+    "enum": Negation._enum,
+    "required": Negation._required,
+    "properties": Negation._properties,
+    "items": Negation._items,
+}
+
+
+def _beyond(keyword: str, value: Any) -> list[Schema] | None:
+    """Returns the values beyond a limit; None for an older draft's boolean."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    kind, limit, step = _LIMITS[keyword]
+    beyond = value + step
+    return [] if kind != "number" and beyond < 0 else [{"type": kind, limit: beyond}]
+
+
+def _other_values(values: Sequence[Any]) -> Iterator[Schema]:
+    """Yields schemas of all values but these; of objects and arrays, only if none is listed."""
+    texts = [value for value in values if isinstance(value, str)]
+    yield {"type": "string", "pattern": other_texts(texts)} if texts else {"type": "string"}
+    yield from _other_numbers(values)
+    bools = [each for each in (True, False) if not any(value is each for value in values)]
+    if bools:
+        yield {"enum": bools}
+    if None not in values:
+        yield {"type": "null"}
+    for kind, name in ((dict, "object"), (list, "array")):
+        if not any(isinstance(value, kind) for value in values):
+            yield {"type": name}
+
+
+def _other_numbers(values: Sequence[Any]) -> Iterator[Schema]:
+    numbers = sorted(
+        {
+            value
+            for value in values
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+    )
+    if not numbers:
+        yield {"type": "number"}
+        return
+    yield {"type": "number", "exclusiveMaximum": numbers[0]}
+    for low, high in pairwise(numbers):
+        yield {"type": "number", "exclusiveMinimum": low, "exclusiveMaximum": high}
+    yield {"type": "number", "exclusiveMinimum": numbers[-1]}

@@ -1,0 +1,40 @@
+"""References: finds the schemas within a document that `$ref` names."""
+
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from sharpi.errors import GrammarError
+
+Schema: TypeAlias = dict[str, Any] | bool
+_MAX_STEPS = 32
+
+
+class References:
+    """The schemas of one document."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+
+    def resolved(self, schema: Schema) -> Schema:
+        """Returns the schema that a reference stands for, together with what stands beside it."""
+        for _ in range(_MAX_STEPS):
+            if not isinstance(schema, dict) or "$ref" not in schema:
+                return schema
+            target = self._target(schema["$ref"])
+            beside = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {"allOf": [target, beside]} if beside else target
+        raise GrammarError("the JSON schema has a reference that leads to itself")
+
+    def _target(self, reference: Any) -> Schema:
+        found: Any = self._root
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise GrammarError(f"the JSON schema refers to another document: {reference!r:.80}")
+        for part in reference[1:].split("/")[1:]:
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
+            try:
+                found = found[int(name)] if isinstance(found, list) else found[name]
+            except (KeyError, IndexError, TypeError, ValueError):
+                raise GrammarError(f"the JSON schema has no {reference!r:.80}") from None
+        if not isinstance(found, dict | bool):
+            raise GrammarError(f"the JSON schema has no schema at {reference!r:.80}")
+        return found

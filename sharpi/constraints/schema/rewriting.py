@@ -1,0 +1,235 @@
+"""Rewrites JSON schemas into keywords that llguidance enforces.
+
+`not`, `if`, `dependentRequired` and the like become choices among schemas without them. What a
+rewritten schema allows, the original allows, too.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sharpi.constraints.schema.arrays import containing, different_items
+from sharpi.constraints.schema.negation import Negation
+from sharpi.constraints.schema.references import References, Schema
+from sharpi.errors import GrammarError
+
+_SCHEMAS = ("additionalProperties", "items", "additionalItems")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+# Those that llguidance enforces; to the JSON Schema specification, others are notes.
+_FORMATS = frozenset(
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]
+)
+_MAX_DEPTH = 100
+
+
+class Rewriting:
+    """Rewrites one document; `splits_one_of`: branches of `oneOf` exclude each other then."""
+
+    def __init__(self, root: Schema, *, splits_one_of: bool = False) -> None:
+        self._root, self._splits_one_of = root, splits_one_of
+        self._references = References(root)
+        self._negation = Negation(self._references)
+
+    def rewritten(self) -> Schema:
+        """Returns the whole schema; raises GrammarError for what no schema can describe."""
+        return self._schema(self._root, 0)
+
+    def _schema(self, schema: Schema, depth: int) -> Schema:
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return schema
+        found = self._inner(schema, depth + 1)
+        more: list[Schema] = []
+        for keyword, rewrite in _KEYWORDS.items():
+            if keyword in schema:
+                more += rewrite(self, found, depth + 1)
+        if more:
+            found["allOf"] = [*found.get("allOf", ()), *more]
+        return found
+
+    def _inner(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
+        """Returns a copy whose parts are rewritten."""
+        found = dict(schema)
+        for key in found:
+            value = found[key]
+            if key in _SCHEMAS and isinstance(value, dict):
+                found[key] = self._schema(value, depth)
+            elif key in _LISTS and isinstance(value, list):
+                found[key] = [self._schema(each, depth) for each in value]
+            elif key in _MAPS and isinstance(value, dict):
+                found[key] = {name: self._schema(each, depth) for name, each in value.items()}
+        return found
+
+    def _format(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        if schema["format"] not in _FORMATS:
+            del schema["format"]
+        return []
+
+    def _not(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        return [self._none_of(schema.pop("not"), depth)]
+
+    def _none_of(self, schema: Schema, depth: int) -> Schema:
+        """Returns a schema for what does not match; False if everything does."""
+        ways = [self._schema(way, depth) for way in self._negation.of(schema)]
+        return {"anyOf": ways} if ways else False
+
+    def _if(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        condition = schema.pop("if")
+        then, otherwise = schema.pop("then", True), schema.pop("else", True)
+        if then is True and otherwise is True:
+            return []
+        holds = {"allOf": [self._schema(condition, depth), self._schema(then, depth)]}
+        fails = self._none_of(condition, depth)
+        if fails is False:
+            return [holds]
+        return [{"anyOf": [holds, {"allOf": [fails, self._schema(otherwise, depth)]}]}]
+
+    def _drop(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        """Drops `then` and `else` without `if`, which say nothing."""
+        for name in ("then", "else", "minContains", "maxContains"):
+            schema.pop(name, None)
+        return []
+
+    def _dependent(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        more: list[Schema] = []
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, needed in schema.pop(keyword, {}).items():
+                if isinstance(needed, list):
+                    present: Schema = {"type": "object", "required": [name, *needed]}
+                else:
+                    has_name = {"type": "object", "required": [name]}
+                    present = {"allOf": [has_name, self._schema(needed, depth)]}
+                absent = {"type": "object", "properties": {name: False}}
+                more.append({"anyOf": [absent, present, *_no_object(schema)]})
+        return more
+
+    def _unique(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        if schema.pop("uniqueItems") is not True or not _may_be(schema, "array"):
+            return []
+        found = different_items(schema, self._references)
+        if found is None:
+            return []
+        for name in ("items", "minItems", "maxItems"):
+            schema.pop(name, None)
+        return [_or_other_types(schema, found, "array")]
+
+    def _contains(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        if not _may_be(schema, "array"):
+            del schema["contains"]
+            return []
+        schema["contains"] = self._schema(schema["contains"], depth)
+        ways = list(containing(schema))
+        del schema["contains"]
+        if not ways:
+            raise GrammarError("the JSON schema's contains needs an item, and maxItems is 0")
+        return [_or_other_types(schema, {"anyOf": ways}, "array")]
+
+    def _names(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        """Turns `propertyNames` into a pattern of names, beside the properties that match it."""
+        names = self._references.resolved(schema.pop("propertyNames"))
+        pattern = _pattern_of_names(names)
+        if pattern is None:
+            return []
+        if "patternProperties" in schema:
+            raise GrammarError(
+                "not supported in a JSON schema: propertyNames beside patternProperties"
+            )
+        known = schema.get("properties", {})
+        schema["properties"] = {
+            name: each if re.search(pattern, name) else False for name, each in known.items()
+        }
+        schema["patternProperties"] = {pattern: schema.get("additionalProperties", True)}
+        schema["additionalProperties"] = False
+        return []
+
+    def _unevaluated(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        """Turns `unevaluated...` into `additional...` where nothing else evaluates anything."""
+        others = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas"} & set(schema)
+        for old, new in (
+            ("unevaluatedProperties", "additionalProperties"),
+            ("unevaluatedItems", "items"),
+        ):
+            if old not in schema:
+                continue
+            if schema[old] is not True and others:
+                raise GrammarError(f"not supported in a JSON schema: {old} beside {min(others)}")
+            value = schema.pop(old)
+            schema.setdefault(new, value)
+        return []
+
+    def _one_of(self, schema: dict[str, Any], depth: int) -> list[Schema]:
+        if not self._splits_one_of:
+            return []
+        branches: Sequence[Schema] = schema.pop("oneOf")
+        ways: list[Schema] = []
+        for index, branch in enumerate(branches):
+            others = [each for place, each in enumerate(branches) if place != index]
+            without = [self._none_of(other, depth) for other in others]
+            if False not in without:
+                ways.append({"allOf": [branch, *without]})
+        if not ways:
+            raise GrammarError("no answer fits exactly one branch of the JSON schema's oneOf")
+        return [{"anyOf": ways}]
+
+
+_Rewrite = Callable[[Rewriting, dict[str, Any], int], list[Schema]]
+# In this order: those that move parts come before those that look at them.
+_KEYWORDS: dict[str, _Rewrite] = {
+    "unevaluatedProperties": Rewriting._unevaluated,
+    "unevaluatedItems": lambda self, schema, depth: (
+        self._unevaluated(schema, depth) if "unevaluatedItems" in schema else []
+    ),
+    "propertyNames": Rewriting._names,
+    "format": Rewriting._format,
+    "uniqueItems": Rewriting._unique,
+    "contains": Rewriting._contains,
+    "oneOf": Rewriting._one_of,
+    "not": Rewriting._not,
+    "if": Rewriting._if,
+    "then": Rewriting._drop,
+    "else": Rewriting._drop,
+    "minContains": Rewriting._drop,
+    "maxContains": Rewriting._drop,
+    "dependentRequired": Rewriting._dependent,
+    "dependentSchemas": Rewriting._dependent,
+    "dependencies": Rewriting._dependent,
+}
+
+
+def _may_be(schema: dict[str, Any], kind: str) -> bool:
+    types = schema.get("type")
+    return types is None or kind == types or (isinstance(types, list) and kind in types)
+
+
+def _or_other_types(schema: dict[str, Any], found: Schema, kind: str) -> Schema:
+    """Returns the schema for values of one type, and leaves those of other types as they are."""
+    types = schema.get("type")
+    if types == kind:
+        return found
+    every = ("null", "boolean", "object", "array", "number", "string")
+    others = [each for each in (types or every) if each != kind]
+    return {"anyOf": [found, {"type": others}]}
+
+
+def _no_object(schema: dict[str, Any]) -> list[Schema]:
+    """Returns the types beside objects, to which properties are nothing."""
+    if schema.get("type") == "object":
+        return []
+    return [{"type": ["null", "boolean", "array", "number", "string"]}]
+
+
+def _pattern_of_names(names: Schema) -> str | None:
+    """Returns the pattern of allowed names; None if all are allowed."""
+    if not isinstance(names, dict):
+        return None if names else r"^[^\s\S]$"
+    if "enum" in names or "const" in names:
+        values = names.get("enum", [names.get("const")])
+        texts = [re.escape(value) for value in values if isinstance(value, str)]
+        return f"^({'|'.join(texts)})$"
+    if "pattern" in names and not {"minLength", "maxLength"} & set(names):
+        return str(names["pattern"])
+    if {"minLength", "maxLength"} & set(names) and "pattern" not in names:
+        return rf"^[\s\S]{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
+    if set(names) <= {"type", "format", "title", "description", "$comment"}:
+        return None
+    raise GrammarError("not supported in a JSON schema: propertyNames of this kind")

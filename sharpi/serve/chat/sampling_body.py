@@ -1,0 +1,117 @@
+"""SamplingBody: the parameters of sampling and reasoning that all APIs share, with their ranges."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from sharpi.config import SamplingParams
+from sharpi.serve.chat.foreign_body import ForeignBody
+from sharpi.serve.http.body import Ignored, fail
+
+MAX_TOKENS = 2**31 - 1
+_MAX_SEED = 2**63 - 1
+_MAX_BIASES = 1024
+
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+RepeatPenalty = Annotated[float, Meta(ge=0.01, le=10)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+# Templates with an effort know three of them: low, medium and high.
+_EFFORTS: Mapping[Effort, str | None] = {
+    "none": None,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+
+
+class SamplingBody(ForeignBody):
+    """Sampling, biases, and the limits of reasoning; names are OpenAI's, then llama.cpp's."""
+
+    model: str | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_TOKENS)] | None = None  # -1 and 0 take all tokens
+    min_p: Probability | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repeat_penalty: RepeatPenalty | None = None
+    repetition_penalty: RepeatPenalty | None = None  # the other name of repeat_penalty
+    repeat_last_n: Annotated[int, Meta(ge=-1, le=MAX_TOKENS)] | None = None
+    seed: Annotated[int, Meta(ge=-_MAX_SEED - 1, le=_MAX_SEED)] | None = None
+    logit_bias: dict[str, Bias] | None = None  # by token id
+    enable_thinking: bool | None = None
+    thinking_budget: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    metadata: Ignored = None
+    service_tier: Ignored = None
+    cache_control: Ignored = None
+
+
+def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
+    """Returns the server's defaults with the request's values."""
+    other = body.repetition_penalty
+    given: dict[str, Any] = {
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": None if body.top_k is None else max(body.top_k, 0),
+        "min_p": body.min_p,
+        "presence_penalty": body.presence_penalty,
+        "frequency_penalty": body.frequency_penalty,
+        "repeat_penalty": other if body.repeat_penalty is None else body.repeat_penalty,
+        "penalty_last_n": body.repeat_last_n,
+        "seed": None if body.seed is None else body.seed & _MAX_SEED,
+    }
+    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
+
+
+def logit_bias_of(body: SamplingBody, vocab_size: int) -> tuple[tuple[int, float], ...]:
+    """Returns (token id, bias) of each biased token, in the order of their names."""
+    biases = body.logit_bias or {}
+    if len(biases) > _MAX_BIASES:
+        fail("logit_bias", f"must have {_MAX_BIASES} tokens at most")
+    return tuple(_biases(biases, vocab_size))
+
+
+def _biases(biases: dict[str, float], vocab_size: int) -> Iterator[tuple[int, float]]:
+    for name in sorted(biases):
+        is_id = name.isascii() and name.isdigit() and len(name) < 10 and int(name) < vocab_size
+        if not is_id:
+            message = f"must be the id of a token, from 0 to {vocab_size - 1}"
+            fail(f"logit_bias.{name[:40]}", message)
+        yield int(name), biases[name]
+
+
+class Thinking(Struct, frozen=True):
+    """The limits of reasoning."""
+
+    is_enabled: bool | None = None  # None leaves it to the template
+    budget: int | None = None  # tokens of reasoning at most
+    # More variables for the chat template.
+    template_values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def thinking_of(body: SamplingBody, effort: Effort | None = None) -> Thinking:
+    """Returns OpenAI's effort and the similar parameters of other servers."""
+    values = dict(body.chat_template_kwargs or {})
+    if any(name in values for name in _RESERVED):
+        fail("chat_template_kwargs", f"must not set {', '.join(_RESERVED)}")
+    said = values.pop("enable_thinking", None)
+    if not isinstance(said, bool | None):
+        fail("chat_template_kwargs", "must have a boolean as its enable_thinking")
+    is_enabled = said if body.enable_thinking is None else body.enable_thinking
+    if effort is not None:
+        known = _EFFORTS[effort]
+        if is_enabled is None and effort == "none":
+            is_enabled = False
+        values = ({"reasoning_effort": known} if known else {}) | values
+    return Thinking(is_enabled, body.thinking_budget, values)

@@ -1,0 +1,49 @@
+"""FormatBody: the form of an answer as requests declare it."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from sharpi.serve.chat.chat_call import AnswerShape
+from sharpi.serve.http.body import Body, Ignored, fail
+
+# A JSON schema, which may be true or false.
+Schema = Annotated[dict[str, Any] | bool, Meta(extra={"must": "must be an object"})]
+
+
+class NamedSchema(Body):
+    """The schema of chat completions, which has a name."""
+
+    schema: Schema | None = None
+    name: Ignored = None
+    strict: Ignored = None
+    description: Ignored = None
+
+
+class FormatBody(Body):
+    """Text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"] | None = None
+    json_schema: NamedSchema | None = None
+    schema: Schema | None = None
+    name: Ignored = None
+    strict: Ignored = None
+    description: Ignored = None
+
+
+def shape_of(form: FormatBody, path: str, *, nested: bool) -> AnswerShape:
+    """Returns the shape of an answer; `nested`: the schema is inside an object with its name."""
+    if form.type in (None, "text"):
+        return AnswerShape()
+    schema = form.schema
+    if form.type == "json_schema" and nested:
+        if form.json_schema is None:
+            fail(f"{path}.json_schema", "is required")
+        schema = form.json_schema.schema
+        if schema is None:
+            fail(f"{path}.json_schema.schema", "is required")
+    if form.type == "json_schema" and schema is None:
+        fail(f"{path}.schema", "is required")
+    if schema is not None:  # llama.cpp's server accepts a schema with json_object, too
+        return AnswerShape("json_schema", schema, path)
+    return AnswerShape("json_object", None, path)

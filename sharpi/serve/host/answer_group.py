@@ -1,0 +1,110 @@
+"""AnswerGroup: the answers to one request, begun in turn and read as their items come."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.serve.host.answer_queue import (
+    AnswerQueue,
+    AnswerRequest,
+    Item,
+    Numbered,
+    QueuedAnswer,
+)
+from sharpi.serve.host.engine_thread import EngineThread
+from sharpi.serve.host.metrics import Metrics
+from sharpi.serve.http.errors import stopping
+
+PING_SECONDS = 10.0
+
+
+class AnswerGroup:
+    """Runs at most `max_parallel` of the answers at once; `closed` is called by `close`.
+
+    The others begin after the first item of the first, so that they find its prompt in the KV
+    cache.
+    """
+
+    def __init__(
+        self,
+        asked: Sequence[AnswerRequest],
+        thread: EngineThread,
+        metrics: Metrics,
+        max_parallel: int,
+        closed: Callable[["AnswerGroup"], None],
+    ) -> None:
+        self._waiting = deque(enumerate(asked))
+        self._running: dict[int, QueuedAnswer] = {}
+        self._thread, self._metrics, self._max_parallel = thread, metrics, max_parallel
+        self._queue, self._closed = AnswerQueue(), closed
+        self._has_begun = False
+        self._begin(1)
+
+    @property
+    def is_open(self) -> bool:
+        """True until all answers have ended."""
+        return bool(self._running or self._waiting)
+
+    async def next(self) -> Numbered | None:
+        """Returns (number of the answer, item) as items come, and None after a while without any.
+
+        Raises the error that ended an answer: ApiError 503 if the model cannot be loaded or the
+        server stops before the first item, ContextFullError, UsageError, the error of a step.
+        """
+        numbered = await self._queue.next(PING_SECONDS)
+        while numbered is not None and numbered[0] not in self._running:
+            numbered = await self._queue.next(PING_SECONDS)
+        if numbered is None:
+            return None
+        number, item = numbered
+        if isinstance(item, FinishInfo):
+            self._take_end(number, item)
+        self._has_begun = self._has_begun or isinstance(item, TextDelta)
+        self._begin(self._max_parallel)
+        return numbered
+
+    def end(self, number: int) -> None:
+        """Ends the work for one answer, if it has not ended."""
+        answer = self._running.pop(number, None)
+        if answer is not None:
+            self._stop(answer)
+        self._begin(self._max_parallel)
+
+    def cut(self) -> None:
+        """Ends all answers at once, as `cancelled`."""
+        while self._waiting:
+            self._add()
+        for answer in self._running.values():
+            answer.put(FinishInfo("cancelled"))
+            self._thread.cancel(answer)
+
+    def close(self) -> None:
+        """Ends the work for all answers."""
+        self._waiting.clear()
+        for answer in self._running.values():
+            self._stop(answer)
+        self._running.clear()
+        self._closed(self)
+
+    def _take_end(self, number: int, item: Item) -> None:
+        assert isinstance(item, FinishInfo)
+        del self._running[number]
+        if item.error is not None:
+            raise item.error
+        if item.reason == "cancelled" and not self._has_begun:
+            raise stopping()
+
+    def _begin(self, most: int) -> None:
+        while self._waiting and len(self._running) < most:
+            self._thread.submit(self._add())
+
+    def _add(self) -> QueuedAnswer:
+        """Takes the next answer from those that wait."""
+        number, asked = self._waiting.popleft()
+        answer = QueuedAnswer(number, asked, self._queue, self._metrics.answer())
+        self._running[number] = answer
+        return answer
+
+    def _stop(self, answer: QueuedAnswer) -> None:
+        answer.is_closed = True
+        self._thread.cancel(answer)

@@ -1,0 +1,92 @@
+"""Body: the base of the types that declare what the JSON body of a request may hold.
+
+msgspec decodes a body by its type. Only a body that it refuses is read again, to say what is wrong
+with it (`body_faults.py`), or to take what JSON clients also send: null for an absent member, 3.0
+for 3, half a surrogate pair at the end of a cut text.
+"""
+
+import json
+from functools import cache
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from sharpi.serve.http.body_faults import checked, is_same, refuse
+from sharpi.serve.http.errors import invalid_request
+
+T = TypeVar("T", bound="Body")
+_SURROGATE = b"\\ud"
+
+
+def only(*neutral: object, why: str) -> Meta:
+    """Declares a member that is accepted with one of these values alone, which have no effect."""
+    schema = {"enum": [*neutral, None], "description": f"Other values are refused: {why}."}
+    # As text, since typing takes annotations for the same that only differ in 0 and False.
+    return Meta(extra={"neutral": json.dumps(neutral), "why": why}, extra_json_schema=schema)
+
+
+# A member that does not affect an answer.
+Ignored = Annotated[Any, Meta(extra_json_schema={"description": "Accepted without effect."})]
+
+
+class Body(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An object in a request; null counts as absent, and unknown members are refused."""
+
+    def __post_init__(self) -> None:
+        for name, neutral in _neutral_values(type(self)):
+            value = getattr(self, name)
+            if value is not None and not any(is_same(value, each) for each in neutral):
+                raise ValueError(name)  # msgspec makes it a ValidationError
+
+
+def decode_body(data: bytes, kind: type[T]) -> T:
+    """Returns the body as its type; raises ApiError that names the member at fault."""
+    try:
+        body: T = _decoder(kind).decode(data)
+        return body
+    except (msgspec.DecodeError, RecursionError):  # a ValidationError is one, too
+        value = checked(kind, _json(data))
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+        raise invalid_request(f"the body cannot be read: {str(error)[:200]}") from None
+
+
+def fail(name: str, message: str) -> NoReturn:
+    """Raises the ApiError of a member; `message` follows its path."""
+    refuse(name, message)
+
+
+@cache
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind)
+
+
+@cache
+def _neutral_values(kind: type[Body]) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    found = []
+    for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+        extra = getattr(field.type, "extra", None) or {}
+        if "neutral" in extra:
+            found.append((field.name, tuple(json.loads(extra["neutral"]))))
+    return tuple(found)
+
+
+def _json(data: bytes) -> object:
+    """Parses JSON; lone surrogates, which cut texts may have at their ends, become U+FFFD."""
+    try:
+        value: object = json.loads(data, parse_constant=_refuse_constant)
+        return _without_halves(value) if _SURROGATE in data.lower() else value
+    except (ValueError, RecursionError) as error:
+        raise invalid_request(f"the body is not JSON: {str(error)[:200]}") from None
+
+
+def _without_halves(value: object) -> object:
+    text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    whole: object = json.loads(text.decode("utf-16", "replace"))
+    return whole
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")

@@ -1,0 +1,73 @@
+"""Endpoint: one path of the server, with the type of its body."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
+
+from sharpi.serve.http.body import Body, decode_body
+from sharpi.serve.http.json_size import check_json_size
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+B = TypeVar("B", bound=Body)
+T = TypeVar("T")
+_SMALL = 4 << 10  # bytes that no number of values makes expensive
+
+
+class Endpoint(Struct, frozen=True):
+    """A method and a path; the first line of the handler's docstring describes it to clients."""
+
+    method: str
+    path: str
+    respond: Handler
+    body: type[Body] | None = None  # None if it takes no body
+    other_paths: tuple[str, ...] = ()  # which clients of other servers use
+    streams: bool = False  # may answer with server-sent events
+    is_public: bool = True  # part of the OpenAPI document
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes for Starlette, which also answer HEAD where they answer GET."""
+        paths = (self.path, *self.other_paths)
+        return [Route(path, self.respond, methods=[self.method]) for path in paths]
+
+
+class EndpointTable:
+    """Finds the endpoint of a request."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = tuple(endpoints)
+        self._routes = [(each, route) for each in endpoints for route in each.routes]
+
+    @property
+    def routes(self) -> list[Route]:
+        """All routes for Starlette."""
+        return [route for _, route in self._routes]
+
+    def find(self, scope: Scope) -> Endpoint | None:
+        """Returns the endpoint of a path and method; None if there is none."""
+        matches = (each for each, route in self._routes if route.matches(scope)[0] is Match.FULL)
+        return next(matches, None)
+
+    def path_of(self, scope: Scope) -> str:
+        """Returns the declared path; clients' own paths would make endless metric labels."""
+        found = (each for each, route in self._routes if route.matches(scope)[0] is not Match.NONE)
+        return next((each.path for each in found), "other")
+
+
+async def prepared(request: Request, kind: type[B], prepare: Callable[[B], T]) -> T:
+    """Decodes the body and runs `prepare` on it, both beside the event loop."""
+    data = await request.body()
+    return await asyncio.to_thread(lambda: prepare(read_body_as(data, kind)))
+
+
+def read_body_as(data: bytes, kind: type[B]) -> B:
+    """Returns the body as its type; raises ApiError, also for one with too many values."""
+    if len(data) > _SMALL:
+        check_json_size(data)
+    return decode_body(data, kind)

@@ -1,0 +1,116 @@
+"""WatchedProtocol: uvicorn's HTTP protocol, with a limit on what clients may keep open.
+
+uvicorn limits neither the time that a client takes for a request's head, nor the number of
+connections, nor what a client sends ahead of its answers. Each lets one client shut out the others.
+"""
+
+import asyncio
+import resource
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+HEAD_SECONDS = 30.0  # for the whole head of a request
+_MOST_AHEAD = 64 << 10  # bytes of further requests that a client may send during an answer
+_RESERVED_FILES = 64  # that sharpi needs beside its connections
+_MOST_FILES = 1 << 16
+
+
+def raise_file_limit() -> int:
+    """Raises the limit of open files as far as the system lets it, and returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(soft, most)
+
+
+class WatchedProtocol(H11Protocol):
+    """One connection; it closes if no request comes in time, or to make room for a new one."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._since = self.loop.time()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for the head of a request."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+        self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the timers, which would keep the connection's memory."""
+        self._stop_head_timer()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes of the client; closes the connection of one that sends too far ahead."""
+        super().data_received(data)
+        if not self._is_answering:
+            self._wait_for_head()
+            return
+        self._stop_head_timer()
+        if self.flow.read_paused and len(self.conn.trailing_data[0]) > _MOST_AHEAD:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Goes on with the next request, of which a part may have come already."""
+        super().on_response_complete()
+        self._since = self.loop.time()
+        if not self._is_answering and self.conn.trailing_data[0]:
+            self._wait_for_head()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes an idle connection, also if its client does not read the last answer."""
+        super().timeout_keep_alive_handler()
+        self._drop_unread()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _rank(self) -> tuple[int, float]:
+        """Lower ranks are closed first: the oldest without a request, then with half a body."""
+        kind = (1 if self.cycle.more_body else 2) if self._is_answering else 0
+        return kind, self._since
+
+    def _make_room(self) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES
+        if len(self.connections) <= max(limit, 1):
+            return
+        others = [each for each in self.connections if isinstance(each, WatchedProtocol)]
+        first = min(others, key=lambda each: each._rank, default=self)
+        (first if first._rank[0] < 2 else self).transport.abort()
+
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing() or self._is_answering:
+            return
+        if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._send_408()
+        self.transport.close()
+        self._drop_unread()
+
+    def _send_408(self) -> None:
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        reason = STATUS_PHRASES[408]
+        response = h11.Response(status_code=408, headers=headers, reason=reason)
+        self.transport.write(self.conn.send(response) or b"")
+
+    def _drop_unread(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()

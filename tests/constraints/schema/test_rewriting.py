@@ -1,0 +1,230 @@
+"""JSON schemas with keywords that are rewritten: what fits, what does not, and what is refused."""
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from walks import follows, may_end, random_answer
+
+from sharpi.constraints.grammars import Grammars
+from sharpi.constraints.schema.other_texts import other_texts
+from sharpi.constraints.schema.rewriting import Rewriting
+from sharpi.errors import GrammarError
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+KIND = {"properties": {"kind": {"const": "a"}}, "required": ["kind"]}
+PAIR = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["a", "b"]}, "n": {"type": "integer"}},
+    "required": ["kind"],
+    "additionalProperties": False,
+}
+# A schema, values that it allows and values that it does not.
+CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "not a type": ({"not": {"type": ["string", "object", "array"]}}, [1, None, True], ["a", {}]),
+    "not an enum": (
+        {"type": "string", "not": {"enum": ["abc", "ab", "x"]}},
+        ["", "a", "abd", "abcd", "xx", "\u00e9"],
+        ["abc", "ab", "x"],
+    ),
+    "not a number": ({"type": "integer", "not": {"const": 3}}, [2, 4, -1], [3]),
+    "not required": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "null"}, "b": {"type": "null"}},
+            "additionalProperties": False,
+            "not": {"required": ["a", "b"]},
+        },
+        [{}, {"a": None}, {"b": None}],
+        [{"a": None, "b": None}],
+    ),
+    "not within": (
+        {"type": "integer", "not": {"minimum": 3, "maximum": 5}},
+        [2, 6],
+        [3, 4, 5],
+    ),
+    "not not": ({"not": {"not": {"type": "boolean"}}}, [True, False], [1, None]),
+    "not any": ({"not": {"anyOf": [{"type": "string"}, {"const": 1}]}}, [2, None], ["a", 1]),
+    "unique": (
+        {"type": "array", "uniqueItems": True, "items": {"enum": ["a", "b", 1]}},
+        [[], ["a"], [1, "a", "b"], ["b", "a"]],
+        [["a", "a"], ["a", 1, "a"]],
+    ),
+    "unique of a reference": (
+        {
+            "type": "array",
+            "uniqueItems": True,
+            "minItems": 2,
+            "items": {"$ref": "#/$defs/bool"},
+            "$defs": {"bool": {"type": "boolean"}},
+        },
+        [[True, False], [False, True]],
+        [[], [True], [True, True]],
+    ),
+    "unique of one": (
+        {"type": "array", "uniqueItems": True, "maxItems": 1, "items": {"type": "integer"}},
+        [[], [5]],
+        [[5, 6]],
+    ),
+    "unique of many": (
+        {"type": "array", "uniqueItems": True, "items": {"enum": list(range(40))}},
+        [[], [7], [3, 9]],
+        [[3, 3]],
+    ),
+    "if then else": (
+        PAIR | {"if": KIND, "then": {"required": ["n"]}, "else": {"properties": {"n": False}}},
+        [{"kind": "a", "n": 1}, {"kind": "b"}],
+        [{"kind": "a"}, {"kind": "b", "n": 1}],
+    ),
+    "if alone": ({"type": "boolean", "if": {"const": True}}, [True, False], [1]),
+    "then alone": ({"type": "boolean", "then": False}, [True], [1]),
+    "dependentRequired": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "null"}, "b": {"type": "null"}},
+            "additionalProperties": False,
+            "dependentRequired": {"a": ["b"]},
+        },
+        [{}, {"b": None}, {"a": None, "b": None}],
+        [{"a": None}],
+    ),
+    "dependencies": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "null"}, "b": {"type": "integer"}},
+            "additionalProperties": False,
+            "dependencies": {"a": {"properties": {"b": {"const": 1}}, "required": ["b"]}},
+        },
+        [{}, {"b": 5}, {"a": None, "b": 1}],
+        [{"a": None}, {"a": None, "b": 5}],
+    ),
+    "contains": (
+        {"type": "array", "items": {"type": "integer"}, "maxItems": 3, "contains": {"const": 7}},
+        [[7], [1, 7], [7, 7, 1], [1, 2, 7]],
+        [[], [1, 2], [1, 2, 3]],
+    ),
+    "propertyNames": (
+        {
+            "type": "object",
+            "propertyNames": {"enum": ["a", "b"]},
+            "additionalProperties": {"type": "integer"},
+        },
+        [{}, {"a": 1}],
+        [{"c": 1}, {"a": "x"}],
+    ),
+    "propertyNames by length": (
+        {"type": "object", "propertyNames": {"maxLength": 2}, "additionalProperties": {"const": 1}},
+        [{"ab": 1}],
+        [{"abc": 1}],
+    ),
+    "oneOf that overlaps": (
+        {"oneOf": [{"type": "integer", "minimum": 3}, {"type": "integer", "maximum": 5}]},
+        [2, 6],
+        [3, 4, 5],
+    ),
+    "oneOf required": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "null"}, "b": {"type": "null"}},
+            "additionalProperties": False,
+            "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
+        },
+        [{"a": None}, {"b": None}],
+        [{}, {"a": None, "b": None}],
+    ),
+    "unknown format": ({"type": "string", "format": "password"}, ["x"], [1]),
+    "unevaluatedProperties": (
+        {"type": "object", "properties": {"a": {}}, "unevaluatedProperties": False},
+        [{"a": 1}],
+        [{"b": 1}],
+    ),
+    "names of keywords": (
+        {
+            "type": "object",
+            "properties": {"not": {"type": "null"}, "if": {"type": "null"}},
+            "required": ["not"],
+            "additionalProperties": False,
+        },
+        [{"not": None}, {"not": None, "if": None}],
+        [{"if": None}],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def grammars(demo: Tokenizer) -> Grammars:
+    return Grammars(demo)
+
+
+def allows(grammars: Grammars, tokenizer: Tokenizer, schema: Any, value: Any) -> bool:
+    constraint = grammars.json_schema(schema)
+    text = json.dumps(value, ensure_ascii=False)
+    return follows(constraint, tokenizer, text) and may_end(constraint, tokenizer)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_fits_and_what_does_not(grammars: Grammars, demo: Tokenizer, name: str) -> None:
+    schema, fitting, others = CASES[name]
+    for value in fitting:
+        assert allows(grammars, demo, schema, value), value
+    for value in others:
+        assert not allows(grammars, demo, schema, value), value
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.skipif(find_spec("jsonschema") is None, reason="jsonschema is not installed")
+def test_every_finished_answer_validates(grammars: Grammars, demo: Tokenizer, name: str) -> None:
+    import jsonschema
+
+    schema = CASES[name][0]
+    for seed in range(4):
+        answer = random_answer(grammars.json_schema(schema), demo, seed, max_tokens=5000)
+        jsonschema.validate(json.loads(answer), schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "uniqueItems": True, "items": {"type": "string"}},
+        {"type": "string", "not": {"pattern": "^a"}},
+        {"not": {"$ref": "#/nowhere"}},
+        {"not": {"$ref": "#/not"}},
+        {"not": {}},
+        {"type": "array", "contains": {"const": 1}, "maxItems": 0},
+        {"dependentRequired": [1]},
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_in_one_line(grammars: Grammars, schema: Any) -> None:
+    with pytest.raises(GrammarError) as caught:
+        grammars.json_schema(schema)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_texts() -> None:
+    import re
+
+    texts = ["a", "abc", "", "x.y", "\u00e9"]
+    pattern = other_texts(texts).replace("\\u{2e}", "\\.")
+    for text in texts:
+        assert not re.search(pattern, text)
+    for text in ("b", "ab", "abcd", "x", "xzy", "x.yz", "\u00e9\u00e9", "\n"):
+        assert re.search(pattern, text), text
+
+
+def test_a_schema_is_not_changed() -> None:
+    for schema, _, _ in CASES.values():
+        before = json.dumps(schema)
+        Rewriting(schema, splits_one_of=True).rewritten()
+        assert json.dumps(schema) == before
+
+
+def test_a_compiled_schema_is_kept(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "object", "properties": {"kept": {"type": "boolean"}}}
+    first = grammars.json_schema(schema)
+
+    def fail(self: Grammars, grammar: str) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(Grammars, "_compile", fail)
+    assert grammars.json_schema(schema) is not first

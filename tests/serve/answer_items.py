@@ -1,0 +1,21 @@
+"""The items of one answer of a host, as a stream."""
+
+from collections.abc import AsyncGenerator
+
+from sharpi.config import GenerationRequest
+from sharpi.serve.host.answer_queue import AnswerRequest, Item
+from sharpi.serve.host.model_host import ModelHost
+
+
+async def items_of(
+    host: ModelHost, ids: list[int], request: GenerationRequest
+) -> AsyncGenerator[Item, None]:
+    with host.admitted():
+        group = host.answers([AnswerRequest(ids, request)])
+        try:
+            while group.is_open:
+                numbered = await group.next()
+                if numbered is not None:
+                    yield numbered[1]
+        finally:
+            group.close()

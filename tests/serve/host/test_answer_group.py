@@ -1,0 +1,79 @@
+"""AnswerGroup: one queue for all answers to a request."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from sharpi.config import GenerationRequest
+from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.serve.host import answer_group
+from sharpi.serve.host.answer_group import AnswerGroup
+from sharpi.serve.host.answer_queue import AnswerRequest, QueuedAnswer
+from sharpi.serve.host.metrics import Metrics
+
+
+class Thread:
+    """An engine's thread that only records what is begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[QueuedAnswer] = []
+        self.cancelled: list[QueuedAnswer] = []
+
+    def submit(self, answer: QueuedAnswer) -> None:
+        self.begun.append(answer)
+
+    def cancel(self, answer: QueuedAnswer) -> None:
+        self.cancelled.append(answer)
+
+
+def group_of(num: int, thread: Thread, max_parallel: int = 2) -> AnswerGroup:
+    asked = [AnswerRequest([1], GenerationRequest())] * num
+    return AnswerGroup(asked, cast(Any, thread), Metrics(), max_parallel, lambda group: None)
+
+
+def test_nothing_for_a_while_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_group, "PING_SECONDS", 0.01)
+
+    async def test() -> None:
+        thread = Thread()
+        group = group_of(1, thread)
+        assert await group.next() is None
+        thread.begun[0].put(TextDelta("a"))
+        assert await group.next() == (0, TextDelta("a"))
+
+    asyncio.run(test())
+
+
+def test_a_few_run_at_once_and_the_others_follow() -> None:
+    async def test() -> None:
+        thread = Thread()
+        group = group_of(5, thread)
+        assert [each.number for each in thread.begun] == [0]
+        thread.begun[0].put(TextDelta("a"))
+        await group.next()
+        assert [each.number for each in thread.begun] == [0, 1]
+        thread.begun[0].put(FinishInfo("stop"))
+        await group.next()
+        group.end(1)
+        assert [each.number for each in thread.begun] == [0, 1, 2, 3]
+        assert [each.number for each in thread.cancelled] == [1]
+        group.close()
+        assert not group.is_open
+        assert all(each.is_closed for each in thread.begun[1:])
+
+    asyncio.run(test())
+
+
+def test_cutting_gives_those_that_wait_an_end_as_well() -> None:
+    async def test() -> None:
+        thread = Thread()
+        group = group_of(3, thread)
+        thread.begun[0].put(TextDelta("a"))
+        await group.next()
+        group.cut()
+        ends = [await group.next() for _ in range(3)]
+        assert sorted(number for number, _ in filter(None, ends)) == [0, 1, 2]
+        assert not group.is_open
+
+    asyncio.run(test())

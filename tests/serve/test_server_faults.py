@@ -1,0 +1,208 @@
+"""Faults around a real server process: its file, its disk, its clients and its stop."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sharpi.resources import demo_model
+
+pytestmark = pytest.mark.native
+
+ROOT = Path(__file__).parents[2]
+COMPLETIONS = "/v1/completions"
+LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+SHORT = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+
+
+class Server:
+    """`sharpi serve FILE` in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
+        library = os.environ.get("SHARPI_NATIVE_LIBRARY")
+        environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sharpi", "serve", *arguments, "--port", "0"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment | {"PYTHONUNBUFFERED": "1"},
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().rpartition(" ")[2].strip()
+        self.client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+
+    def text(self) -> str:
+        response = self.client.post(COMPLETIONS, json=SHORT)
+        assert response.status_code == 200, response.text
+        return str(response.json()["choices"][0]["text"])
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start(*arguments: str) -> Server:
+        servers.append(Server(*arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.client.close()
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.communicate()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return Path(shutil.copy(demo_model(), tmp_path / "own.gguf"))
+
+
+Serve = Callable[..., Server]
+
+
+def assert_failed(server: Server, response: httpx.Response) -> None:
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "unavailable"
+    assert str(ROOT) not in response.text
+    health = server.client.get("/health")
+    assert (health.status_code, health.json()["model"]) == (503, "failed")
+    assert server.process.poll() is None
+
+
+def test_a_file_that_is_cut_short_is_an_error_and_a_new_one_is_loaded(
+    serve: Serve, model: Path
+) -> None:
+    server = serve(str(model))
+    text = server.text()
+    os.truncate(model, 200_000)
+    assert_failed(server, server.client.post(COMPLETIONS, json=SHORT))
+    assert_failed(server, server.client.post(COMPLETIONS, json=SHORT))
+    shutil.copy(demo_model(), model.with_suffix(".new"))
+    model.with_suffix(".new").replace(model)
+    assert server.text() == text
+    assert server.client.get("/health").json() == {"status": "ok", "model": "loaded"}
+    code, err = server.end()
+    assert code == 0
+    assert "Traceback" not in err
+    assert str(model) in err
+
+
+def test_a_file_that_is_cut_short_within_an_answer(serve: Serve, model: Path) -> None:
+    server = serve(str(model))
+    events: list[str] = []
+    body = LONG | {"stream": True}
+    with server.client.stream("POST", COMPLETIONS, json=body) as response:
+        for line in response.iter_lines():
+            if not events:
+                os.truncate(model, 100_000)
+            events += [line] if line else []
+    assert "error" in json.loads(events[-1].removeprefix("data: "))
+    assert server.client.get("/health").status_code == 503
+    assert server.process.poll() is None
+
+
+def test_a_file_that_is_overwritten_is_loaded_again(serve: Serve, model: Path) -> None:
+    server = serve(str(model))
+    text = server.text()
+    content = model.read_bytes()
+    with model.open("r+b") as file:
+        file.write(content)
+    os.utime(model, (1, 1))
+    assert server.text() == text
+    assert "changed while it was in use" in server.end()[1]
+
+
+def test_a_file_that_is_removed_or_replaced_stays_as_it_was(serve: Serve, model: Path) -> None:
+    server = serve(str(model))
+    text = server.text()
+    other = model.with_suffix(".other")
+    other.write_bytes(b"no model")
+    other.replace(model)
+    assert server.text() == text
+    model.unlink()
+    assert server.text() == text
+    assert server.client.get("/health").status_code == 200
+
+
+def raw_request(body: dict[str, Any]) -> bytes:
+    data = json.dumps(body).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+def test_work_ends_with_clients_that_leave_in_the_midst(serve: Serve) -> None:
+    server = serve("-c", "8192", "--parallel", "2")
+    body = raw_request(LONG | {"max_tokens": 8000, "stream": True})
+    port = int(server.url.rpartition(":")[2])
+    for _ in range(6):
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.sendall(body)
+        connection.recv(100)
+        connection.close()
+    deadline = time.monotonic() + 30
+    while server.client.get("/props").json()["answers_running"]:
+        assert time.monotonic() < deadline, "the answers were still running"
+        time.sleep(0.05)
+    assert server.text()
+
+
+def test_sigterm_under_load_ends_every_answer(serve: Serve) -> None:
+    server = serve("-c", "8192", "--parallel", "2", "--grace", "0.3")
+    port = int(server.url.rpartition(":")[2])
+    streams = [LONG | {"max_tokens": 8000, "stream": True}] * 2
+    waiting = [LONG | {"max_tokens": 8000}] * 4
+    connections = []
+    for body in [*streams, *waiting]:
+        connections.append(socket.create_connection(("127.0.0.1", port), timeout=60))
+        connections[-1].sendall(raw_request(body))
+        if "stream" in body:
+            assert connections[-1].recv(12) == b"HTTP/1.1 200"
+    deadline = time.monotonic() + 30
+    while server.client.get("/props").json()["answers_waiting"] < len(waiting):
+        assert time.monotonic() < deadline, "the requests did not begin to wait"
+        time.sleep(0.05)
+    code, err = server.end()
+    assert code == 0
+    assert "Traceback" not in err
+    answers = [b"".join(iter(lambda c=each: c.recv(1 << 16), b"")) for each in connections]
+    for answer in answers[:2]:
+        assert b"data: [DONE]" in answer
+    for answer in answers[2:]:
+        assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_for_statistics_costs_the_statistics_alone(
+    serve: Serve, tmp_path: Path
+) -> None:
+    stats = tmp_path / "stats.json"
+    stats.symlink_to("/dev/full")
+    server = serve("--moe-slots", "4", "--expert-stats", str(stats))
+    if server.process.poll() is not None or not server.url:
+        _, err = server.process.communicate(timeout=60)
+        assert err.count("\n") == 1, err
+        return
+    assert server.text()
+    code, err = server.end()
+    assert "Traceback" not in err
+    assert code in (0, 1)
+    assert str(stats) in err
