@@ -10,98 +10,80 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import TextIO
 
-import typer
+import click
 
-from sharpi import __version__
 from sharpi.cli import exit_codes
-from sharpi.cli.commands.table import wanted_commands
-from sharpi.cli.options.grouping import GroupedCommand, takes_groups
-from sharpi.cli.options.plain_values import PlainGroup
+from sharpi.cli.commands.examples import PROGRAM
+from sharpi.cli.commands.table import SECTIONS
+from sharpi.cli.misspelt_variables import load_command
 from sharpi.cli.output.terminal import complain
-from sharpi.cli.termination import raise_on_sigterm
+from sharpi.cli.parsing.command import ReaderLeft
+from sharpi.cli.parsing.commands import Commands
+from sharpi.cli.parsing.usage_message import usage_message
+from sharpi.cli.termination import raise_on_termination
 from sharpi.errors import SharpiError
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        typer.echo(f"sharpi {__version__}")
-        typer.echo(f"CPU kernels: {_kernels_in_use()}")
-        raise typer.Exit
+        from sharpi.cli.commands.version import version
+
+        version()
+        raise click.exceptions.Exit
 
 
-def _kernels_in_use() -> str:
-    """Returns the instruction set of the CPU kernels, and why a better one is not used."""
-    from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
-
-    try:
-        used, better = instruction_set(), better_instruction_sets()
-    except SharpiError as error:
-        return f"none; {error}"
-    if not better:
-        return used
-    name, features = list(better.items())[-1]
-    return f"{used} ({name} needs what this processor lacks: {', '.join(features)})"
-
-
-def sharpi(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version and the CPU kernels in use.",
-        ),
-    ] = False,
-) -> None:
-    """Run GGUF mixture-of-experts models on your own machine."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
-        raise typer.Exit(exit_codes.USAGE)
-
-
-def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Returns the app with the command that the arguments begin with, or with all commands.
-
-    Each command takes a while to build.
-    """
-    app = typer.Typer(
-        name="sharpi",
-        cls=PlainGroup,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+def make_app() -> Commands:
+    """Returns the program with all of its commands."""
+    version = click.Option(
+        ["-V", "--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="Print the version and the CPU kernels in use.",
     )
-    app.callback(invoke_without_command=True)(sharpi)
-    for name, command in wanted_commands(arguments).items():
-        app.command(name, cls=GroupedCommand)(takes_groups(command))
-    return app
+    return Commands(
+        SECTIONS,
+        load_command,
+        PROGRAM,
+        params=[version],
+        help="Run GGUF mixture-of-experts models on your own machine.",
+        invoke_without_command=True,
+        callback=_show_help_without_command,
+    )
+
+
+@click.pass_context
+def _show_help_without_command(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise click.exceptions.Exit(exit_codes.USAGE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line (by default the process's) and returns its exit code.
 
-    SIGTERM is only handled if the process runs nothing else.
+    Signals are only handled if the process runs nothing else.
     """
     _print_any_character()
     if arguments is None:
         _collect_rarely()
-        raise_on_sigterm()
     try:
-        app = make_app(sys.argv[1:] if arguments is None else arguments)
-        code = app(args=arguments, prog_name="sharpi", standalone_mode=False)
+        if arguments is None:
+            raise_on_termination()
+        code = make_app().main(arguments, prog_name="sharpi", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderLeft):
         _forget_output()
-        return 1  # the same as Typer's own exit code for a broken pipe
+        return 0  # as `head` has read all that it wants
     except SharpiError as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
@@ -110,6 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"not enough memory: {error}; try a smaller -c or -b", exit_code=1)
     except Exception as error:
         return _fail_unexpectedly(error)
+    finally:
+        if arguments is None:
+            _forget_unwritable()
 
 
 def _collect_rarely() -> None:
@@ -129,7 +114,21 @@ def _print_any_character() -> None:
 
 def _forget_output() -> None:
     """Discards buffered output that cannot be written; Python would report it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _forget(sys.stdout)
+
+
+def _forget(stream: TextIO) -> None:
+    with suppress(OSError):  # a stream that is none of the process's own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _forget_unwritable() -> None:
+    """Discards what a terminal did not take that is gone, for the sake of the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _forget(stream)
 
 
 def _device_failed(error: OSError) -> int:
@@ -142,10 +141,10 @@ def _device_failed(error: OSError) -> int:
 
 
 def _fail_unexpectedly(error: Exception) -> int:
-    if isinstance(error, typer.Abort):
+    if isinstance(error, click.Abort):
         return exit_codes.INTERRUPTED
-    if hasattr(error, "format_message"):  # all exceptions of Typer's and Click's parsers have it
-        return _fail(_usage_message(error), getattr(error, "exit_code", exit_codes.USAGE))
+    if isinstance(error, click.ClickException):
+        return _fail(usage_message(error), error.exit_code)
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
         return exit_codes.INTERNAL
@@ -154,25 +153,6 @@ def _fail_unexpectedly(error: Exception) -> int:
         f"{fault} (a bug in sharpi; run again with SHARPI_DEBUG=1 to see where)",
         exit_codes.INTERNAL,
     )
-
-
-def _usage_message(error: Any) -> str:
-    """Returns the parser's error; it names the variable if the value came from one."""
-    context: Any = getattr(error, "ctx", None)
-    variable = _variable_at_fault(context, getattr(error, "param", None))
-    message = error.format_message()
-    if variable is not None:
-        value = os.environ.get(variable)
-        message = f"Invalid value {value!r} in variable {variable}: {error.message}"
-    command = context.command_path if context is not None else "sharpi"
-    return f"{message.replace('Value error, ', '').rstrip('.')}; see '{command} --help'"
-
-
-def _variable_at_fault(context: Any, parameter: Any) -> str | None:
-    if context is None or parameter is None:
-        return None
-    source = context.get_parameter_source(parameter.name)
-    return str(parameter.envvar) if source is not None and source.name == "ENVIRONMENT" else None
 
 
 def _fail(message: str, exit_code: int) -> int:

@@ -1,18 +1,52 @@
-"""Turns SIGTERM into an exception, so that engines close and write their records."""
+"""Turns SIGTERM and SIGHUP into an exception, so that engines close and write their records.
+
+While modules are imported, an exception would be printed or lost in a callback, so that Ctrl-C ends
+the process at once.
+"""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
 from sharpi.cli import exit_codes
+from sharpi.cli.ctrl_c import leave
+
+_CODES = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
 
 
-def raise_on_sigterm() -> None:
-    """Makes SIGTERM raise SystemExit; only the main thread may call this."""
-    signal.signal(signal.SIGTERM, _end)
+def raise_on_termination() -> None:
+    """Makes SIGTERM and SIGHUP raise SystemExit, and Ctrl-C KeyboardInterrupt, in the main thread.
+
+    A signal that the parent ignores, as `nohup` does with SIGHUP, stays ignored.
+    """
+    for number in _CODES:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+    if signal.getsignal(signal.SIGINT) is leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def leaving_on_ctrl_c() -> Iterator[None]:
+    """Makes Ctrl-C end the process silently during the block.
+
+    Nothing changes in a program that calls sharpi, whose signals are not handled here.
+    """
+    is_own = signal.getsignal(signal.SIGTERM) is _end
+    if not is_own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     """Exits once only: `timeout` signals the process and then its group, while it is closing."""
-    signal.signal(number, signal.SIG_IGN)
-    raise SystemExit(exit_codes.TERMINATED)
+    for each in _CODES:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(_CODES[signal.Signals(number)])

@@ -37,25 +37,29 @@ def copy_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(each.num_bytes for each in _ranges(tensors))
 
 
-def copy_tensors(
-    parts: Sequence[Path],
-    tensors: Sequence[Tensor],
-    on_progress: Callable[[float], None] | None = None,
-) -> dict[str, Tensor]:
-    """Copies the tensors into one region of RAM and returns them by name.
+class TensorCopies:
+    """One region of RAM for copies of tensors, in huge pages if possible; filled by `read`.
 
-    The region has huge pages if possible. `parts` are the files, in the order of `Tensor.part`;
-    `on_progress` is called with the fraction that is done. Raises ModelFileError where a file
-    cannot be read, MemoryError where the region does not fit.
+    `parts` are the files, in the order of `Tensor.part`. `tensors` are the copies by name. Raises
+    MemoryError where the region does not fit.
     """
-    ranges = _ranges(tensors)
-    arena = huge_memory(sum(each.num_bytes for each in ranges))
-    with contextlib.ExitStack() as files:
-        handles = [files.enter_context(_opened(part)) for part in parts]
-        _read_all(parts, handles, ranges, arena, on_progress or (lambda fraction: None))
-    view = np.frombuffer(arena, np.uint8)
-    view.flags.writeable = False
-    return {tensor.name: _moved(tensor, ranges, view) for tensor in tensors}
+
+    def __init__(self, parts: Sequence[Path], tensors: Sequence[Tensor]) -> None:
+        self._parts, self._ranges = parts, _ranges(tensors)
+        self._arena = huge_memory(sum(each.num_bytes for each in self._ranges))
+        view = np.frombuffer(self._arena, np.uint8)
+        view.flags.writeable = False
+        self.tensors = {each.name: _moved(each, self._ranges, view) for each in tensors}
+
+    def read(self, on_progress: Callable[[float], None] | None = None) -> None:
+        """Fills the region; raises ModelFileError where a file cannot be read.
+
+        `on_progress` is called with the fraction that is done.
+        """
+        report = on_progress or (lambda fraction: None)
+        with contextlib.ExitStack() as files:
+            handles = [files.enter_context(_opened(part)) for part in self._parts]
+            _read_all(self._parts, handles, self._ranges, self._arena, report)
 
 
 def _ranges(tensors: Iterable[Tensor]) -> list[_Range]:
@@ -129,10 +133,11 @@ def _read(path: Path, handle: int, piece: _Range, arena: memoryview) -> None:
 
 
 def _moved(tensor: Tensor, ranges: Sequence[_Range], arena: npt.NDArray[np.uint8]) -> Tensor:
-    home = next(
+    around = next(
         each
         for each in ranges
         if each.part == tensor.part and 0 <= tensor.offset - each.start < each.num_bytes
     )
-    first = home.at + tensor.offset - home.start
-    return replace(tensor, data=arena[first : first + tensor.num_bytes])
+    first = around.at + tensor.offset - around.start
+    data = arena[first : first + tensor.num_bytes]
+    return replace(tensor, data=data, mapped_data=tensor.data)

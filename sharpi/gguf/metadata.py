@@ -87,6 +87,13 @@ class Metadata(Mapping[str, MetadataValue]):
             return value
         raise self._wrong(key, "an array of strings", value)
 
+    def get_string_array(self, key: str) -> StringArray:
+        """Returns an array of strings that is decoded on demand."""
+        value = self._find(key, None)
+        if not isinstance(value, StringArray):
+            raise self._wrong(key, "an array of strings", value)
+        return value
+
     def get_array(self, key: str, default: np.ndarray | None = None) -> np.ndarray:
         """Returns a read-only view of an array of numbers, in the type that the file stores."""
         value = self._find(key, default)

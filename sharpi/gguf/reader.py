@@ -6,7 +6,7 @@ import stat
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,10 @@ from sharpi.gguf.cursor import MAX_HEAD_BYTES
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.header import Header, parse_header
 from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.near_names import near_names
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.split_set import check_part, check_total, split_parts
+from sharpi.system.closing import Closing
 
 
 class Tensor(Struct, frozen=True, eq=False):
@@ -27,9 +29,11 @@ class Tensor(Struct, frozen=True, eq=False):
     name: str
     quant_type: QuantType
     shape: tuple[int, ...]  # slowest axis first: (rows, columns) or (experts, rows, columns)
-    data: npt.NDArray[np.uint8]  # quant blocks, (bytes,), a read-only view into the mapped file
+    # Quant blocks, (bytes,): a read-only view into the mapped file, or into a copy to be filled.
+    data: npt.NDArray[np.uint8]
     part: int  # the index of its file
     offset: int  # bytes from the start of that file
+    mapped_data: npt.NDArray[np.uint8] | None = None  # where `data` is a copy
 
     @property
     def num_values(self) -> int:
@@ -41,8 +45,13 @@ class Tensor(Struct, frozen=True, eq=False):
         """The size of the quant blocks."""
         return int(self.data.nbytes)
 
+    @property
+    def data_in_file(self) -> npt.NDArray[np.uint8]:
+        """The quant blocks in the mapped file, also where a copy of them is not filled yet."""
+        return self.data if self.mapped_data is None else self.mapped_data
 
-class GgufFile(Struct, frozen=True, eq=False):
+
+class GgufFile(Closing, Struct, frozen=True, eq=False):
     """A model's file, or all parts of a split model; a context manager that closes it."""
 
     path: Path
@@ -69,17 +78,6 @@ class GgufFile(Struct, frozen=True, eq=False):
         metadata has a mapping of its own and stays.
         """
         self._tensors.clear()
-
-    def __enter__(self) -> "GgufFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_gguf(path: Path) -> GgufFile:
@@ -127,7 +125,7 @@ def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
     try:
         head, whole = _mappings(path)
     except FileNotFoundError:
-        raise file_error(path, "no such file") from None
+        raise file_error(path, f"no such file{near_names(path)}") from None
     except OSError as error:
         raise file_error(path, f"cannot be read ({error.strerror})") from None
     except ValueError as error:  # a NUL in the path

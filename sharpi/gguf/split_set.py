@@ -28,6 +28,12 @@ def split_parts(path: Path) -> list[Path]:
     return parts
 
 
+def part_number(path: Path) -> int | None:
+    """Returns the number in the name of a part of a split model, None for other names."""
+    match = _PART.fullmatch(path.name)
+    return None if match is None else int(match["number"])
+
+
 def part_path(beside: Path, stem: str, number: int, count: int) -> Path:
     """Returns the path of part `number` of `count`, counted from 1, in the folder of `beside`."""
     return beside.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf")

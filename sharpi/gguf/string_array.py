@@ -1,15 +1,31 @@
 """StringArray: the strings of a metadata array, decoded from the mapped file on demand."""
 
-from array import array
-from struct import Struct
+from collections.abc import Iterable, Iterator
+from ctypes import CDLL, c_char_p, c_int64, c_uint64, c_void_p
+from functools import cache
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sharpi.errors import ModelFileError
 from sharpi.gguf.cursor import Cursor
+from sharpi.native import declare, open_library
 
 # The largest vocabularies have 262,144 tokens and some 500,000 merges.
 MAX_STRINGS = 1 << 22
-_LENGTH = Struct("<Q")
+LENGTH_BYTES = 8
+_TABLE = [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64]
+
+
+class Texts(Protocol):
+    """The protocol of lists of strings, and of arrays that are decoded on demand."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> str: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class StringArray:
@@ -17,45 +33,89 @@ class StringArray:
 
     Vocabularies of real files hold invalid UTF-8 (tokens that end inside a character). Such bytes
     become surrogates, not U+FFFD, so that different tokens stay different and can be encoded back.
+    `starts`: where each length field begins, then where the last string ends.
     """
 
-    def __init__(self, head: memoryview, starts: "array[int]") -> None:
-        self._head = head
-        self._starts = starts  # where each length field begins, then where the last string ends
+    def __init__(self, head: memoryview, starts: NDArray[np.uint64]) -> None:
+        self.head = head
+        self.starts = starts
+        self._bounds = starts.data  # whose items are plain numbers
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self.starts) - 1
 
     def __getitem__(self, index: int) -> str:
-        starts = self._starts
         at = range(len(self))[index]
-        return str(self._head[starts[at] + 8 : starts[at + 1]], "utf-8", "surrogateescape")
+        start, end = self._bounds[at] + LENGTH_BYTES, self._bounds[at + 1]
+        return str(self.head[start:end], "utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    @property
+    def address(self) -> int:
+        """The address of the head in memory."""
+        return int(np.frombuffer(self.head or b"\0", np.uint8).ctypes.data)
+
+    def has_empty(self) -> bool:
+        """Returns whether a string is empty."""
+        return bool((np.diff(self.starts) == LENGTH_BYTES).any())
+
+    def copy(self) -> "StringArray":
+        """Returns the same strings in memory of their own, apart from the file."""
+        first = self.starts[0]
+        return StringArray(
+            memoryview(bytes(self.head[first : self.starts[-1]])), self.starts - first
+        )
 
     def tolist(self) -> list[str]:
         """Returns all strings; they are decoded at once, with zeros in place of the lengths."""
         if not len(self):
             return []
-        starts = np.frombuffer(self._starts, np.uint64).astype(np.int64) - self._starts[0]
-        data = np.frombuffer(self._head[self._starts[0] : self._starts[-1]], np.uint8).copy()
-        data[starts[:-1, None] + np.arange(_LENGTH.size)] = 0
-        if np.count_nonzero(data == 0) != _LENGTH.size * len(self):
+        starts = self.starts.astype(np.int64) - int(self.starts[0])
+        data = np.frombuffer(self.head[self.starts[0] : self.starts[-1]], np.uint8).copy()
+        data[starts[:-1, None] + np.arange(LENGTH_BYTES)] = 0
+        if np.count_nonzero(data == 0) != LENGTH_BYTES * len(self):
             return [self[i] for i in range(len(self))]  # some strings hold zero bytes
         text = data.tobytes().decode("utf-8", "surrogateescape")
-        return text.split(_LENGTH.size * "\0")[1:]
+        return text.split(LENGTH_BYTES * "\0")[1:]
 
 
 def read_string_array(cursor: Cursor, key: str, count: int) -> StringArray:
     """Reads an array of `count` strings; raises ModelFileError if it ends outside the head."""
-    head, at = cursor.head, cursor.at
-    starts = array("Q")
-    append, unpack_from, last = starts.append, _LENGTH.unpack_from, len(head) - 8
-    for _ in range(count):
-        if at > last:
-            raise cursor.overrun(f"a string of {key}", at + 8)
-        append(at)
-        at += 8 + unpack_from(head, at)[0]
-    if at > len(head):
-        raise cursor.overrun(f"a string of {key}", at)
-    append(at)
-    cursor.at = at
-    return StringArray(head, starts)
+    starts = np.empty(count + 1, np.uint64)
+    address = np.frombuffer(cursor.head, np.uint8).ctypes.data
+    whole = string_functions().sharpi_string_starts(
+        address, len(cursor.head), cursor.at, count, starts.ctypes.data
+    )
+    if whole < count:
+        raise _overrun(cursor, key, int(starts[whole]))
+    cursor.at = int(starts[count])
+    return StringArray(cursor.head, starts)
+
+
+def _overrun(cursor: Cursor, key: str, start: int) -> ModelFileError:
+    """Returns the error for the string whose length begins at byte `start`."""
+    end = start + LENGTH_BYTES
+    if end <= len(cursor.head):
+        end += int.from_bytes(cursor.head[start:end], "little")
+    return cursor.overrun(f"a string of {key}", end)
+
+
+@cache
+def string_functions() -> CDLL:
+    """Returns the native library with types for the functions of string arrays."""
+    signatures = {
+        "sharpi_string_starts": (c_uint64, [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p]),
+        "sharpi_string_table_fill": (None, [c_void_p, c_void_p, c_uint64, *_TABLE[2:]]),
+        "sharpi_string_table_find": (c_int64, [*_TABLE, c_char_p, c_uint64]),
+    }
+    return declare(open_library(), signatures)
+
+
+def pack_strings(texts: Iterable[str]) -> StringArray:
+    """Returns texts as an array, laid out as in a file."""
+    data = [text.encode("utf-8", "surrogateescape") for text in texts]
+    ends = np.cumsum([0, *(LENGTH_BYTES + len(each) for each in data)], dtype=np.uint64)
+    head = b"".join(len(each).to_bytes(LENGTH_BYTES, "little") + each for each in data)
+    return StringArray(memoryview(head), ends)

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from sharpi.gguf.file_kind import kind_of
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import (
@@ -24,6 +25,7 @@ class FileSummary(Struct, frozen=True):
     version: int
     name: str | None
     architecture: str | None
+    kind: str  # "model", or what the file is instead
     license: str | None
     file_bytes: int  # the size of all parts on disk
     tensor_bytes: int  # the size of all weights
@@ -63,6 +65,7 @@ def summarise(file: GgufFile) -> FileSummary:
         version=file.version,
         name=file.metadata.find_printable("general.name"),
         architecture=file.metadata.find_printable("general.architecture"),
+        kind=kind_of(file),
         license=file.metadata.find_printable("general.license"),
         file_bytes=file.num_bytes,
         tensor_bytes=tensor_bytes,

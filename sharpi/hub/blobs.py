@@ -18,7 +18,7 @@ from sharpi.hub.watcher import Watcher
 from sharpi.units import format_bytes
 
 _LONG_TO_CHECK = 2 << 30  # bytes: about two seconds
-_LOCK_PATIENCE_SECONDS = 0.1  # before the user is told that another program holds the lock
+_LOCK_TIMEOUT_SECONDS = 0.1  # before the user is told that another program holds the lock
 
 
 class Blobs:
@@ -83,7 +83,7 @@ class Blobs:
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
-                stack.enter_context(WeakFileLock(path, timeout=_LOCK_PATIENCE_SECONDS))
+                stack.enter_context(WeakFileLock(path, timeout=_LOCK_TIMEOUT_SECONDS))
             except Timeout:
                 self._watcher.note(f"another program is fetching {file.path}; waiting for it")
                 stack.enter_context(WeakFileLock(path))

@@ -12,6 +12,7 @@ from sharpi.errors import UsageError
 from sharpi.hub.cached_model import CachedFile, CachedModel, cached_files, entries, files_below
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant, find_variants
+from sharpi.resources import install_command
 
 MAIN = "main"
 _PREFIX = "models--"
@@ -136,6 +137,6 @@ def default_cache_folder() -> Path:
         from huggingface_hub import constants
     except ImportError as error:
         raise UsageError(
-            "models by name need the package huggingface_hub; type pip install '.[hub]'"
+            "models by name need the package huggingface_hub; type " + install_command("hub")
         ) from error
     return Path(constants.HF_HUB_CACHE)

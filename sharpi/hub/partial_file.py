@@ -2,13 +2,14 @@
 
 import hashlib
 from pathlib import Path
-from types import TracebackType
+
+from sharpi.system.closing import Closing
 
 _PIECE = 1 << 22  # bytes hashed at once
 _SHA256_DIGITS = 64
 
 
-class PartialFile:
+class PartialFile(Closing):
     """A file that grows to `size` bytes; opening it again resumes where it was left."""
 
     def __init__(self, path: Path, size: int, checksum: str) -> None:
@@ -53,13 +54,6 @@ class PartialFile:
             return hashlib.sha256()
         return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # git's blob id
 
-    def __enter__(self) -> "PartialFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes the file; what is on disk stays."""
         self._file.close()

@@ -14,11 +14,11 @@ from sharpi.hub.hub_errors import UnreachableError, hub_errors
 from sharpi.hub.look_up import look_up
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.repository import RemoteFile, ask
-from sharpi.hub.transfer import DownloadSource, Patience, receive
+from sharpi.hub.transfer import DownloadSource, RetryPolicy, receive
 from sharpi.hub.variants import Variant, find_variants
 from sharpi.hub.watcher import Watcher
 
-_PATIENT = Patience()
+_RETRIES = RetryPolicy()
 
 
 class Pulled(Struct, frozen=True):
@@ -37,9 +37,9 @@ class Puller:
         cache: Cache,
         watcher: Watcher,
         endpoint: str | None = None,
-        patience: Patience = _PATIENT,
+        retries: RetryPolicy = _RETRIES,
     ) -> None:
-        self._cache, self._watcher, self._patience = cache, watcher, patience
+        self._cache, self._watcher, self._retries = cache, watcher, retries
         self._endpoint = endpoint
         self._api = HfApi(endpoint=endpoint)
         self._received = 0
@@ -89,7 +89,7 @@ class Puller:
         source = DownloadSource(blobs.repository, url, build_hf_headers(library_name="sharpi"))
         with blobs.partial(file) as target:
             self._watcher.begin(file.path, file.size, target.received)
-            receive(source, target, self._patience, self._advance)
+            receive(source, target, self._retries, self._advance)
         blobs.keep(file, target)
         self._watcher.end()
 

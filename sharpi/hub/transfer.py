@@ -17,7 +17,7 @@ from sharpi.hub.partial_file import PartialFile
 _RANGE_BYTES = 16 << 30  # one request: content networks do not serve more than 50 GB
 
 
-class Patience(Struct, frozen=True):
+class RetryPolicy(Struct, frozen=True):
     """Limits retries of a download."""
 
     max_attempts: int = 5  # attempts in a row that receive nothing
@@ -40,7 +40,10 @@ class DownloadSource(Struct, frozen=True):
 
 
 def receive(
-    source: DownloadSource, target: PartialFile, patience: Patience, on_bytes: Callable[[int], None]
+    source: DownloadSource,
+    target: PartialFile,
+    retries: RetryPolicy,
+    on_bytes: Callable[[int], None],
 ) -> None:
     """Downloads until `target` is complete; raises HubError if the hub refuses or stays silent."""
     fruitless = 0
@@ -51,10 +54,10 @@ def receive(
         except UnreachableError as fault:
             error = fault
         fruitless = 0 if target.received > before else fruitless + 1
-        if fruitless >= patience.max_attempts:
+        if fruitless >= retries.max_attempts:
             raise error or UnreachableError(f"the download of {source.url} ended early")
         if error is not None:
-            time.sleep(patience.seconds(fruitless, error))
+            time.sleep(retries.seconds(fruitless, error))
 
 
 def _receive_range(

@@ -1,25 +1,56 @@
-"""Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as letters, merges by rank."""
+"""Byte-level BPE (GPT-2), on the `tokenizers` library: bytes as letters, merges by rank.
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+The library takes half a second to take in a vocabulary of 150,000 tokens and their merges, most of
+the time to the first token. A text uses few of them, so short texts come first: see `text_model`.
+"""
+
+from functools import cache, cached_property
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+from sharpi.gguf.text_index import TextIndex
+from sharpi.tokenizer.merges import merge_pairs, usable_pairs
 from sharpi.tokenizer.pre_tokenizers import PreTokenizer
+from sharpi.tokenizer.text_model import text_model
+
+# Texts of so many characters in all are encoded without the whole model; more of them pay for it.
+MAX_CHARACTERS_APART = 4096
 
 
 class ByteLevelEncoder:
-    """Encodes plain text; characters that the vocabulary cannot spell are dropped."""
+    """Encodes plain text; characters that the vocabulary cannot spell are dropped.
 
-    def __init__(self, ids: dict[str, int], merges: Sequence[str], rules: PreTokenizer) -> None:
+    `ids`: the id of each token. `merges`: the rank of each "left right".
+    """
+
+    def __init__(self, ids: TextIndex, merges: TextIndex, rules: PreTokenizer) -> None:
         cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rules.patterns]
         letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        self._tokenizer = Tokenizer(_model(ids, merges, rules.takes_whole_words))
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, letters])
+        self._words = pre_tokenizers.Sequence([*cuts, letters])
+        self._ids, self._merges = ids, merges
+        self._takes_whole_words = rules.takes_whole_words
+        self._num_characters = 0
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text without special tokens."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        self._num_characters += len(text)
+        is_long = self._num_characters > MAX_CHARACTERS_APART
+        tokenizer = self._whole if is_long else self._tokenizer_of(text)
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _tokenizer_of(self, text: str) -> Tokenizer:
+        words = [word for word, _ in self._words.pre_tokenize_str(text)]
+        return self._tokenizer(text_model(words, self._ids, self._merges, self._takes_whole_words))
+
+    @cached_property
+    def _whole(self) -> Tokenizer:
+        ids, merges = self._ids.todict(), self._merges.texts.tolist()
+        return self._tokenizer(_model(ids, merges, self._takes_whole_words))
+
+    def _tokenizer(self, model: models.BPE) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        tokenizer.pre_tokenizer = self._words
+        return tokenizer
 
 
 def spelled_bytes(token: str) -> bytes:
@@ -43,37 +74,15 @@ def byte_of_letter() -> dict[str, int]:
     return table | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 
 
-def _model(ids: dict[str, int], merges: Sequence[str], takes_whole_words: bool) -> models.BPE:
+def _model(ids: dict[str, int], merges: list[str], takes_whole_words: bool) -> models.BPE:
     """Builds the library's model, without the tokens and merges that it refuses."""
-    pairs = _pairs(merges)
+    # A union that is longer than every token makes the library panic.
+    pairs = [pair for pair in merge_pairs(merges) if pair[0] + pair[1] in ids]
     try:
         return models.BPE(ids, pairs, ignore_merges=takes_whole_words)
     except Exception:  # the library has no class of its own for a merge or a text it cannot take
         valid = {text: token_id for text, token_id in ids.items() if _is_valid(text)}
-        return models.BPE(valid, _usable(pairs, valid), ignore_merges=takes_whole_words)
-
-
-def usable_merges(merges: Sequence[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Returns the merges with both parts and their union in the vocabulary, in order."""
-    return _usable(_pairs(merges), ids)
-
-
-def _pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
-    """Returns the left and right part of each merge; of two equal merges the first counts."""
-    return [
-        (left, right)
-        for merge in dict.fromkeys(merges)
-        for left, _, right in (merge.partition(" "),)
-    ]
-
-
-def _usable(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Returns the pairs with both parts and their union in the vocabulary."""
-    return [
-        (left, right)
-        for left, right in pairs
-        if left in ids and right in ids and left + right in ids
-    ]
+        return models.BPE(valid, usable_pairs(pairs, valid), ignore_merges=takes_whole_words)
 
 
 def _is_valid(text: str) -> bool:

@@ -43,6 +43,11 @@ class ChatFormat:
         self._tokens = dict(tokens or {})
         self._tool_source = tool_source
 
+    @property
+    def can_switch_thinking(self) -> bool:
+        """True if the template heeds `enable_thinking`."""
+        return "enable_thinking" in self.source
+
     def render(
         self,
         messages: Sequence[Message],

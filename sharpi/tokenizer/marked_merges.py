@@ -1,18 +1,18 @@
 """Gemma 4's BPE: merges by rank, with spaces as marks and unknown characters as bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from sharpi.tokenizer.byte_level import usable_merges
+from sharpi.tokenizer.merges import merge_pairs, usable_pairs
 from sharpi.tokenizer.sentence_piece import SPACE_MARK
 
 
 class MarkedMergeEncoder:
     """Encodes plain text; before merging, the text is split at line ends only."""
 
-    def __init__(self, ids: dict[str, int], merges: Sequence[str]) -> None:
-        pairs = usable_merges(merges, ids)
+    def __init__(self, ids: dict[str, int], merges: Iterable[str]) -> None:
+        pairs = usable_pairs(merge_pairs(merges), ids)
         self._tokenizer = Tokenizer(models.BPE(ids, pairs, byte_fallback=True))
         self._tokenizer.normalizer = normalizers.Replace(" ", SPACE_MARK)
         self._tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), "isolated")

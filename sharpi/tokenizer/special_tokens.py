@@ -137,7 +137,7 @@ def _ordinary_ends(ids: Mapping[str, int]) -> list[tuple[str, TokenKind]]:
 
 
 def _found(vocabulary: Vocabulary, kinds: Sequence[int]) -> tuple[SpecialToken, ...]:
-    special = (*_HIDDEN, TokenKind.USER_DEFINED)
+    special = frozenset(map(int, (*_HIDDEN, TokenKind.USER_DEFINED)))  # numbers compare faster
     tokens = [
         _special_token(vocabulary, token_id, kind)
         for token_id, kind in enumerate(kinds)

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Protocol
 
 from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.text_index import TextIndex
 from sharpi.tokenizer.byte_level import ByteLevelEncoder, spelled_bytes
 from sharpi.tokenizer.marked_merges import MarkedMergeEncoder
 from sharpi.tokenizer.numbers import NumberEncoder, spelled_number
@@ -67,19 +68,35 @@ class Tokenizer:
         """The tokens that control the model and are not text."""
         return self._special.hidden_ids
 
+    @cached_property
+    def control_texts(self) -> tuple[str, ...]:
+        """The texts of all tokens that control the model or mark turns, longest first."""
+        return tuple(
+            token.text
+            for token in self._special.found
+            if token.is_hidden or token.token_id in self.end_ids or _is_marker(token.text)
+        )
+
     def id_of(self, text: str) -> int | None:
         """Returns the id of the token with exactly this text, as the file writes it."""
         return self._ids.get(text)
 
     def encode(
-        self, text: str, *, add_bos: bool, parse_special: bool, add_eos: bool = False
+        self,
+        text: str,
+        *,
+        add_bos: bool,
+        parse_special: bool,
+        add_eos: bool = False,
+        mark: str = "",
     ) -> list[int]:
         """Returns the token ids of a text.
 
         `parse_special`: control tokens written in the text become their ids, not plain text
         (user-defined tokens always do). `add_bos`, `add_eos`: add the token unless the text has it
-        already. Lone surrogates, which stand for bytes that were not UTF-8, become U+FFFD. Without
-        a vocabulary the text lists ids; raises UsageError for other words.
+        already. `mark`: is removed from plain text once special tokens are found, so that it keeps
+        a text from being one. Lone surrogates, which stand for bytes that were not UTF-8, become
+        U+FFFD. Without a vocabulary the text lists ids; raises UsageError for other words.
         """
         ids: list[int] = []
         follows_special = True
@@ -87,6 +104,7 @@ class Tokenizer:
             if isinstance(part, int):
                 ids.append(part)
             else:
+                part = part.replace(mark, "") if mark else part
                 needs_space = self.adds_space and follows_special
                 ids += self._encoder.encode(" " + part if needs_space else part)
             follows_special = isinstance(part, int)
@@ -146,10 +164,9 @@ class Tokenizer:
         return spelled_bytes(text)
 
     @cached_property
-    def _ids(self) -> dict[str, int]:
+    def _ids(self) -> TextIndex:
         """The id of each token text; of tokens with the same text the first counts."""
-        tokens = self.vocabulary.tokens
-        return dict(zip(reversed(tokens), reversed(range(len(tokens))), strict=True))
+        return TextIndex(self.vocabulary.tokens)
 
     @cached_property
     def _special(self) -> SpecialTokens:
@@ -162,10 +179,10 @@ class Tokenizer:
             return NumberEncoder()
         if self.is_sentence_piece:
             unknown_id = vocabulary.id_of("unknown")
-            return SentencePieceEncoder(self._ids, vocabulary.scores, unknown_id)
+            return SentencePieceEncoder(self._ids.todict(), vocabulary.scores, unknown_id)
         if vocabulary.model == "gemma4":
-            return MarkedMergeEncoder(self._ids, vocabulary.merges)
-        return ByteLevelEncoder(self._ids, vocabulary.merges, self._rules)
+            return MarkedMergeEncoder(self._ids.todict(), vocabulary.merges)
+        return ByteLevelEncoder(self._ids, TextIndex(vocabulary.merges), self._rules)
 
 
 def _pre_tokenizer(vocabulary: Vocabulary) -> tuple[PreTokenizer, tuple[str, ...]]:
@@ -186,6 +203,11 @@ def _pre_tokenizer(vocabulary: Vocabulary) -> tuple[PreTokenizer, tuple[str, ...
 
 def _said(value: bool | None, otherwise: bool) -> bool:
     return otherwise if value is None else value
+
+
+def _is_marker(text: str) -> bool:
+    """Returns whether a text has the form of a turn's marker, whatever kind the file gives it."""
+    return text.startswith(("<|", "<\uff5c")) and text.endswith(("|>", "\uff5c>"))
 
 
 def _valid(text: str) -> str:

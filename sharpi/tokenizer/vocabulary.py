@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.string_array import StringArray, Texts
 
 _PREFIX = "tokenizer.ggml"
 _TEMPLATE = "tokenizer.chat_template"
@@ -52,9 +53,9 @@ class Vocabulary(Struct, frozen=True):
     pre_tokenizer: str | None = None
     # Texts: GPT-2's byte letters or SentencePiece's pieces; surrogates stand for bytes that are not
     # UTF-8.
-    tokens: list[str] = field(default_factory=list)
+    tokens: Texts = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)  # a TokenKind each
-    merges: list[str] = field(default_factory=list)  # "left right" by rank (gpt2, gemma4)
+    merges: Texts = field(default_factory=list)  # "left right" by rank (gpt2, gemma4)
     scores: list[float] = field(default_factory=list)  # one each (llama)
     # Id by role ("bos", "eos", "eot" ...).
     special_ids: Mapping[str, int] = field(default_factory=dict)
@@ -91,7 +92,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
         pre_tokenizer=metadata.get_str(f"{_PREFIX}.pre", "") or None,
         tokens=tokens,
         kinds=_numbers(metadata, "token_type", len(tokens), default=int(TokenKind.NORMAL)),
-        merges=metadata.get_strings(f"{_PREFIX}.merges") if model in _WITH_MERGES else [],
+        merges=_strings(metadata, "merges") if model in _WITH_MERGES else [],
         scores=_numbers(metadata, "scores", len(tokens), default=0.0) if model == "llama" else [],
         special_ids=_special_ids(metadata, model, len(tokens)),
         add_bos=_flag(metadata, "add_bos_token"),
@@ -102,15 +103,20 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
     )
 
 
-def _texts(metadata: Metadata) -> list[str]:
+def _texts(metadata: Metadata) -> Texts:
     """Returns the token texts.
 
     An empty one is replaced by a text that no input contains by accident.
     """
-    tokens = metadata.get_strings(f"{_PREFIX}.tokens")
-    if "" in tokens:
+    tokens = _strings(metadata, "tokens")
+    if tokens.has_empty():
         return [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
     return tokens
+
+
+def _strings(metadata: Metadata, name: str) -> StringArray:
+    """Returns an array of strings in memory of its own, so that it outlives the file."""
+    return metadata.get_string_array(f"{_PREFIX}.{name}").copy()
 
 
 def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> list[Any]:

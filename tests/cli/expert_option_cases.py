@@ -11,11 +11,39 @@ CASES = [
     ),
     Case("SHARPI_VRAM", ["--vram", "1.5k"], 1500, "12 GiB", 12 << 30, "config.vram", ("1 XB",)),
     Case("SHARPI_DEVICE", ["--device", "cpu"], "cpu", "cuda", "cuda", "config.device", ("gpu",)),
-    Case("SHARPI_GPU_LAYERS", ["-g", "3"], 3, "0", 0, "config.gpu_layers", ("-1", "all")),
+    Case("SHARPI_DEVICE", ["--device", "none"], "cpu", "CUDA0", "cuda", "config.device"),
+    Case(
+        "SHARPI_DEVICE",
+        ["--device", "cuda:0"],
+        "cuda",
+        "None",
+        "cpu",
+        "config.device",
+        ("CUDA1", "cuda:7", "cuda:", "CPU0"),
+    ),
+    Case(
+        "SHARPI_GPU_LAYERS",
+        ["-g", "3"],
+        3,
+        "0",
+        0,
+        "config.gpu_layers",
+        ("-2", "1.5", "many", str(2**40)),
+    ),
+    Case("SHARPI_GPU_LAYERS", ["--n-gpu-layers", "3"], 3, "-1", None, "config.gpu_layers"),
+    Case("SHARPI_GPU_LAYERS", ["-g", "-1"], None, "all", None, "config.gpu_layers"),
+    Case("SHARPI_GPU_LAYERS", ["--ngl", "auto"], None, "5", 5, "config.gpu_layers"),
     Case("SHARPI_MOE_SLOTS", ["--moe-slots", "3"], 3, "4", 4, "config.moe_slots", ("0", "few")),
     Case("SHARPI_MOE_SLOTS", ["--moe-expert-cache-size", "3"], 3, "4", 4, "config.moe_slots"),
+    Case(
+        "SHARPI_MOE_EXPERT_CACHE_SIZE", ["--moe-slots", "3"], 3, "4", 4, "config.moe_slots", ("x",)
+    ),
     Case("SHARPI_CPU_MOE", ["--cpu-moe"], True, "on", True, "config.cpu_moe", ("maybe",)),
+    Case("SHARPI_CPU_MOE", ["-cmoe"], True, "enabled", True, "config.cpu_moe"),
+    Case("SHARPI_CPU_MOE", ["--cmoe"], True, "Disabled", False, "config.cpu_moe"),
     Case("SHARPI_N_CPU_MOE", ["--n-cpu-moe", "2"], 2, "3", 3, "config.num_cpu_moe", ("-1", "x")),
+    Case("SHARPI_N_CPU_MOE", ["-ncmoe", "2"], 2, "3", 3, "config.num_cpu_moe"),
+    Case("SHARPI_N_CPU_MOE", ["--ncmoe", "2"], 2, "3", 3, "config.num_cpu_moe"),
     Case(
         "SHARPI_MOE_POLICY",
         ["--moe-policy", "lru"],
@@ -62,6 +90,8 @@ CASES = [
             ("false", False),
             ("off", False),
             ("no", False),
+            ("enabled", True),
+            ("disabled", False),
         )
     ),
     Case(
@@ -127,6 +157,26 @@ CASES = [
         2.0,
         "experts.capacity_factor",
         ("0", "-1", "nan", "inf", "x"),
+    ),
+    *(
+        Case(variable, [flag, "1.5"], 1.5, "2", 2.0, path)
+        for variable, flag, path in (
+            (
+                "SHARPI_MOE_CAPACITY_FACTOR",
+                "--moe-expert-rank-capacity-factor",
+                "experts.capacity_factor",
+            ),
+            (
+                "SHARPI_MOE_PAGED_STASH_GPU_FACTOR",
+                "--moe-paged-stash-buffer-size-factor-cuda",
+                "experts.stash_gpu_factor",
+            ),
+            (
+                "SHARPI_MOE_PAGED_STASH_CPU_FACTOR",
+                "--moe-paged-stash-buffer-size-factor-cpu",
+                "experts.stash_cpu_factor",
+            ),
+        )
     ),
     Case(
         "SHARPI_MOE_PAGED_STASH",
@@ -196,5 +246,16 @@ CASES = [
         Path("b.json"),
         "experts.profile",
     ),
+    Case(
+        "SHARPI_DISABLE",
+        ["--disable", "graphs,vbmi"],
+        ("graphs", "vbmi"),
+        "vnni, fused-attention",
+        ("vnni", "fused-attention"),
+        "config.disabled",
+        ("everything", "graphs,flash"),
+    ),
+    Case("SHARPI_DISABLE", ["--disable", "prefetch"], False, "prefetch", False, "experts.prefetch"),
+    Case("SHARPI_TRACE_VRAM", ["--trace-vram"], True, "1", True, "config.trace_vram", ("2",)),
     Case("SHARPI_TRACE_MOE", ["--trace-moe"], True, "1", True, "experts.trace_routes", ("2",)),
 ]

@@ -1,5 +1,6 @@
 """An engine without a model: it gives scripted answers and records its calls."""
 
+import json
 import os
 import sys
 import time
@@ -49,6 +50,7 @@ class FakeTokenizer:
 @dataclass
 class FakeChatFormat:
     kind: str = "template"
+    can_switch_thinking: bool = True
     thinking: list[bool | None] = field(default_factory=list)
 
     def render(self, messages: list[dict[str, str]], *, enable_thinking: bool | None = None) -> str:
@@ -72,12 +74,18 @@ class FakeTimings:
 class FakeGeneration:
     """Yields the texts of a script; raises an exception that stands among them."""
 
-    def __init__(self, script: list[Any], tokenizer: FakeTokenizer) -> None:
+    def __init__(
+        self, script: list[Any], tokenizer: FakeTokenizer, finish_reason: str = "stop"
+    ) -> None:
         self._pieces = self._run(script)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._end = tokenizer, finish_reason
         self.text, self.ids = "", list[int]()
         self.finish_reason: str | None = None
         self.timings = FakeTimings()
+        self.num_prefilled = 0
+
+    def interrupt(self, *, wanted: bool = True) -> None:
+        pass
 
     def _run(self, script: list[Any]) -> Any:
         for piece in script:
@@ -89,7 +97,7 @@ class FakeGeneration:
             self.text += piece
             self.ids += self._tokenizer.encode(piece, add_bos=False, parse_special=False)
             yield piece
-        self.finish_reason = "stop"
+        self.finish_reason = self._end
 
     def __iter__(self) -> Any:
         return self._pieces
@@ -110,7 +118,7 @@ class FakeSession:
         self._engine.requests.append(request)
         self.tokens = list(prompt_ids)
         script = self._engine.scripts.pop(0) if self._engine.scripts else ["Paris", " it is."]
-        return FakeGeneration(script, self._engine.tokenizer)
+        return FakeGeneration(script, self._engine.tokenizer, self._engine.finish_reason)
 
     def reset(self) -> None:
         self.tokens = []
@@ -127,7 +135,12 @@ class FakeEngine:
         self.exit_notes: tuple[str, ...] = ()
         self.last_words: tuple[str, ...] = ()
         self.seconds_to_close = 0.0
+        self.plan, self.streams_experts = None, False
+        self.file = types.SimpleNamespace(tensors={})
+        self.model_config = types.SimpleNamespace(architecture="fake", num_layers=2)
+        self.runner = types.SimpleNamespace(settings=types.SimpleNamespace(num_threads=2))
         self.stats: Any = None
+        self.finish_reason = "stop"  # of all answers
         self.scripts: list[list[Any]] = []
         self.prompts: list[list[int]] = []
         self.requests: list[Any] = []
@@ -176,6 +189,9 @@ if __name__ == "__main__":  # a process of its own, for signals and pipes: fake_
     speaker = FakeEngine()
     speaker.chat_format.kind = "plain"
     speaker.scripts = [["One", " two", *([0.05, " more"] * 400)]]
+    if "SCRIPTS" in os.environ:  # answers of a model with a template, as JSON
+        speaker.chat_format.kind = "template"
+        speaker.scripts = json.loads(os.environ["SCRIPTS"])
     speaker.seconds_to_close = 0.2
     speaker.last_words = tuple(os.environ.get("LAST_WORDS", "").split())
     sys.modules["sharpi.engine.loader"] = loader_module(speaker)

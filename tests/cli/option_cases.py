@@ -91,6 +91,14 @@ CASES = [
         ("0", "-1", "inf"),
     ),
     Case(
+        "SHARPI_REPEAT_PENALTY",
+        ["--rep-penalty", "1.1"],
+        1.1,
+        "1.3",
+        1.3,
+        "sampling.repeat_penalty",
+    ),
+    Case(
         "SHARPI_REPEAT_LAST_N",
         ["--repeat-last-n", "-1"],
         -1,

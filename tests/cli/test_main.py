@@ -61,6 +61,12 @@ def test_version_names_the_kernels_and_why_they_are_not_better(
     assert sharpi("--version").out.splitlines()[1] == expected
 
 
+@pytest.mark.parametrize("word", ["-V", "version"])
+def test_other_words_for_the_version(sharpi: CommandLine, word: str) -> None:
+    result = sharpi(word)
+    assert (result.exit_code, result.out) == (0, sharpi("--version").out)
+
+
 def test_version_without_the_library(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -79,14 +85,14 @@ def test_version_without_the_library(
 def test_help_lists_the_commands(sharpi: CommandLine, flag: str) -> None:
     result = sharpi(flag)
     assert result.exit_code == 0
-    for name in (*COMMANDS, "--version"):
+    for name in (*COMMANDS, "-V, --version"):
         assert f"  {name} " in result.out
 
 
 def test_no_command_shows_help_and_fails(sharpi: CommandLine) -> None:
     result = sharpi()
     assert (result.exit_code, result.out) == (2, "")
-    assert "Commands:" in result.err
+    assert "Talk:" in result.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -120,7 +126,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         (["rnu"], "run"),
         (["--versoin"], "--version"),
         (["run", "-c"], "-c"),
-        (["run", "a", "b", "c"], "c"),
+        (["plan", "a", "b", "c"], "b"),
         (["tokenize"], "MODEL"),
         (["logits", "m.gguf"], "--tokens"),
         (["perplexity", "m.gguf"], "--file"),
@@ -177,10 +183,10 @@ def test_module_runs_as_a_program() -> None:
 def test_shell_completion_of_commands() -> None:
     code = (
         "import os, sys; from sharpi.cli.main import main; os.environ.update("
-        "_SHARPI_COMPLETE='complete_bash', COMP_WORDS='sharpi to', COMP_CWORD='1');"
+        "_SHARPI_COMPLETE='bash_complete', COMP_WORDS='sharpi to', COMP_CWORD='1');"
         "sys.exit(main([]))"
     )
-    assert python(code).stdout.split() == ["tokenize"]
+    assert python(code).stdout.split() == ["plain,tokenize"]
 
 
 def test_output_that_the_terminal_cannot_show() -> None:

@@ -1,6 +1,7 @@
 """Copies of tensors hold the same bytes, or there is an error that names the file."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from sharpi.errors import ModelFileError
 from sharpi.gguf import copied
-from sharpi.gguf.copied import copy_bytes, copy_tensors
+from sharpi.gguf.copied import TensorCopies, copy_bytes
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import Tensor
 from sharpi.system.direct_read import ALIGNMENT
@@ -42,6 +43,14 @@ def is_copied(copies: dict[str, Tensor], tensors: list[Tensor]) -> bool:
     )
 
 
+def copied_tensors(
+    parts: list[Path], tensors: list[Tensor], on_progress: Callable[[float], None] | None = None
+) -> dict[str, Tensor]:
+    copies = TensorCopies(parts, tensors)
+    copies.read(on_progress)
+    return copies.tensors
+
+
 PLACES = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, SIZE - 1), st.integers(1, 30_000)),
     min_size=1,
@@ -57,7 +66,7 @@ def test_any_places_in_any_order(files: list[Path], places: list[tuple[int, int,
         for i, (part, offset, size) in enumerate(places)
     ]
     seen: list[float] = []
-    copies = copy_tensors(files, tensors, seen.append)
+    copies = copied_tensors(files, tensors, seen.append)
     assert is_copied(copies, tensors)
     assert seen == sorted(seen)
     assert seen[-1] == 1
@@ -71,11 +80,19 @@ def test_neighbours_share_their_pages(files: list[Path]) -> None:
     assert copy_bytes([]) == 0
 
 
+def test_copies_know_the_bytes_in_the_file_before_they_are_filled(files: list[Path]) -> None:
+    wanted = tensor(files, "x", 0, 5, 9000)
+    copy = TensorCopies(files, [wanted]).tensors["x"]
+    assert not copy.data.any()
+    assert np.array_equal(copy.data_in_file, wanted.data)
+    assert wanted.data_in_file is wanted.data
+
+
 def test_a_range_of_many_reads(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copied, "READ_BYTES", ALIGNMENT)
     tensors = [tensor(files, "all", 1, 0, SIZE + 77)]
     seen: list[float] = []
-    assert is_copied(copy_tensors(files, tensors, seen.append), tensors)
+    assert is_copied(copied_tensors(files, tensors, seen.append), tensors)
     assert len(seen) == -(-(SIZE + 77) // ALIGNMENT)
 
 
@@ -91,21 +108,21 @@ def test_a_file_system_without_direct_reads(
 
     monkeypatch.setattr(os, "open", refuse)
     tensors = [tensor(files, "x", 0, 5, 9000)]
-    assert is_copied(copy_tensors(files, tensors), tensors)
+    assert is_copied(copied_tensors(files, tensors), tensors)
 
 
 def test_a_file_that_was_cut(files: list[Path], tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
     short.write_bytes(files[0].read_bytes()[:5000])
     with pytest.raises(ModelFileError, match=r"short\.gguf: ends early"):
-        copy_tensors([short], [tensor(files, "x", 0, 100, 9000)])
+        copied_tensors([short], [tensor(files, "x", 0, 100, 9000)])
 
 
 def test_a_file_that_is_gone(files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"none\.gguf: cannot be read \(No such file"):
-        copy_tensors([tmp_path / "none.gguf"], [tensor(files, "x", 0, 100, 9000)])
+        copied_tensors([tmp_path / "none.gguf"], [tensor(files, "x", 0, 100, 9000)])
 
 
 def test_a_read_that_fails(files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"cannot be read \(Is a directory"):
-        copy_tensors([tmp_path], [tensor(files, "x", 0, 100, 9000)])
+        copied_tensors([tmp_path], [tensor(files, "x", 0, 100, 9000)])

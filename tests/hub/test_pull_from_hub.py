@@ -12,11 +12,11 @@ from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
 from sharpi.hub.model_name import require_name
 from sharpi.hub.pull import Pulled, Puller
-from sharpi.hub.transfer import Patience
+from sharpi.hub.transfer import RetryPolicy
 
 REPO = "org/tiny-GGUF"
 DATA = bytes(range(256)) * 4096  # 1 MiB
-QUICK = Patience(max_attempts=3, first_wait_seconds=0.01)
+QUICK = RetryPolicy(max_attempts=3, first_wait_seconds=0.01)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.string_array import pack_strings
 from sharpi.tokenizer.vocabulary import TokenKind, read_vocabulary
 
 LLAMA = {
@@ -21,7 +22,8 @@ LLAMA = {
 def metadata(**changes: Any) -> Metadata:
     """Returns the llama file's metadata with other values; None removes a key, `__` is a dot."""
     values = LLAMA | {f"tokenizer.{key.replace('__', '.')}": v for key, v in changes.items()}
-    return Metadata(Path("m.gguf"), {key: v for key, v in values.items() if v is not None})
+    read = {key: pack_strings(v) if isinstance(v, list) else v for key, v in values.items()}
+    return Metadata(Path("m.gguf"), {key: v for key, v in read.items() if v is not None})
 
 
 def test_ids_of_a_llama_file_that_names_none() -> None:

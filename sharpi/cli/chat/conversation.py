@@ -5,17 +5,17 @@ text, and each line continues everything before it.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpi.cli.chat.prompt import is_plain
+from sharpi.cli.chat.prompt import is_plain, show_prompt
 from sharpi.cli.chat.transcript import Transcript
 from sharpi.cli.options.answer_form import FormedAnswers
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError
+from sharpi.system.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
@@ -37,9 +37,9 @@ class Conversation:
         options: ConversationOptions,
         formed: FormedAnswers | None = None,
     ) -> None:
-        self._engine, self._request = engine, request
+        self._engine, self.request = engine, request
         self._is_plain = is_plain(engine, options)
-        self._think = options.think
+        self.think, self._shows_prompts = options.think, options.verbose_prompt
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
         self.formed = formed  # the form of all answers
@@ -52,6 +52,11 @@ class Conversation:
     def is_plain(self) -> bool:
         """True if the turns form one growing text, because there is no chat template."""
         return self._is_plain
+
+    @property
+    def model(self) -> Path:
+        """The file of the model."""
+        return self._engine.config.model
 
     @property
     def num_tokens(self) -> int:
@@ -90,8 +95,10 @@ class Conversation:
         try:
             self.prompt = self._render()
             ids = self._transcript.ids_of(self.prompt)
+            if self._shows_prompts:
+                show_prompt(self._engine.tokenizer, self.prompt, ids)
             constraint = self.formed.constraint(self.prompt) if self.formed else None
-            return self._session.generate(ids, self._request, constraint=constraint)
+            return self._session.generate(ids, self.request, constraint=constraint)
         except BaseException:
             self.forget_question()
             raise
@@ -114,13 +121,30 @@ class Conversation:
         self.messages = self.messages[:1] if self.system is not None else []
         self._session.reset()
 
-    def save(self, path: Path) -> None:
-        """Writes the messages as JSON, atomically; raises UsageError."""
+    def take_back(self) -> str:
+        """Removes the last question and its answer, and returns the question; raises UsageError."""
+        if not self.messages or self.messages[-1]["role"] != "assistant":
+            raise UsageError("there is no question yet")
+        if len(self.messages) == 1 or self.messages[-2]["role"] != "user":
+            raise UsageError("the last answer has no question")
+        question = self.messages[-2]["content"]
+        del self.messages[-2:]
+        return question
+
+    def save(self, path: Path, *, replaces: bool = False) -> None:
+        """Writes the messages as JSON, atomically and through links.
+
+        Raises UsageError for what is no regular file, and for a file that exists unless it
+        `replaces` that.
+        """
         record = {"model": str(self._engine.config.model), "messages": self.messages}
-        draft = path.with_name(path.name + ".part")
+        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         try:
-            draft.write_text(json.dumps(record, ensure_ascii=False, indent=2) + "\n", "utf-8")
-            os.replace(draft, path)
+            if path.exists() and not path.is_file():
+                raise UsageError(f"cannot write {path}: it is not a regular file")
+            if path.exists() and not replaces:
+                raise UsageError(f"{path} exists; /save -f {path} replaces it")
+            write_atomically(path, text.encode("utf-8", "replace"))
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
@@ -135,16 +159,23 @@ class Conversation:
             raise UsageError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not a saved conversation: {error}") from error
-        messages = _checked_messages(record, path)
+        self.restore(_checked_messages(record, path), str(path))
+
+    def restore(self, messages: Iterable[Message], source: str) -> None:
+        """Continues these messages.
+
+        Raises UsageError, which names the source, for a system message that the model cannot take.
+        """
+        messages = list(messages)
         if self._is_plain and any(message["role"] == "system" for message in messages):
-            raise UsageError(f"{path} has a system message, which this model does not take")
+            raise UsageError(f"{source} has a system message, which this model does not take")
         self.messages = messages
 
     def _render(self) -> str:
         if self._is_plain:
             return _one_text(self.messages)
         messages = [_without_channels(message) for message in self.messages]
-        return self._engine.chat_format.render(messages, enable_thinking=self._think)
+        return self._engine.chat_format.render(messages, enable_thinking=self.think)
 
 
 def _without_channels(message: Message) -> Message:

@@ -1,16 +1,16 @@
-"""Reads what the user types in a chat: lines with history, and messages of several lines.
+"""Reads what the user types, line by line: from a pipe, or at a terminal that cannot draw.
 
 A trailing backslash continues a message on the next line; three double quotes open a block that
 three double quotes at the end of a line close. The same rules apply to a pipe, without prompts.
 """
 
-import atexit
 import io
-import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from typing import Protocol
 
+from sharpi.cli.chat.history_file import HistoryFile, history_path
 from sharpi.cli.output.terminal import stdin_is_terminal
 
 PROMPT, CONTINUATION = "> ", "... "
@@ -18,45 +18,50 @@ _QUOTES = '"""'
 _HISTORY_LENGTH = 1000
 
 
+class Input(Protocol):
+    """The source of messages; `status` gives the line at the bottom of a screen."""
+
+    is_interactive: bool
+    has_editor: bool  # a draft can be edited
+    status: Callable[[], str]
+
+    def read(self, draft: str = "") -> str | None:
+        """Returns the next message, None at the end of the input; raises KeyboardInterrupt.
+
+        `draft` is a text that the user may edit before it is sent, at a terminal.
+        """
+
+    def confirm(self, question: str) -> bool:
+        """Asks a yes-or-no question at a terminal; False where nobody can answer."""
+
+
 class LineInput:
-    """Reads messages from stdin, with line editing at a terminal."""
+    """Reads messages from stdin, with readline at a terminal."""
+
+    has_editor = False
 
     def __init__(self) -> None:
         self.is_interactive = stdin_is_terminal()
-        if self.is_interactive:
-            _keep_history(history_path())
+        self.status: Callable[[], str] = str
+        self._history = HistoryFile(history_path()) if self.is_interactive else None
+        if self._history is not None:
+            _prepare_readline(self._history)
             if isinstance(sys.stdin, io.TextIOWrapper):
                 sys.stdin.reconfigure(errors="replace")
 
-    def read(self) -> str | None:
+    def read(self, draft: str = "") -> str | None:
         """Returns the next message, or None at the end of the input; raises KeyboardInterrupt."""
-        line = self._line(PROMPT)
-        if line is None:
-            return None
-        if line.lstrip().startswith(_QUOTES):
-            return self._block(line.lstrip().removeprefix(_QUOTES))
-        return self._continued(line)
+        message = message_of(self._line)
+        if message and self._history is not None:
+            self._history.append(message)
+        return message
 
-    def _continued(self, line: str) -> str:
-        lines = [line]
-        while lines[-1].endswith("\\"):
-            lines[-1] = lines[-1][:-1]
-            more = self._line(CONTINUATION)
-            if more is None:
-                break
-            lines.append(more)
-        return "\n".join(lines)
-
-    def _block(self, first: str) -> str:
-        lines, more = [], first
-        while not more.rstrip().endswith(_QUOTES):
-            lines.append(more)
-            next_line = self._line(CONTINUATION)
-            if next_line is None:
-                return "\n".join(lines).strip("\n")
-            more = next_line
-        lines.append(more.rstrip().removesuffix(_QUOTES))
-        return "\n".join(lines).strip("\n")
+    def confirm(self, question: str) -> bool:
+        """Asks a yes-or-no question; False where stdin is no terminal."""
+        if not self.is_interactive:
+            return False
+        answer = self._line(f"{question} [y/N] ")
+        return answer is not None and is_yes(answer)
 
     def _line(self, prompt: str) -> str | None:
         if not self.is_interactive:
@@ -71,30 +76,56 @@ class LineInput:
             return None
 
 
+def message_of(next_line: Callable[[str], str | None]) -> str | None:
+    """Returns the message that the next lines are, by the rules for several lines."""
+    line = next_line(PROMPT)
+    if line is None:
+        return None
+    if line.lstrip().startswith(_QUOTES):
+        return _block(line.lstrip().removeprefix(_QUOTES), next_line)
+    return _continued(line, next_line)
+
+
+def _continued(line: str, next_line: Callable[[str], str | None]) -> str:
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        more = next_line(CONTINUATION)
+        if more is None:
+            break
+        lines.append(more)
+    return "\n".join(lines)
+
+
+def _block(first: str, next_line: Callable[[str], str | None]) -> str:
+    lines, more = [], first
+    while not more.rstrip().endswith(_QUOTES):
+        lines.append(more)
+        following = next_line(CONTINUATION)
+        if following is None:
+            return "\n".join(lines).strip("\n")
+        more = following
+    lines.append(more.rstrip().removesuffix(_QUOTES))
+    return "\n".join(lines).strip("\n")
+
+
+def is_yes(answer: str) -> bool:
+    """Returns whether an answer agrees."""
+    return answer.strip().lower() in ("y", "yes")
+
+
 def _piped_line() -> str | None:
     data = sys.stdin.buffer.readline()
     return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
 
 
-def history_path() -> Path:
-    """Returns the history file in the state folder of the XDG base directory specification."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "sharpi" / "history"
-
-
-def _keep_history(path: Path) -> None:
-    """Reads the history now and writes it at exit; a chat also works without one."""
-    with suppress(ImportError, OSError):
+def _prepare_readline(history: HistoryFile) -> None:
+    """Gives readline the history; a paste is one text, and Alt-Enter a newline."""
+    with suppress(ImportError):
         import readline
 
         readline.set_history_length(_HISTORY_LENGTH)
-        atexit.register(_write_history, path)
-        readline.read_history_file(path)
-
-
-def _write_history(path: Path) -> None:
-    import readline
-
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        readline.write_history_file(path)
+        readline.parse_and_bind("set enable-bracketed-paste on")
+        readline.parse_and_bind(r'"\e\C-m": "\C-v\C-j"')
+        for entry in history.entries():
+            readline.add_history(entry.replace("\n", " "))

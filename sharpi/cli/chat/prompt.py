@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sharpi.cli.options.conversation import ConversationOptions
+from sharpi.cli.output.terminal import note, say
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ def refuse_contradictions(options: ConversationOptions) -> None:
         raise UsageError("--raw and --system contradict each other; a raw prompt has no roles")
     if options.raw and options.think is not None:
         raise UsageError("--raw and --think contradict each other; a raw prompt has no template")
+
+
+def note_useless_options(engine: "Engine", options: ConversationOptions) -> None:
+    """Notes that a model cannot turn its reasoning on or off, if that was asked for."""
+    if options.think is None or engine.chat_format.can_switch_thinking:
+        return
+    flag = "--think" if options.think else "--no-think"
+    note(f"{flag} has no effect: this model's chat template has no switch for reasoning")
 
 
 def is_plain(engine: "Engine", options: ConversationOptions) -> bool:
@@ -50,6 +59,13 @@ def whole_prompt(engine: "Engine", text: str, options: ConversationOptions) -> P
         messages.insert(0, {"role": "system", "content": options.system})
     rendered = engine.chat_format.render(messages, enable_thinking=options.think)
     return Prompt(rendered, opening_ids(engine.tokenizer, rendered), echo="")
+
+
+def show_prompt(tokenizer: "Tokenizer", text: str, ids: list[int]) -> None:
+    """Prints the prompt as the model gets it, and each of its tokens, to stderr."""
+    say(f"prompt: {text!r}, {len(ids)} tokens")
+    for token_id in ids:
+        say(f"{token_id:6d} -> {tokenizer.token_bytes(token_id).decode('utf-8', 'replace')!r}")
 
 
 def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:

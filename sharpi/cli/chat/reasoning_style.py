@@ -1,7 +1,10 @@
-"""Dims a model's reasoning on a terminal; elsewhere the text is unchanged."""
+"""Sets a model's reasoning apart on a terminal; elsewhere the text is unchanged.
+
+It is dimmed, and an empty line follows. Where no escape codes are wanted, headings mark both parts.
+"""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from sharpi.cli.output.terminal import DIM, NORMAL, styled
@@ -10,33 +13,63 @@ if TYPE_CHECKING:
     from sharpi.dialogue.channel_splitter import ChannelSplitter
     from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 
+_GAP = 2  # newlines between the reasoning and the answer
+_HEADINGS = ("Reasoning:\n", "Answer:\n")
+
 
 class ReasoningStyle:
-    """Adds escape codes to streamed text and hides the markers of reasoning.
+    """Adds escape codes or headings to streamed text, and hides the markers of reasoning.
 
     `prompt` is the text before the answer, since some templates open the reasoning themselves.
     """
 
     def __init__(self, prompt: str) -> None:
-        self._splitter = _splitter(prompt) if styled(sys.stdout) else None
+        self._splitter = reasoning_splitter(prompt) if sys.stdout.isatty() else None
+        self._is_dim = styled(sys.stdout)
+        self._kind = ""  # of the text before
+        self._num_newlines = 0  # at the end of the reasoning
 
     def feed(self, text: str) -> str:
         """Returns the text to print now; a possible marker waits."""
-        return text if self._splitter is None else _dimmed(self._splitter.feed(text))
+        return text if self._splitter is None else self._styled(self._splitter.feed(text))
 
     def end(self) -> str:
         """Returns the text that waited."""
-        return "" if self._splitter is None else _dimmed(self._splitter.flush())
+        return "" if self._splitter is None else self._styled(self._splitter.flush())
+
+    def _styled(self, pieces: Iterable["ReasoningDelta"]) -> str:
+        return "".join(part for kind, text in pieces for part in self._parts(kind, text))
+
+    def _parts(self, kind: str, text: str) -> Iterator[str]:
+        if kind == "reasoning":
+            if self._kind == "" and not self._is_dim:
+                yield _HEADINGS[0]
+            stripped = text.rstrip("\n")
+            self._num_newlines = len(text) - len(stripped) + (0 if stripped else self._num_newlines)
+            yield f"{DIM}{text}{NORMAL}" if self._is_dim else text
+        elif self._kind == "reasoning":
+            text = text.lstrip("\n")
+            if not text:
+                return
+            yield "\n" * max(0, _GAP - self._num_newlines)
+            yield text if self._is_dim else _HEADINGS[1] + text
+        else:
+            yield text
+        self._kind = kind
 
 
-def _splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
+def reasoning_of(answer: str, prompt: str) -> str:
+    """Returns the reasoning in an answer to `prompt`; empty if it has none."""
+    splitter = reasoning_splitter(prompt)
+    pieces = [*splitter.feed(answer), *splitter.flush()]
+    return "".join(text for kind, text in pieces if kind == "reasoning")
+
+
+def reasoning_splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
+    """Returns what tells reasoning from the answer to `prompt`."""
     from sharpi.dialogue.channel_splitter import ChannelSplitter, opens_channels
     from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
 
     if opens_channels(prompt):
         return ChannelSplitter()
     return ReasoningSplitter(starts_inside=opens_reasoning(prompt))
-
-
-def _dimmed(pieces: Iterable["ReasoningDelta"]) -> str:
-    return "".join(f"{DIM}{text}{NORMAL}" if kind == "reasoning" else text for kind, text in pieces)

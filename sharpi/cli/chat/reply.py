@@ -1,9 +1,11 @@
 """Streams an answer to stdout, and reports on it afterwards."""
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
+from sharpi.cli.output.prefill_bar import watched
 from sharpi.cli.output.terminal import note
 
 if TYPE_CHECKING:
@@ -19,14 +21,18 @@ def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> b
     """
     is_complete, pending = True, echo
     try:
-        for piece in generation:
-            shown, pending = pending + style.feed(piece), ""
-            sys.stdout.write(shown)
-            sys.stdout.flush()
+        with closing(watched(generation)) as pieces:
+            for piece in pieces:
+                shown, pending = pending + style.feed(piece), ""
+                sys.stdout.write(shown)
+                sys.stdout.flush()
     except KeyboardInterrupt:
         is_complete = False
     finally:
         generation.close()
+    if not is_complete and not generation.ids:
+        note_interrupted_prefill(generation)
+        return False
     end = "" if (pending + generation.text).endswith("\n") else "\n"
     print(pending + style.end(), end=end, flush=True)
     return is_complete
@@ -35,8 +41,9 @@ def stream(generation: "Generation", style: ReasoningStyle, echo: str = "") -> b
 def collect(generation: "Generation") -> bool:
     """Runs the generation without printing it; returns False if Ctrl-C ended it early."""
     try:
-        for _ in generation:
-            pass
+        with closing(watched(generation)) as pieces:
+            for _ in pieces:
+                pass
     except KeyboardInterrupt:
         return False
     finally:
@@ -44,10 +51,22 @@ def collect(generation: "Generation") -> bool:
     return True
 
 
+def note_interrupted_prefill(generation: "Generation") -> None:
+    """Tells the user how much of the prompt was computed when Ctrl-C ended it."""
+    done, total = generation.num_prefilled, generation.timings.num_prompt_tokens
+    note(f"interrupted after {done} of {total} tokens of the prompt; there is no answer yet")
+
+
 def note_early_end(generation: "Generation") -> None:
     """Tells the user if the context cut the answer off, and what to do about it."""
     if generation.finish_reason == "context":
         note("the context is full; raise it with -c or continue with --context-shift")
+
+
+def note_length(generation: "Generation") -> None:
+    """Tells the user if -n cut the answer off."""
+    if generation.finish_reason == "length":
+        note("-n ended the answer; /set predict -1 lets the model end")
 
 
 def note_cut_form(generation: "Generation", formed: "FormedAnswers | None") -> None:

@@ -1,87 +1,127 @@
-"""The commands of a chat, which begin with a slash."""
+"""Carries out the commands of a chat, which begin with a slash."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from sharpi.cli.chat.conversation import Conversation
+from sharpi.cli.chat.chat import Chat
+from sharpi.cli.chat.loaded_view import show_messages
+from sharpi.cli.chat.reasoning_style import reasoning_of
 from sharpi.cli.chat.reply import timings_line
-from sharpi.cli.output.terminal import say
+from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
+from sharpi.cli.options.source_text import text_of_file
+from sharpi.cli.output.terminal import harmless, say
 from sharpi.errors import UsageError
 
+if TYPE_CHECKING:
+    from sharpi.cli.chat.conversation import Conversation
+
 _NOT_COUNTED = "No experts were counted: there are none, or all fit and --expert-stats is not set."
-
-
-class SlashCommand(Struct, frozen=True):
-    """One command and its line in /help."""
-
-    usage: str
-    purpose: str
-    act: Callable[[str], None]  # gets the text after the command's name
+_REPLACE = "-f "
 
 
 class SlashCommands:
-    """Runs the commands of one conversation."""
+    """The commands of one chat."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-        self.has_left = False
-        commands = (
-            SlashCommand("/help", "show this help", self._help),
-            SlashCommand("/reset", "clear the conversation, keep the system message", self._reset),
-            SlashCommand("/save FILE", "write the conversation to FILE as JSON", self._save),
-            SlashCommand("/load FILE", "continue a saved conversation", self._load),
-            SlashCommand(
-                "/system TEXT", "set the system message; without TEXT show it", self._system
-            ),
-            SlashCommand(
-                "/stats", "show the context in use and the speed of the last answer", self._stats
-            ),
-            SlashCommand("/experts", "show which experts were used, and their hits", self._experts),
-            SlashCommand("/exit", "leave; so does Ctrl-D", self._exit),
-        )
-        self._commands = {command.usage.split()[0]: command for command in commands}
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
 
     def run(self, line: str) -> None:
-        """Runs one line that starts with a slash; raises SharpiError."""
-        name, _, rest = line.partition(" ")
-        if name not in self._commands:
-            raise UsageError(f"no command {name}; /help lists them")
-        self._commands[name].act(rest.strip())
+        """Runs one line that begins with a slash; raises SharpiError."""
+        name, rest = command_of(line)
+        act: Callable[[str], None] = getattr(self, f"_{name.removeprefix('/')}")
+        act(rest)
+
+    @property
+    def _conversation(self) -> "Conversation":
+        return self._chat.conversation
 
     def _help(self, rest: str) -> None:
-        for command in self._commands.values():
-            say(f"{command.usage:14}{command.purpose}")
-        say('A line that ends in \\ continues on the next; """ opens and closes a block of lines.')
-        say("Ctrl-C stops an answer and keeps its text so far.")
+        for command in COMMANDS:
+            say(f"{command.usage:17}{command.purpose}")
+        for line in ADVICE:
+            say(line)
+
+    def _retry(self, rest: str) -> None:
+        self._chat.answer(self._conversation.take_back())
+
+    def _undo(self, rest: str) -> None:
+        question = self._conversation.take_back()
+        self._chat.write_log()
+        say(f"Took back: {' '.join(question.split())[:60]}")
+
+    def _edit(self, rest: str) -> None:
+        if not self._chat.can_edit:
+            raise UsageError("/edit needs a terminal with an editor; /undo takes a question back")
+        self._chat.draft = self._conversation.take_back()
+        self._chat.write_log()
 
     def _reset(self, rest: str) -> None:
-        self._conversation.reset()
+        self._chat.reset()
         say("The conversation is empty.")
 
     def _save(self, rest: str) -> None:
-        path = _path(rest, "/save")
-        self._conversation.save(path)
+        replaces = rest.startswith(_REPLACE)
+        path = _path(rest.removeprefix(_REPLACE), "/save")
+        if not replaces and self._chat.is_interactive and path.is_file():
+            replaces = self._chat.confirm(f"{path} exists. Replace it?")
+            if not replaces:
+                say("Nothing was saved.")
+                return
+        self._conversation.save(path, replaces=replaces)
         say(f"Saved {_messages(self._conversation)} to {path}.")
 
     def _load(self, rest: str) -> None:
         path = _path(rest, "/load")
         self._conversation.load(path)
+        self._chat.begin_log()
+        show_messages(self._conversation.messages)
         say(f"Loaded {_messages(self._conversation)} from {path}.")
+
+    def _file(self, rest: str) -> None:
+        path = _path(rest, "/file")
+        text = text_of_file(str(path))
+        self._chat.attach(path.name, text)
+        lines = len(text.splitlines())
+        say(f"{path.name} ({lines} line{'' if lines == 1 else 's'}) goes with the next question.")
+
+    def _image(self, rest: str) -> None:
+        raise UsageError("sharpi does not read pictures yet; /file sends the text of a file")
 
     def _system(self, rest: str) -> None:
         if rest:
             self._conversation.set_system(rest)
         say(f"System message: {self._conversation.system or 'none'}")
 
+    def _set(self, rest: str) -> None:
+        name, _, value = rest.partition(" ")
+        if name and not value.strip():
+            raise UsageError(f"/set {name} needs a value; /set lists what there is")
+        if name:
+            self._chat.set(name, value.strip())
+            return
+        for line in self._chat.settings.lines():
+            say(line)
+
+    def _model(self, rest: str) -> None:
+        if rest:
+            self._chat.change_model(rest)
+        say(self._chat.description)
+
+    def _reasoning(self, rest: str) -> None:
+        messages = self._conversation.messages
+        last = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ""
+        reasoning = reasoning_of(last, self._conversation.prompt)
+        say(harmless(reasoning).strip() or "There was no reasoning before the last answer.")
+
     def _stats(self, rest: str) -> None:
         conversation = self._conversation
         used, size = conversation.num_tokens, conversation.context_size
         say(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
-            say(timings_line(conversation.timings))
+            for part in timings_line(conversation.timings).split("), "):
+                say(part if part.startswith("first") else f"{part})")
 
     def _experts(self, rest: str) -> None:
         stats = self._conversation.expert_stats()
@@ -93,15 +133,15 @@ class SlashCommands:
         print_stats(stats, sys.stderr)
 
     def _exit(self, rest: str) -> None:
-        self.has_left = True
+        self._chat.has_left = True
 
 
 def _path(text: str, command: str) -> Path:
-    if not text:
+    if not text.strip():
         raise UsageError(f"{command} needs the name of a file")
-    return Path(text).expanduser()
+    return Path(text.strip()).expanduser()
 
 
-def _messages(conversation: Conversation) -> str:
+def _messages(conversation: "Conversation") -> str:
     count = len(conversation.messages)
     return f"{count} message" + ("" if count == 1 else "s")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from sharpi.cli.options.benchmark import BenchmarkOptions
 from sharpi.cli.options.engine import EngineOptions
@@ -23,7 +23,7 @@ _LINE = "{:<16} {:>7} {:>20} {:>20} {:>7} {:>9} {:>13}"
 
 
 def bench(
-    context: typer.Context,
+    context: click.Context,
     options: BenchmarkOptions,
     engine_options: EngineOptions,
     model: ModelArgument = None,

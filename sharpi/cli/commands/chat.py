@@ -1,29 +1,32 @@
 """`sharpi chat`: a conversation at the terminal, or with the lines of a pipe."""
 
-import typer
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from sharpi.cli.chat.conversation import Conversation
-from sharpi.cli.chat.line_input import LineInput
-from sharpi.cli.chat.prompt import refuse_contradictions
-from sharpi.cli.chat.reasoning_style import ReasoningStyle
-from sharpi.cli.chat.reply import note_cut_form, note_early_end, stream
-from sharpi.cli.chat.slash_commands import SlashCommands
-from sharpi.cli.options.answer_form import FormedAnswers
+import click
+from msgspec.structs import replace
+
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.context import ContextOptions
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.engine import EngineOptions
 from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.length import LengthOptions
+from sharpi.cli.options.log import NoLogOption
+from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.options.source import ModelArgument, ModelOption
+from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import complain, say
-from sharpi.errors import SharpiError
+from sharpi.cli.output.terminal import say
+from sharpi.errors import UsageError
+
+if TYPE_CHECKING:
+    from sharpi.engine.engine import Engine
 
 
 def chat(
-    context: typer.Context,
+    context: click.Context,
     length: LengthOptions,
     sampling: SamplingOptions,
     form_options: ConstraintOptions,
@@ -32,70 +35,57 @@ def chat(
     engine_options: EngineOptions,
     model: ModelArgument = None,
     model_file: ModelOption = None,
+    pull: PullOption = False,
+    single_turn: Annotated[bool, option("-st --single-turn", "End after one answer.")] = False,
+    continues: Annotated[
+        bool,
+        local_option("--continue", "Go on with the latest chat of `sharpi log`.", is_everyday=True),
+    ] = False,
+    resume: Annotated[
+        int | None,
+        local_option(
+            "--resume", "Go on with this conversation of the log.", "ID", is_everyday=True
+        ),
+    ] = None,
+    no_log: NoLogOption = False,
 ) -> None:
     """Talk with a model.
 
-    /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves. A model without a chat template
-    continues one growing text, line by line. Answers go to stdout, everything else to stderr. A
-    line that ends in a backslash continues on the next one.
+    /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves. Alt-Enter begins a new line,
+    Tab completes. A model without a chat template continues one growing text. Answers go to stdout,
+    everything else to stderr. The conversation is kept; see `sharpi log`.
     """
+    from sharpi.cli.chat.chat import Chat
+    from sharpi.cli.chat.chat_settings import ChatSettings
+    from sharpi.cli.chat.greeting import greeting
+    from sharpi.cli.chat.open_input import open_input
+    from sharpi.cli.chat.prompt import refuse_contradictions
+    from sharpi.cli.chat.slash_commands import SlashCommands
+    from sharpi.cli.log.conversation_log import ConversationLog, kept_conversation
+
     refuse_contradictions(conversation)
+    if continues and resume is not None:
+        raise UsageError("--continue and --resume both name a conversation; keep one")
     form = form_options.form(context)
-    path = find_model(context, model)
+    kept = kept_conversation(resume) if continues or resume is not None else None
+    is_named = model is not None or model_file is not None
+    path = Path(kept.model) if kept and not is_named else find_model(context, model)
     config = engine_options.run_config(
         context,
         path,
         context_size=limits.ctx_size,
         context_shift=limits.context_shift,
     )
-    with open_engine(config) as engine:
-        formed = FormedAnswers(form, engine.tokenizer) if form else None
-        request = length.request(sampling)
-        talk(Conversation(engine, request, conversation, formed), LineInput())
 
+    def open_model(path: Path) -> "AbstractContextManager[Engine]":
+        return open_engine(replace(config, model=path))
 
-def talk(conversation: Conversation, lines: LineInput) -> None:
-    """Answers messages and runs commands, until the input ends or /exit."""
-    commands = SlashCommands(conversation)
-    if lines.is_interactive:
-        say(_greeting(conversation))
-    while not commands.has_left:
-        text = _next_message(lines)
-        if text is None:
-            return
-        try:
-            if text.startswith("/"):
-                commands.run(text)
-            elif text.strip():
-                _answer(conversation, text)
-        except SharpiError as error:
-            complain(str(error))
-
-
-def _greeting(conversation: Conversation) -> str:
-    if conversation.is_plain:
-        return "This model has no chat template and continues what you write. /help for help."
-    return "Ask away. /help for help."
-
-
-def _next_message(lines: LineInput) -> str | None:
-    """Reads the next message; Ctrl-C drops the current line at a terminal, and ends a script."""
-    while True:
-        try:
-            return lines.read()
-        except KeyboardInterrupt:
-            if not lines.is_interactive:
-                raise
-            say("\nCtrl-D or /exit leaves.")
-
-
-def _answer(conversation: Conversation, text: str) -> None:
-    generation = conversation.ask(text)
-    try:
-        stream(generation, ReasoningStyle(conversation.prompt))
-    except SharpiError:
-        conversation.forget_question()
-        raise
-    conversation.keep(generation)
-    note_early_end(generation)
-    note_cut_form(generation, conversation.formed)
+    settings = ChatSettings(sampling, length, conversation)
+    log = ConversationLog("chat", is_wanted=not no_log, kept=kept)
+    with Chat(open_model, settings, open_input(), log, form) as chat:
+        chat.open(path)
+        if chat.is_interactive:
+            say(greeting(chat.description, chat.conversation.is_plain))
+        if kept is not None:
+            chat.resume(kept)
+        chat.talk(SlashCommands(chat).run, single_turn=single_turn)

@@ -1,16 +1,17 @@
 """`sharpi doctor`: the machine's hardware, its measured speed, and what is missing."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.option import argument
+from sharpi.config import FEATURES
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
+    from sharpi.cli.output.doctor_advice import Advice
     from sharpi.hardware.report import HardwareReport
 
 Row = tuple[str, str]  # a heading and its text
@@ -19,9 +20,9 @@ Row = tuple[str, str]  # a heading and its text
 def doctor(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="[PATH]",
-            help="A model file on the disk to measure, or a folder to write a test file in.",
+        argument(
+            "PATH",
+            "A model file on the disk to measure, or a folder to write a test file in.",
             show_default="the current folder",
         ),
     ] = Path(),
@@ -29,7 +30,8 @@ def doctor(
 ) -> None:
     """Show the machine's hardware and what is missing.
 
-    Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages. Reading
+    Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages, and what
+    --disable can switch off. Reading
     and copying RAM and reading the disk are measured, which takes a few seconds.
     """
     from sharpi.cli.output.doctor_advice import advise
@@ -38,7 +40,7 @@ def doctor(
     report = examine(path)
     advice = advise(report)
     if as_json:
-        print(json.dumps(report.to_dict() | {"missing": [each.to_dict() for each in advice]}))
+        print(json.dumps(report.to_dict() | _also(advice)))
         return
     for heading, text in _rows(report):
         print(f"{heading:15}{text}")
@@ -46,14 +48,29 @@ def doctor(
         print(f"{'missing':15}{each}")
 
 
+def _also(advice: "Sequence[Advice]") -> dict[str, Any]:
+    return {"missing": [each.to_dict() for each in advice], "features": FEATURES}
+
+
 def _rows(report: "HardwareReport") -> Iterator[Row]:
-    yield "cores", f"{report.physical_cores} physical, {report.logical_cores} logical"
+    yield "cores", _cores(report)
     yield from _kernel_rows(report)
     yield from _memory_rows(report)
     yield from _disk_rows(report)
     yield from _gpu_rows(report)
     packages = (f"{name} {found or 'not found'}" for name, found in report.packages.items())
     yield "packages", ", ".join(packages)
+    for number, (name, effect) in enumerate(FEATURES.items()):
+        yield "" if number else "switches", f"--disable {name}: {effect}"
+
+
+def _cores(report: "HardwareReport") -> str:
+    text = f"{report.physical_cores} physical, {report.logical_cores} logical"
+    if 0 < report.performance_cores < report.physical_cores:
+        text += f"; {report.performance_cores} performance cores, which are used by default"
+    if report.numa_nodes > 1:
+        text += f"; {report.numa_nodes} NUMA nodes"
+    return text
 
 
 def _kernel_rows(report: "HardwareReport") -> Iterator[Row]:

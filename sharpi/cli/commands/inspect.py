@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.option import argument, local_option
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -17,10 +16,8 @@ Row = tuple[str, str]  # a heading and its text
 
 
 def inspect(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A GGUF file, one of its parts, or a name.")
-    ],
-    tensors: Annotated[bool, typer.Option("--tensors", help="Also list every tensor.")] = False,
+    model: Annotated[str, argument("MODEL", "A GGUF file, one of its parts, or a name.")],
+    tensors: Annotated[bool, local_option("--tensors", "Also list every tensor.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a GGUF file holds.
@@ -44,7 +41,11 @@ def inspect(
 
 
 def _rows(summary: "FileSummary") -> Iterator[Row]:
+    from sharpi.gguf.file_kind import MODEL, description
+
     yield from _file_rows(summary)
+    if summary.kind != MODEL:
+        yield "kind", f"{description(summary.kind)}, not a language model"
     yield "architecture", _architecture(summary)
     yield "parameters", format_count(summary.num_parameters)
     if summary.num_experts:

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from sharpi.cli.options.engine import EngineOptions
 from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.output_files import refuse_to_replace, written_whole
 from sharpi.cli.output.terminal import say
@@ -18,16 +19,14 @@ if TYPE_CHECKING:
 
 
 def logits(
-    context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
+    context: click.Context,
+    model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
     tokens: Annotated[
-        Path, typer.Option("--tokens", metavar="IDS.npy", help="A 1-D array of integer token ids.")
+        Path, local_option("--tokens", "A 1-D array of integer token ids.", "IDS.npy")
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", metavar="OUT.npy", help="Output file: float32 logits (tokens, vocabulary)."
-        ),
+        local_option("--output", "Output file: float32 logits (tokens, vocabulary).", "OUT.npy"),
     ],
     engine_options: EngineOptions,
 ) -> None:

@@ -3,11 +3,12 @@
 import json
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from sharpi.cli.options.engine import EngineOptions
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.options.source_text import text_of_file
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.errors import UsageError
@@ -18,15 +19,11 @@ if TYPE_CHECKING:
 
 
 def perplexity(
-    context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
-    file: Annotated[
-        str, typer.Option("-f", "--file", metavar="TEXT", help="The text to predict; '-': stdin.")
-    ],
+    context: click.Context,
+    model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
+    file: Annotated[str, local_option("-f --file", "The text to predict; '-': stdin.", "TEXT")],
     engine_options: EngineOptions,
-    window: Annotated[
-        int, typer.Option("-c", "--ctx-size", min=4, metavar="N", help="Tokens per window.")
-    ] = 512,
+    window: Annotated[int, local_option("-c --ctx-size", "Tokens per window.", "N", min=4)] = 512,
     as_json: JsonOption = False,
 ) -> None:
     """Print the perplexity of a text.

@@ -1,9 +1,10 @@
 """`sharpi plan`: the placement of a model on this or another machine, without loading it."""
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 from msgspec.structs import replace
 
 from sharpi.cli.options.context import ContextOptions
@@ -11,6 +12,7 @@ from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
+from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.source import ModelArgument, ModelOption
 from sharpi.cli.options.tier import TierOptions
@@ -24,20 +26,25 @@ if TYPE_CHECKING:
 
 
 def plan(
-    context: typer.Context,
+    context: click.Context,
     tiers: TierOptions,
     misses: MissOptions,
     context_options: ContextOptions,
     machine: MachineOptions,
     model: ModelArgument = None,
     model_file: ModelOption = None,
+    moe_profile: Annotated[
+        Path | None,
+        option("--moe-profile", "Expect hits by the expert uses in this file.", "PATH"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show where a model would live, and how fast it can be.
 
     The plan shows every layer's dense weights and experts with their tier (VRAM, RAM or disk), KV
-    cache, buffers, expert slots beside the recommended number, and the speed that the measured
-    bandwidths allow. `--vram 12GiB` plans for a GPU that need not exist.
+    cache, buffers, expert slots beside the recommended number, and the range of speeds that the
+    measured bandwidths allow. `--vram 12GiB` plans for a GPU that need not exist. The exit code is
+    1 if the model does not fit.
     """
     from sharpi.gguf.reader import open_gguf
 
@@ -45,6 +52,9 @@ def plan(
     config = machine.run_config(path, context_size=context_options.ctx_size)
     sources = OptionSources(context)
     config = misses.extend(tiers.extend(config, sources), sources)
+    config = replace(config, experts=replace(config.experts, profile=moe_profile))
+    if moe_profile is not None and not moe_profile.exists():
+        raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
     with open_gguf(path) as file:
         decided = plan_for(config, file)
     if as_json:
@@ -53,6 +63,8 @@ def plan(
         from sharpi.cli.output.plan_table import print_plan
 
         print_plan(path, decided)
+    if not decided.fits:
+        raise click.exceptions.Exit(1)
 
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
@@ -82,11 +94,13 @@ def _rates(
     """Measures the sources that a token is read from, as far as possible."""
     from sharpi.hardware.disk import measure_disk
     from sharpi.hardware.rates import measure_ram_read
+    from sharpi.tiers.plan import Tier
     from sharpi.tiers.speed import DISK_READ, RAM_READ
 
     sources = draft.speed.bytes_per_token
+    in_ram = draft.bytes_in(Tier.RAM)
     return replace(
         hardware.rates,
-        ram_read=measure_ram_read(num_threads) if RAM_READ in sources else None,
+        ram_read=measure_ram_read(num_threads, in_ram) if RAM_READ in sources else None,
         disk_read=measure_disk(file.parts[0]).bytes_per_second if DISK_READ in sources else None,
     )

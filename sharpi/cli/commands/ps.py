@@ -11,7 +11,7 @@ from sharpi.units import format_bytes
 if TYPE_CHECKING:
     from sharpi.serve.host.running_servers import RunningServer
 
-_PATIENCE_SECONDS = 3.0
+_TIMEOUT_SECONDS = 3.0
 _HEADINGS = ("MODEL", "URL", "STATE", "ANSWERS", "TOKENS/S", "MEMORY", "PLACES", "IDLE", "PID")
 
 
@@ -48,7 +48,7 @@ def _props(server: "RunningServer") -> dict[str, Any] | None:
         f"{server.url}/props", headers={"Authorization": f"Bearer {server.status_key}"}
     )
     try:
-        with build_opener(ProxyHandler({})).open(request, timeout=_PATIENCE_SECONDS) as response:
+        with build_opener(ProxyHandler({})).open(request, timeout=_TIMEOUT_SECONDS) as response:
             value: dict[str, Any] = json.load(response)
             return value
     except (OSError, ValueError, HTTPException):

@@ -1,12 +1,10 @@
 """`sharpi pull`: downloads a model from the hub into the cache."""
 
-import logging
 from typing import Annotated
 
-import typer
-
-from sharpi.cli import exit_codes
-from sharpi.cli.output.download_display import download_display
+from sharpi.cli.options.model_name import called
+from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.output.fetching import fetch
 from sharpi.cli.output.terminal import say
 from sharpi.errors import UsageError
 from sharpi.hub.model_name import ModelName, require_name
@@ -16,16 +14,14 @@ from sharpi.units import format_bytes
 def pull(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="REPO[:QUANT]",
-            help="A repository as ORG/REPO, and one of its quants, as in :Q4_K_M.",
+        argument(
+            "REPO[:QUANT]",
+            "A repository as ORG/REPO with a quant, as in :Q4_K_M, or a name of `sharpi models`.",
         ),
     ],
     revision: Annotated[
         str | None,
-        typer.Option(
-            "--revision", metavar="REV", help="A branch, tag or commit.", show_default="main"
-        ),
+        local_option("--revision", "A branch, tag or commit.", "REV", show_default="main"),
     ] = None,
 ) -> None:
     """Download a model from the Hugging Face hub.
@@ -35,19 +31,7 @@ def pull(
     Without QUANT, the only model is taken, or Q4_K_M, or what comes closest to it. Private and
     gated repositories need HF_TOKEN.
     """
-    from sharpi.hub.cache import Cache, default_cache_folder
-
-    wanted = _with_revision(require_name(name), revision)
-    cache = Cache(default_cache_folder())
-    from sharpi.hub.pull import Puller
-
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # sharpi reports the rest itself
-    try:
-        with download_display() as display:
-            pulled = Puller(cache, display).pull(wanted)
-    except KeyboardInterrupt:
-        say(f"stopped; `sharpi pull {wanted}` resumes it")
-        raise typer.Exit(exit_codes.INTERRUPTED) from None
+    pulled = fetch(_with_revision(called(name), revision))
     say(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
     print(pulled.start)
 

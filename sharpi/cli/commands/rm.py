@@ -3,11 +3,13 @@
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from sharpi.cli.options.model_name import called
+from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import say, stdin_is_terminal
 from sharpi.errors import HubError, UsageError
-from sharpi.hub.model_name import ModelName, require_name
+from sharpi.hub.model_name import ModelName
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def rm(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name as `sharpi list` prints it.")],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    name: Annotated[str, argument("NAME", "A name as `sharpi list` prints it.")],
+    yes: Annotated[bool, local_option("-y --yes", "Do not ask.")] = False,
 ) -> None:
     """Remove a model from the hub's cache.
 
@@ -29,10 +31,10 @@ def rm(
     from sharpi.hub.removal import Removal
 
     cache = Cache(default_cache_folder())
-    models = _named(cache, require_name(name))
+    models = _named(cache, called(name))
     removal = Removal(cache, models)
     if not yes and not _is_sure(models[0].name, removal):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     removal.carry_out()
     print(f"removed {models[0].name}: {_balance(removal)}")
 

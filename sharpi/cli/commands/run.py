@@ -3,13 +3,20 @@
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
-from sharpi.cli.chat.prompt import Prompt, refuse_contradictions, whole_prompt
+from sharpi.cli.chat.prompt import (
+    Prompt,
+    note_useless_options,
+    refuse_contradictions,
+    show_prompt,
+    whole_prompt,
+)
 from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.chat.reply import collect, note_cut_form, note_early_end, stream, timings_line
+from sharpi.cli.log.logged_run import logged_run
 from sharpi.cli.options.answer_form import FormedAnswers
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.context import ContextOptions
@@ -18,8 +25,17 @@ from sharpi.cli.options.engine import EngineOptions
 from sharpi.cli.options.inputs import find_inputs
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.length import LengthOptions
+from sharpi.cli.options.log import NoLogOption
+from sharpi.cli.options.option import argument, option
 from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.options.source import ModelArgument, ModelOption, PromptFileOption, PromptOption
+from sharpi.cli.options.source import (
+    DisplayPromptOption,
+    ModelArgument,
+    ModelOption,
+    PromptFileOption,
+    PromptOption,
+    PullOption,
+)
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import say
 from sharpi.config import RunConfig
@@ -29,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    context: typer.Context,
+    context: click.Context,
     length: LengthOptions,
     sampling: SamplingOptions,
     form_options: ConstraintOptions,
@@ -38,13 +54,19 @@ def run(
     engine_options: EngineOptions,
     model: ModelArgument = None,
     prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="PROMPT", help="The text to answer or continue; '-' reads stdin."),
+        list[str] | None,
+        argument("PROMPT", "The text to answer or continue; stdin comes before it."),
     ] = None,
     model_file: ModelOption = None,
+    pull: PullOption = False,
     prompt_text: PromptOption = None,
     prompt_file: PromptFileOption = None,
+    display_prompt: DisplayPromptOption = True,
+    single_turn: Annotated[
+        bool, option("-st --single-turn", "End after one answer, as `run` always does.")
+    ] = True,
     as_json: JsonOption = False,
+    no_log: NoLogOption = False,
 ) -> None:
     """Answer one prompt.
 
@@ -61,24 +83,32 @@ def run(
         context_shift=limits.context_shift,
     )
     with open_engine(config) as engine:
+        note_useless_options(engine, conversation)
         whole = whole_prompt(engine, inputs.prompt, conversation)
         formed = FormedAnswers(form, engine.tokenizer) if form else None
-        if formed:
+        if formed or not display_prompt:
             whole = replace(whole, echo="")  # structured output is printed without the prompt
+        if conversation.verbose_prompt:
+            show_prompt(engine.tokenizer, whole.text, whole.ids)
         constraint = formed.constraint(whole.text) if formed else None
         request = length.request(sampling)
         generation = engine.session().generate(whole.ids, request, constraint=constraint)
         answer = _print_json if as_json else _print_text
-        is_complete = answer(config, whole, generation)
+        kept = logged_run(
+            generation, inputs.prompt, conversation.system, config.model, is_wanted=not no_log
+        )
+        with kept:
+            is_complete = answer(config, whole, generation)
         note_cut_form(generation, formed)
     if not is_complete:
-        raise typer.Exit(exit_codes.INTERRUPTED)
+        raise click.exceptions.Exit(exit_codes.INTERRUPTED)
 
 
 def _print_text(config: RunConfig, prompt: Prompt, generation: "Generation") -> bool:
     is_complete = stream(generation, ReasoningStyle(prompt.text), echo=prompt.echo)
     note_early_end(generation)
-    say(timings_line(generation.timings))
+    if generation.ids or is_complete:
+        say(timings_line(generation.timings))
     return is_complete
 
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 from msgspec.structs import replace
 
 from sharpi.cli.options.context import ContextOptions
@@ -13,11 +13,12 @@ from sharpi.cli.options.inputs import find_model
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.options.serve import ServeOptions
-from sharpi.cli.options.source import ModelArgument, ModelOption
+from sharpi.cli.options.source import ModelArgument, ModelOption, PullOption
 from sharpi.cli.output.loading import ProgressBar
 from sharpi.cli.output.terminal import note
 from sharpi.config import RunConfig
 from sharpi.errors import UsageError
+from sharpi.resources import install_command
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
@@ -27,18 +28,19 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
 def serve(
-    context: typer.Context,
+    context: click.Context,
     serving: ServeOptions,
     sampling: SamplingOptions,
     limits: ContextOptions,
     engine_options: EngineOptions,
     model: ModelArgument = None,
     model_file: ModelOption = None,
+    pull: PullOption = False,
 ) -> None:
     """Serve a model to several OpenAI and Anthropic clients at once.
 
-    The sampling options are the defaults of requests. Ctrl-C and SIGTERM stop the server; open
-    answers finish first, within the time that --grace gives them.
+    The sampling options are the defaults of requests. Ctrl-C, SIGTERM and SIGHUP stop the server;
+    open answers finish first, within the time that --grace gives them.
     """
     _require_packages()
     _refuse_lost_records(serving, OptionSources(context))
@@ -85,7 +87,9 @@ def _require_packages() -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
-        raise UsageError(f"serve needs packages that are missing ({names}): pip install '.[serve]'")
+        raise UsageError(
+            f"serve needs packages that are missing ({names}): {install_command('serve')}"
+        )
 
 
 def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:

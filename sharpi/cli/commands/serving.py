@@ -19,7 +19,10 @@ from sharpi.serve.web_server import WebServer
 
 
 def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket.socket) -> None:
-    """Serves until SIGTERM or Ctrl-C, and returns once open answers have ended."""
+    """Serves until SIGTERM, SIGHUP or Ctrl-C; returns once answers have ended and `host` is closed.
+
+    Signals are handled from before the ready line until the records are written.
+    """
     status_key, url = secrets.token_urlsafe(32), url_of(listener)
     app = build_app(host, _app_settings(serving, listener, status_key))
     server = WebServer(app, host, serving.grace)
@@ -33,6 +36,8 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
             stack.enter_context(announced(about))
         except OSError as error:
             note(f"`sharpi ps` will not list this server: {error}")
+        stack.enter_context(server.capture_signals())
+        stack.callback(host.close)
         print(f"serving {host.model_id} at {url}", flush=True)
         server.run(sockets=[listener])
 
@@ -40,14 +45,13 @@ def serve_until_stopped(host: ModelHost, serving: ServeOptions, listener: socket
 def _app_settings(serving: ServeOptions, listener: socket.socket, status_key: str) -> AppSettings:
     """Returns the settings of the app; host names are checked only if no key is required."""
     origins = tuple(serving.cors_origin or ())
-    is_open = not serving.api_key and is_loopback(listener)
     access = Access(
         keys=serving.api_key or (),
         origins=origins,
-        host_names=(serving.host,) if is_open else None,
+        host_names=None if serving.api_key else (serving.host, socket.gethostname()),
         status_key=status_key,
     )
-    limits = RequestLimits() if serving.max_body is None else RequestLimits(serving.max_body)
+    limits = None if serving.max_body is None else RequestLimits(serving.max_body)
     return AppSettings(
         access=access,
         limits=limits,

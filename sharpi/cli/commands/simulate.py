@@ -4,74 +4,94 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.option import argument, local_option
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import Trace
 
-_WARM_UP_TOKENS = 4096  # of the trace, which choose the fixed set of "frequency"
+_WARM_UP_TOKENS = 4096  # before the most used experts are resident
+_WARM_PIN_AFTER = 512  # lookups
+_DEFAULT_POLICY = "learned-prefetch"  # of slots in RAM
 
 
 def simulate(
-    trace_file: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace, an .npz file.")],
+    trace_file: Annotated[Path, argument("TRACE", "A trace, an .npz file.")],
     slots: Annotated[
-        str, typer.Option("--slots", metavar="N,...", help="Slots for experts in each layer.")
+        str, local_option("--slots", "Slots for experts in each layer.", "N,...")
     ] = "8",
     policy: Annotated[
         str,
-        typer.Option(
-            "--policy", metavar="NAME,...", help="Policies to replay; 'optimum' is one of them."
-        ),
+        local_option("--policy", "Policies to replay; 'optimum' is one of them.", "NAME,..."),
     ] = "all",
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", min=1, help="Replay only the first tokens.", show_default="all"),
+        local_option("--tokens", "Replay only the first tokens.", min=1, show_default="all"),
     ] = None,
     admission: Annotated[
         bool,
-        typer.Option(
+        local_option(
             "--admission/--no-admission",
-            help="slru: a miss takes a slot only if it was used more often lately than the victim.",
+            "slru: a miss takes a slot only if it was used more often lately than the victim.",
         ),
     ] = False,
     load_budget: Annotated[
         float | None,
-        typer.Option(
+        local_option(
             "--load-budget",
+            "learned: expert loads per token.",
             min=0,
-            help="learned: expert loads per token.",
             show_default="a tenth of a token's lookups",
         ),
     ] = None,
     moving_slots: Annotated[
         bool,
-        typer.Option(
-            "--moving-slots/--fixed-slots",
-            help="learned: slots move to the layers that need them.",
+        local_option(
+            "--moving-slots/--fixed-slots", "learned: slots move to the layers that need them."
         ),
     ] = False,
     resident: Annotated[
-        str,
-        typer.Option(
+        str | None,
+        local_option(
             "--resident",
-            metavar="SET",
-            help="static: first-n, frequency (of the first 4096 tokens) or ids as in 1,2,5 or 0-7.",
+            "static: first-n, frequency (the most used, once --warmup-tokens are counted) or ids "
+            "as in 1,2,5 or 0-7.",
+            "SET",
+            show_default="first-n",
         ),
-    ] = "first-n",
+    ] = None,
+    warmup_tokens: Annotated[
+        int | None,
+        local_option(
+            "--warmup-tokens",
+            "static: tokens with the first experts before the most used ones are resident.",
+            min=1,
+            show_default=f"{_WARM_UP_TOKENS}",
+        ),
+    ] = None,
     warm_pin: Annotated[
-        int, typer.Option("--warm-pin", min=0, help="Pin the N most used experts of each layer.")
+        int,
+        local_option(
+            "--warm-pin",
+            "Pin the N most used experts of each layer; a line says what that gains or loses.",
+            min=0,
+        ),
     ] = 0,
     warm_pin_after: Annotated[
-        int,
-        typer.Option("--warm-pin-after", min=0, help="Accesses to experts before they are pinned."),
-    ] = 50_000,
+        int | None,
+        local_option(
+            "--warm-pin-after",
+            "Accesses to experts before they are pinned.",
+            min=0,
+            show_default=f"{_WARM_PIN_AFTER}",
+        ),
+    ] = None,
     predictors: Annotated[
-        bool, typer.Option("--predictors", help="Measure the predictors instead of the policies.")
+        bool, local_option("--predictors", "Measure the predictors instead of the policies.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,20 +101,65 @@ def simulate(
     the experts were hits, and how many were loaded. Bytes need a trace with expert sizes, such as
     those of --moe-trace.
     """
+    from sharpi.experts.simulation.idle_settings import refuse_idle
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import read_trace
 
+    given = {
+        "--admission": admission,
+        "--load-budget": load_budget is not None,
+        "--moving-slots": moving_slots,
+        "--resident": resident is not None,
+        "--warmup-tokens": warmup_tokens is not None,
+        "--warm-pin": warm_pin > 0,
+        "--warm-pin-after": warm_pin_after is not None,
+    }
+    asked = [flag for flag, is_given in given.items() if is_given]
+    _refuse_alone(asked, resident, predictors=predictors)
     numbers, names = _slot_numbers(slots), _policies(policy)
     trace = read_trace(trace_file)
     if max(numbers) > trace.num_experts:
         raise UsageError(f"--slots {max(numbers)}: the trace has {trace.num_experts} experts")
-    sets = _resident(resident, trace)
+    refuse_idle(asked, names)
+    sets = _resident(resident or "first-n", trace)
     if tokens is not None:
         trace = trace.first(tokens)
     if predictors:
         return _report_predictors(trace, as_json=as_json)
-    simulation = Simulation(admission, load_budget, sets, moving_slots, warm_pin, warm_pin_after)
+    warm_up = (warmup_tokens or _WARM_UP_TOKENS) if resident == "frequency" else None
+    _note_short(trace, warm_up)
+    simulation = Simulation(
+        admission,
+        load_budget,
+        sets,
+        moving_slots,
+        warm_pin,
+        _WARM_PIN_AFTER if warm_pin_after is None else warm_pin_after,
+        warm_up,
+    )
     _report(trace, names, numbers, simulation, as_json=as_json)
+
+
+def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -> None:
+    """Refuses flags without the one that they belong to."""
+    if predictors and asked:
+        raise UsageError(f"{asked[0]} is for policies; --predictors measures none")
+    if "--warm-pin-after" in asked and "--warm-pin" not in asked:
+        raise UsageError("--warm-pin-after needs --warm-pin N: nothing is to be pinned")
+    if "--warmup-tokens" in asked and resident != "frequency":
+        raise UsageError("--warmup-tokens needs --resident frequency: no other set is counted")
+
+
+def _note_short(trace: "Trace", warm_up: int | None) -> None:
+    """Notes that a trace is too short for the most used experts to become resident."""
+    if warm_up is None or warm_up < trace.num_tokens:
+        return
+    from sharpi.cli.output.terminal import note
+
+    note(
+        f"--resident frequency: the trace has {trace.num_tokens} tokens, and the most used experts"
+        f" are resident after {warm_up}; until then the first ones are (--warmup-tokens N)"
+    )
 
 
 def _slot_numbers(text: str) -> list[int]:
@@ -117,17 +182,12 @@ def _policies(text: str) -> list[str]:
 
 
 def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
-    import numpy as np
+    """Returns the set to begin with, by layer; an empty one stands for the first experts."""
+    from sharpi.experts.static_set import parse_ids
 
-    from sharpi.experts.static_set import most_used, parse_ids
-
-    if text == "first-n":
+    if text in ("first-n", "frequency"):
         return ()
-    if text != "frequency":
-        return (parse_ids(text, trace.num_experts),) * trace.num_layers
-    seen = trace.routes[:_WARM_UP_TOKENS]
-    layers = [np.bincount(ids.ravel(), minlength=trace.num_experts) for ids in seen.swapaxes(0, 1)]
-    return most_used(np.stack(layers))
+    return (parse_ids(text, trace.num_experts),) * trace.num_layers
 
 
 def _report(
@@ -146,6 +206,25 @@ def _report(
         print(json.dumps([asdict(row) for row in rows]))
     else:
         print_rows(trace, list(rows))
+        if simulation.warm_pin:
+            _compare_with_default(trace, names, numbers, simulation)
+
+
+def _compare_with_default(
+    trace: "Trace", names: list[str], numbers: list[int], simulation: "Simulation"
+) -> None:
+    """Prints a line for each number of slots: what pinning gains, and the default policy."""
+    from sharpi.cli.output.simulate_table import print_pin_verdict
+    from sharpi.experts.simulation.simulate import OPTIMUM
+    from sharpi.experts.simulation.simulate import simulate as replay
+
+    plain = replace(simulation, warm_pin=0)
+    pinning = [name for name in names if name not in ("static", OPTIMUM)]
+    for number in numbers:
+        with_pin = {name: replay(trace, name, number, simulation) for name in pinning}
+        without = {name: replay(trace, name, number, plain) for name in pinning}
+        default = replay(trace, _DEFAULT_POLICY, number, replace(plain, moving_slots=False))
+        print_pin_verdict(number, with_pin, without, default)
 
 
 def _report_predictors(trace: "Trace", *, as_json: bool) -> None:

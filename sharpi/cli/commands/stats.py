@@ -4,21 +4,18 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.option import argument, local_option
 
 
 def stats(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A file that --expert-stats wrote, text or JSON."),
+        argument("FILE", "A file that --expert-stats wrote, text or JSON."),
     ],
     png: Annotated[
         Path | None,
-        typer.Option(
-            "--png", metavar="OUT", help="Also draw the heat map of experts into this file."
-        ),
+        local_option("--png", "Also draw the heat map of experts into this file.", "OUT"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -1,37 +1,24 @@
-"""The commands by name, each imported only when needed."""
+"""The commands by name and by what they are for, each imported only when needed."""
 
-from collections.abc import Callable, Sequence
 from importlib import import_module
 
-_NAMES = (
-    "run",
-    "chat",
-    "tokenize",
-    "inspect",
-    "logits",
-    "perplexity",
-    "bench",
-    "plan",
-    "doctor",
-    "simulate",
-    "stats",
-    "pull",
-    "rm",
-    "serve",
-    "ps",
-    "list",
-)
-_OTHER_MODULES = {"list": "list_models"}
+from sharpi.cli.parsing.fields import Function
+from sharpi.cli.termination import leaving_on_ctrl_c
+
+SECTIONS = {
+    "Talk": ("run", "chat", "log"),
+    "Models": ("models", "pull", "list", "rm", "inspect", "plan"),
+    "Serve": ("serve", "launch", "ps"),
+    "Measure": ("bench", "perplexity", "stats", "simulate", "tokenize", "logits", "doctor"),
+    "Help": ("help", "completion", "man", "version"),
+}
+NAMES = tuple(name for names in SECTIONS.values() for name in names)
+_OTHER_MODULES = {"list": "list_models", "help": "help_command"}
 
 
-def wanted_commands(arguments: Sequence[str]) -> dict[str, Callable[..., None]]:
-    """Returns the command that the arguments begin with, or else all in the order of the help."""
-    is_named = bool(arguments) and arguments[0] in _NAMES
-    return {name: _command(name) for name in (arguments[:1] if is_named else _NAMES)}
-
-
-def _command(name: str) -> Callable[..., None]:
-    """Returns the function that is named as its module."""
+def command_function(name: str) -> Function:
+    """Imports the function of a command, which is named as its module."""
     module = _OTHER_MODULES.get(name, name)
-    command: Callable[..., None] = getattr(import_module(f"sharpi.cli.commands.{module}"), module)
+    with leaving_on_ctrl_c():
+        command: Function = getattr(import_module(f"sharpi.cli.commands.{module}"), module)
     return command

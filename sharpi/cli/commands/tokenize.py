@@ -3,26 +3,25 @@
 import json
 from typing import Annotated
 
-import typer
-
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_stdin
 from sharpi.cli.output.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
 
 
 def tokenize(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a name.")],
+    model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT", help="The text; '-' or nothing reads stdin byte for byte."),
+        argument("TEXT", "The text; '-' or nothing reads stdin byte for byte."),
     ] = None,
     no_bos: Annotated[
-        bool, typer.Option("--no-bos", help="Add no BOS token, even if the model expects one.")
+        bool, local_option("--no-bos", "Add no BOS token, even if the model expects one.")
     ] = False,
     no_special: Annotated[
-        bool, typer.Option("--no-special", help="Treat special tokens in the text as plain text.")
+        bool, local_option("--no-special", "Treat special tokens in the text as plain text.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-import typer
+import click
 from msgspec import Struct
 
 from sharpi.cli.options.option import LARGEST_COUNT, option
@@ -11,7 +11,7 @@ from sharpi.cli.options.option import LARGEST_COUNT, option
 def _count_list(text: str) -> str:
     for item in text.split(","):
         if not item.strip().isdecimal() or int(item) > LARGEST_COUNT:
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 f"{item.strip()!r} in {text!r} is not a count, as in '128,512'."
             )
     return text
@@ -25,12 +25,22 @@ class BenchmarkOptions(Struct, frozen=True):
     n_prompt: Annotated[
         str,
         option(
-            "-p --n-prompt", "Tokens of the prefill tests; 0: none.", "N,...", callback=_count_list
+            "-p --n-prompt",
+            "Tokens of the prefill tests; 0: none.",
+            "N,...",
+            callback=_count_list,
+            is_everyday=True,
         ),
     ] = "512"
     n_gen: Annotated[
         str,
-        option("-n --n-gen", "Tokens of the decode tests; 0: none.", "N,...", callback=_count_list),
+        option(
+            "-n --n-gen",
+            "Tokens of the decode tests; 0: none.",
+            "N,...",
+            callback=_count_list,
+            is_everyday=True,
+        ),
     ] = "128"
     n_depth: Annotated[
         str,
@@ -39,10 +49,12 @@ class BenchmarkOptions(Struct, frozen=True):
             "Tokens in the KV cache before a test begins.",
             "N,...",
             callback=_count_list,
+            is_everyday=True,
         ),
     ] = "0"
     repetitions: Annotated[
-        int, option("-r --repetitions", "Runs of each test.", "N", min=1, max=10000)
+        int,
+        option("-r --repetitions", "Runs of each test.", "N", min=1, max=10000, is_everyday=True),
     ] = 5
 
     @staticmethod

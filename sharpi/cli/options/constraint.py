@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-import typer
+import click
 from msgspec import Struct
 
 from sharpi.cli.options.answer_form import AnswerForm, read_form
@@ -19,7 +19,12 @@ class ConstraintOptions(Struct, frozen=True):
 
     json_schema: Annotated[
         str | None,
-        option("--json-schema", "Answer in JSON that follows the schema in FILE.", "FILE"),
+        option(
+            "--json-schema",
+            "Answer in JSON that follows the schema in FILE.",
+            "FILE",
+            is_everyday=True,
+        ),
     ] = None
     json_object: Annotated[bool, option("--json-object", "Answer with a JSON object.")] = False
     grammar: Annotated[
@@ -31,7 +36,7 @@ class ConstraintOptions(Struct, frozen=True):
         ),
     ] = None
 
-    def form(self, context: typer.Context) -> AnswerForm | None:
+    def form(self, context: click.Context) -> AnswerForm | None:
         """Returns the required form with its file read.
 
         Flags override variables. Raises UsageError.

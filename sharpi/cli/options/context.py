@@ -25,6 +25,7 @@ class ContextOptions(Struct, frozen=True):
             min=1,
             callback=count,
             show_default="the model's, at most 4096",
+            is_everyday=True,
         ),
     ] = None
     context_shift: Annotated[

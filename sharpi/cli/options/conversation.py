@@ -14,13 +14,23 @@ class ConversationOptions(Struct, frozen=True):
 
     raw: Annotated[bool, option("--raw", "Continue the text without the chat template.")] = False
     system: Annotated[
-        str | None, option("-sys --system", "The system message, before the conversation.", "TEXT")
+        str | None,
+        option(
+            "-sys --system --system-prompt",
+            "The system message, before the conversation.",
+            "TEXT",
+            is_everyday=True,
+        ),
     ] = None
+    verbose_prompt: Annotated[
+        bool, option("--verbose-prompt", "Print each prompt and its tokens to stderr.")
+    ] = False
     think: Annotated[
         bool | None,
         option(
             "--think/--no-think",
             "Turn reasoning on or off, if the chat template supports it.",
             show_default="the template's",
+            is_everyday=True,
         ),
     ] = None

@@ -2,17 +2,29 @@
 
 from pathlib import Path
 
-import typer
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.cli.options.debug import DebugOptions
 from sharpi.cli.options.expert import ExpertOptions
 from sharpi.cli.options.machine import MachineOptions
 from sharpi.cli.options.miss import MissOptions
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.options.record import RecordOptions
 from sharpi.cli.options.tier import TierOptions
-from sharpi.config import RunConfig
+from sharpi.config import GivenFlags, RunConfig
+
+# Options that may have no effect on a model; a test compares them with the table of those.
+_NOTED = (
+    "moe_slots",
+    "cpu_moe",
+    "n_cpu_moe",
+    "trace_moe",
+    *DebugOptions.__struct_fields__,
+    *ExpertOptions.__struct_fields__,
+    *MissOptions.__struct_fields__,
+)
 
 
 class EngineOptions(Struct, frozen=True):
@@ -23,10 +35,11 @@ class EngineOptions(Struct, frozen=True):
     experts: ExpertOptions
     misses: MissOptions
     records: RecordOptions
+    debug: DebugOptions
 
     def run_config(
         self,
-        context: typer.Context,
+        context: click.Context,
         model: Path,
         *,
         context_size: int | None = None,
@@ -39,4 +52,7 @@ class EngineOptions(Struct, frozen=True):
         )
         experts = self.records.extend(self.experts.config(sources), model, sources)
         config = replace(self.tiers.extend(config, sources), experts=experts)
-        return self.misses.extend(config, sources)
+        names = sources.given(_NOTED)
+        given = GivenFlags(context.info_name or "", names) if names else GivenFlags()
+        config = self.debug.extend(self.misses.extend(config, sources), sources)
+        return replace(config, given=given)

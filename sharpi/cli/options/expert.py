@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-import typer
+import click
 from msgspec import Struct
 
 from sharpi.cli.options.option import count, finite, option
@@ -16,12 +16,14 @@ Policy = Literal[
     "learned-token-end",
     "learned-retain",
     "learned-keep",
+    "learned-prefetch",
     "lru",
     "lfru",
+    "lfru-total",
     "lfu",
     "static",
 ]
-Predictor = Literal["last-token", "last-layer", "both", "router", "learned"]
+Predictor = Literal["last-token", "last-layer", "both", "frequency", "router", "learned"]
 
 _EXPERTS = ExpertConfig()
 _MOST_EXPERTS = 10**6  # ids have six digits at most; the model may have fewer experts
@@ -36,7 +38,7 @@ def _ids(text: str | None) -> str | None:
     try:
         parse_ids(text, _MOST_EXPERTS)
     except UsageError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise click.BadParameter(str(error)) from None
     return text
 
 
@@ -72,7 +74,7 @@ class ExpertOptions(Struct, frozen=True):
             "N",
             min=0,
             callback=count,
-            show_default="auto",
+            show_default="those of a token with lru and half the experts in slots, else 0",
         ),
     ] = _EXPERTS.warm_pin
     moe_warmpin_after: Annotated[
@@ -83,7 +85,7 @@ class ExpertOptions(Struct, frozen=True):
             "N",
             min=0,
             callback=count,
-            show_default="auto",
+            show_default="512",
         ),
     ] = _EXPERTS.warm_pin_after
     moe_predict_prefetch: Annotated[
@@ -122,7 +124,8 @@ class ExpertOptions(Struct, frozen=True):
         int,
         option(
             "--moe-warmup-tokens",
-            "Tokens over which --moe-resident frequency counts uses before it fixes the set.",
+            "Tokens in which --moe-resident frequency counts uses; it begins with the first "
+            "experts, and chooses anew after a 64th of them and at each doubling.",
             "N",
             min=1,
             callback=count,

@@ -3,21 +3,28 @@
 An explicit source overrides a variable; two sources of one kind are refused with both names.
 """
 
-import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
-import typer
+import click
 from msgspec import Struct
 
-from sharpi.cli.options.model_path import model_path
+from sharpi.cli.options.missing_model import MissingModelError, fetch_missing
+from sharpi.cli.options.model_name import find_name
+from sharpi.cli.options.model_path import looks_like_path, model_path
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
+from sharpi.cli.options.piped_text import piped_text
+from sharpi.cli.options.source_text import STDIN, text_of_argument, text_of_file
+from sharpi.cli.options.unknown_model import unknown_model
 from sharpi.cli.output.terminal import note, stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
 
 DEMO_PROMPT = "Once upon a time"
 _PROMPT_OPTIONS = ("prompt_text", "prompt_file")
+_BETWEEN = "\n\n"  # standard input and the prompt
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*")  # a word that may be meant as a model
 
 
 class InputValue(Struct, frozen=True):
@@ -36,31 +43,47 @@ class Inputs(Struct, frozen=True):
     prompt: str
 
 
-def find_inputs(context: typer.Context, first: str | None, second: str | None) -> Inputs:
-    """Sorts the arguments [MODEL] [PROMPT] and the options -m, -p and -f into model and prompt."""
+def find_inputs(
+    context: click.Context, first: str | None, rest: Sequence[str] | None = None
+) -> Inputs:
+    """Sorts the arguments [MODEL] [PROMPT...] and the options -m, -p and -f into model and prompt.
+
+    The words of a prompt without quotes are joined with blanks.
+    """
+    words = [] if first is None else [first, *(rest or ())]
     model_option = _option(context, "model_file")
     prompt_options = [_option(context, name) for name in _PROMPT_OPTIONS]
-    if first is not None and second is None and not _is_model(first, model_option, prompt_options):
-        first, second = None, first
-    model = _the_one([_argument("MODEL", first), model_option], "model")
-    prompt = _the_one([_argument("PROMPT", second), *prompt_options], "prompt")
-    if model is None and second is not None:
-        note(f"no MODEL among the arguments: the demo model continues {second!r}")
-    path = model_path(model.value) if model else demo_model()
-    return Inputs(path, _read(prompt) if prompt else _default_prompt(path))
+    begins_with_model = bool(words) and _is_model(words, model_option, prompt_options)
+    named = words[0] if begins_with_model else None
+    text = " ".join(words[begins_with_model:]) if words[begins_with_model:] else None
+    model = _the_one([_argument("MODEL", named), model_option], "model")
+    prompt = _the_one([_argument("PROMPT", text), *prompt_options], "prompt")
+    if model is None and text is not None:
+        note(f"no MODEL among the arguments: the demo model continues {text!r}")
+    path = _available(context, model.value) if model else demo_model()
+    return Inputs(path, _whole(prompt) if prompt else _default_prompt(path))
 
 
-def find_model(context: typer.Context, argument: str | None) -> Path:
+def find_model(context: click.Context, argument: str | None) -> Path:
     """Returns the model of a command without PROMPT."""
     model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
-    return model_path(model.value) if model else demo_model()
+    return _available(context, model.value) if model else demo_model()
+
+
+def _available(context: click.Context, text: str) -> Path:
+    """Returns the file of a model; one that is missing is fetched if the user wants that."""
+    try:
+        return model_path(text)
+    except MissingModelError as error:
+        fetch_missing(context, error)
+        return model_path(text)
 
 
 def _argument(name: str, value: str | None) -> InputValue | None:
     return None if value is None else InputValue(name, value)
 
 
-def _option(context: typer.Context, parameter: str) -> InputValue | None:
+def _option(context: click.Context, parameter: str) -> InputValue | None:
     """Returns the value of the option `parameter`, if a flag or a variable gave it."""
     value, sources = context.params.get(parameter), OptionSources(context)
     if value is None:
@@ -78,37 +101,51 @@ def _the_one(sources: list[InputValue | None], subject: str) -> InputValue | Non
 
 
 def _is_model(
-    text: str, model_option: InputValue | None, prompt_options: list[InputValue | None]
+    words: Sequence[str], model_option: InputValue | None, prompt_options: list[InputValue | None]
 ) -> bool:
-    """Returns whether a lone argument is MODEL: a path, or beside a prompt given elsewhere."""
-    if _looks_like_path(text):
-        return True
-    if model_option is not None and model_option.is_explicit:
+    """Returns whether the first argument is MODEL rather than the beginning of PROMPT.
+
+    Raises UsageError for a word that may be meant as either.
+    """
+    first = words[0]
+    if first == STDIN:
         return False
-    return any(option is not None and option.is_explicit for option in prompt_options)
-
-
-def _looks_like_path(text: str) -> bool:
-    if text.lower().endswith(".gguf"):
+    if looks_like_path(first) or find_name(first) is not None:
         return True
-    has_folder = os.sep in text and not any(letter.isspace() for letter in text)
-    return has_folder or Path(text).exists()
+    if any(option is not None and option.is_explicit for option in prompt_options):
+        return model_option is None or not model_option.is_explicit
+    if model_option is not None:
+        return False
+    if not first:
+        raise UsageError("the argument is empty; name a model, or write a prompt in quotes")
+    if _NAME.fullmatch(first):
+        raise unknown_model(first, prompt=" ".join(words))
+    return False
 
 
-def _read(prompt: InputValue) -> str:
-    if prompt.is_file or prompt.value == STDIN:
-        return _without_last_newline(text_of_file(prompt.value))
-    return text_of_argument(prompt.value, prompt.name)
+def _whole(prompt: InputValue) -> str:
+    """Returns the prompt with what standard input holds in front of it."""
+    if prompt.value == STDIN:
+        return _without_last_newline(text_of_file(STDIN))
+    before = _without_last_newline(piped_text())
+    text = (
+        _without_last_newline(text_of_file(prompt.value))
+        if prompt.is_file
+        else text_of_argument(prompt.value, prompt.name)
+    )
+    return f"{before}{_BETWEEN}{text}" if before else text
 
 
 def _default_prompt(model: Path) -> str:
-    """Returns the prompt if none was given: the demo's own, or piped stdin for other models."""
-    if model == demo_model():
-        note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
-        return DEMO_PROMPT
-    if stdin_is_terminal():
+    """Returns the prompt if none was given: piped text, or the demo's own for the demo."""
+    if stdin_is_terminal() and model != demo_model():
         raise UsageError("no prompt; give one as PROMPT, with -p or -f, or use `sharpi chat`")
-    return _without_last_newline(text_of_stdin())
+    if text := _without_last_newline(piped_text()):
+        return text
+    if model != demo_model():
+        raise UsageError("no prompt: standard input is empty; give one as PROMPT, with -p or -f")
+    note(f"no prompt given: the demo model continues {DEMO_PROMPT!r}")
+    return DEMO_PROMPT
 
 
 def _without_last_newline(text: str) -> str:

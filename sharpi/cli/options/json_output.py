@@ -4,4 +4,6 @@ from typing import Annotated
 
 from sharpi.cli.options.option import option
 
-JsonOption = Annotated[bool, option("--json", "Print one JSON object instead of text for people.")]
+JsonOption = Annotated[
+    bool, option("--json", "Print one JSON object instead of text for people.", is_everyday=True)
+]

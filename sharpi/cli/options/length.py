@@ -1,9 +1,7 @@
 """The options that end an answer."""
 
-import os
 from typing import Annotated, ClassVar
 
-import typer
 from msgspec import Struct
 
 from sharpi.cli.options.option import count, option
@@ -11,14 +9,8 @@ from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.config import GenerationRequest
 
 
-def _stop_strings(
-    context: typer.Context, param: typer.CallbackParam, value: list[str]
-) -> list[str]:
-    """Reverts Typer's splitting of a variable at blanks, since stop strings may contain them."""
-    source = context.get_parameter_source(param.name or "")
-    if source is None or source.name != "ENVIRONMENT":
-        return value
-    text = os.environ[str(param.envvar)]
+def _stop_strings(text: str) -> list[str]:
+    """Splits a variable at lines or commas, since stop strings may contain blanks."""
     return [item for item in text.split("\n" if "\n" in text else ",") if item]
 
 
@@ -35,6 +27,7 @@ class LengthOptions(Struct, frozen=True):
             "N",
             min=-1,
             callback=count,
+            is_everyday=True,
         ),
     ] = -1
     stop: Annotated[
@@ -44,7 +37,7 @@ class LengthOptions(Struct, frozen=True):
             "Stop before TEXT; may be repeated. The variable holds one per line, or several on "
             "one line separated by commas.",
             "TEXT",
-            callback=_stop_strings,
+            split=_stop_strings,
         ),
     ] = None
     ignore_eos: Annotated[

@@ -8,7 +8,7 @@ from msgspec import Struct
 from sharpi.cli.options.option import count, option
 from sharpi.config import KvType, Precision, RunConfig
 
-InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx2", "neon", "portable"]
+InstructionSet = Literal["avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable"]
 
 _RUN = RunConfig(model=Path())
 
@@ -27,6 +27,7 @@ class MachineOptions(Struct, frozen=True):
             min=1,
             max=1024,
             show_default="physical cores",
+            is_everyday=True,
         ),
     ] = None
     threads_batch: Annotated[

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, ClassVar
 
-import typer
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_
 def _factor(value: float | None) -> float | None:
     """Refuses nan, inf and values up to 0; accepts None."""
     if value is not None and (not math.isfinite(value) or value <= 0):
-        raise typer.BadParameter(f"{value} is not a finite number above 0.")
+        raise click.BadParameter(f"{value} is not a finite number above 0.")
     return value
 
 
@@ -38,7 +38,7 @@ class MissOptions(Struct, frozen=True):
     moe_capacity_factor: Annotated[
         float | None,
         option(
-            "--moe-capacity-factor",
+            "--moe-capacity-factor --moe-expert-rank-capacity-factor",
             "Room for the routed rows of a prompt's tokens; 1 is the average need. A batch that "
             "needs more runs again.",
             "F",
@@ -66,7 +66,7 @@ class MissOptions(Struct, frozen=True):
     moe_paged_stash_gpu_factor: Annotated[
         float,
         option(
-            "--moe-paged-stash-gpu-factor",
+            "--moe-paged-stash-gpu-factor --moe-paged-stash-buffer-size-factor-cuda",
             "Pages on the GPU, as a multiple of those expected to be needed.",
             "F",
             min=0,
@@ -76,7 +76,7 @@ class MissOptions(Struct, frozen=True):
     moe_paged_stash_cpu_factor: Annotated[
         float,
         option(
-            "--moe-paged-stash-cpu-factor",
+            "--moe-paged-stash-cpu-factor --moe-paged-stash-buffer-size-factor-cpu",
             "More pages in page-locked RAM, as a multiple of the same number.",
             "F",
             min=0,

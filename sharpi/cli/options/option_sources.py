@@ -1,16 +1,18 @@
 """Tells which options of the running command were given, and their names for messages."""
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import typer
+import click
 
+from sharpi.cli.parsing.variables import given_variable
 from sharpi.errors import UsageError
 
 
 class OptionSources:
     """The sources of one command's options: flags, variables or defaults."""
 
-    def __init__(self, context: typer.Context) -> None:
+    def __init__(self, context: click.Context) -> None:
         self._context = context
         self._options: dict[str, Any] = {each.name or "": each for each in context.command.params}
 
@@ -26,6 +28,10 @@ class OptionSources:
         """Returns whether a flag or a variable gave the option."""
         return self.by_flag(parameter) or self.by_variable(parameter)
 
+    def given(self, parameters: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Returns those of the parameters that were given, with their names for messages."""
+        return tuple((each, self.name(each)) for each in parameters if self.has(each))
+
     def name(self, parameter: str) -> str:
         """Returns the variable that gave the option, or else its long flag.
 
@@ -33,7 +39,7 @@ class OptionSources:
         """
         option = self._options[parameter]
         if self.by_variable(parameter):
-            return str(option.envvar)
+            return given_variable(option)
         is_off = self._context.params[parameter] is False
         names = option.secondary_opts if is_off else option.opts
         return str(next(name for name in names if name.startswith("--")))

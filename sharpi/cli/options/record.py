@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.output.output_files import refuse_to_replace
+from sharpi.cli.output.output_files import refuse_to_replace, refuse_unwritable
 from sharpi.config import ExpertConfig
 
 _EXPERTS = ExpertConfig()
@@ -53,7 +53,8 @@ class RecordOptions(Struct, frozen=True):
     def extend(self, config: ExpertConfig, model: Path, sources: OptionSources) -> ExpertConfig:
         """Returns `config` with these options.
 
-        Raises UsageError for a file that would replace the model or another output.
+        Raises UsageError for a file that cannot be written, or would replace the model or another
+        output.
         """
         self._refuse_files(model, sources)
         return replace(
@@ -71,6 +72,7 @@ class RecordOptions(Struct, frozen=True):
             if path is None:
                 continue
             refuse_to_replace(sources.name(name), path, [model])
+            refuse_unwritable(sources.name(name), path)
             if path in written:
                 sources.refuse(written[path], name, f"both write {path}")
             written[path] = name

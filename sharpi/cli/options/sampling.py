@@ -23,6 +23,7 @@ class SamplingOptions(Struct, frozen=True):
             "T",
             min=0,
             callback=finite,
+            is_everyday=True,
         ),
     ] = _SAMPLING.temperature
     top_k: Annotated[
@@ -53,7 +54,7 @@ class SamplingOptions(Struct, frozen=True):
     repeat_penalty: Annotated[
         float,
         option(
-            "--repeat-penalty",
+            "--repeat-penalty --rep-penalty",
             "Make recent tokens less likely; 1: off.",
             "X",
             callback=positive,
@@ -95,6 +96,7 @@ class SamplingOptions(Struct, frozen=True):
             "N",
             min=-1,
             max=2**32 - 1,
+            is_everyday=True,
         ),
     ] = -1
 

@@ -2,18 +2,22 @@
 
 from typing import Annotated, ClassVar
 
-import typer
+import click
 from msgspec import Struct
 
 from sharpi.cli.options.option import count, finite, option
 from sharpi.cli.options.tier import size
 
 
-def _keys(value: list[str] | None) -> list[str] | None:
-    """Refuses keys that an HTTP header cannot carry."""
-    for key in value or []:
-        if not key.strip() or not key.isascii() or not key.isprintable() or key != key.strip():
-            raise typer.BadParameter("a key must be printable ASCII without blanks around it.")
+def _key(value: str) -> str:
+    """Refuses a key that an HTTP header cannot carry."""
+    if (
+        not value.strip()
+        or not value.isascii()
+        or not value.isprintable()
+        or value != value.strip()
+    ):
+        raise click.BadParameter("a key must be printable ASCII without blanks around it")
     return value
 
 
@@ -23,10 +27,17 @@ class ServeOptions(Struct, frozen=True):
     heading: ClassVar = "Server"
 
     host: Annotated[
-        str, option("--host", "The address or name to listen on; 0.0.0.0: all addresses.", "HOST")
+        str,
+        option(
+            "--host",
+            "The address or name to listen on; 0.0.0.0: all addresses.",
+            "HOST",
+            is_everyday=True,
+        ),
     ] = "127.0.0.1"
     port: Annotated[
-        int, option("--port", "The port; 0 takes a free one.", "N", min=0, max=65535)
+        int,
+        option("--port", "The port; 0 takes a free one.", "N", min=0, max=65535, is_everyday=True),
     ] = 8080
     api_key: Annotated[
         list[str] | None,
@@ -35,7 +46,8 @@ class ServeOptions(Struct, frozen=True):
             "Require this key of clients; may be repeated. The variable holds several, separated "
             "by blanks.",
             "KEY",
-            callback=_keys,
+            callback=_key,
+            is_everyday=True,
         ),
     ] = None
     alias: Annotated[
@@ -44,11 +56,19 @@ class ServeOptions(Struct, frozen=True):
             "--alias",
             "Name of the model for clients, besides its file's name; may be repeated.",
             "NAME",
+            is_everyday=True,
         ),
     ] = None
     parallel: Annotated[
         int,
-        option("--parallel", "Maximum number of answers computed together.", "N", min=1, max=64),
+        option(
+            "--parallel",
+            "Maximum number of answers computed together.",
+            "N",
+            min=1,
+            max=64,
+            is_everyday=True,
+        ),
     ] = 4
     queue: Annotated[
         int,
@@ -72,7 +92,7 @@ class ServeOptions(Struct, frozen=True):
             "Maximum size of a request, as in 32MiB.",
             "SIZE",
             parser=size,
-            show_default="32MiB",
+            show_default="what the context can need, at most 32MiB",
         ),
     ] = None
     grace: Annotated[

@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from sharpi.hardware.gpu import GpuDriver
 from sharpi.hardware.report import HardwareReport
+from sharpi.resources import install_command, is_checkout
 
 _HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
 
@@ -36,14 +37,33 @@ _GPU = Advice(
 )
 
 
+# Packages by what needs them; without a command of their own they come with sharpi.
+_PURPOSES = (
+    (("starlette", "uvicorn", "prometheus-client"), "sharpi serve", None),
+    (("huggingface_hub",), "sharpi pull, and models by name", None),
+    (("llguidance",), "--json-schema, --json-object and --grammar", None),
+    (("matplotlib",), "statistics as PNG", "pip install matplotlib"),
+)
+
+
 def advise(report: HardwareReport) -> list[Advice]:
     """Returns advice for each thing that is missing, the most urgent first."""
-    return [*_kernels(report), *_gpus(report), *_memory(report), *_disk(report), *_plots(report)]
+    return [
+        *_kernels(report),
+        *_gpus(report),
+        *_memory(report),
+        *_disk(report),
+        *_packages(report),
+    ]
 
 
 def _kernels(report: HardwareReport) -> Iterator[Advice]:
     if report.kernels_fault:
-        yield Advice("CPU kernels", "running any model", "make run, or pip install .")
+        yield Advice(
+            "CPU kernels",
+            "running any model",
+            "make run" if is_checkout() else "pip install --force-reinstall sharpi",
+        )
 
 
 def _gpus(report: HardwareReport) -> Iterator[Advice]:
@@ -52,7 +72,7 @@ def _gpus(report: HardwareReport) -> Iterator[Advice]:
         return
     absent = [name for name in ("torch", "cupy") if not report.packages[name]]
     if absent:
-        command = f"pip install '.[{_extra(report.gpu_driver)}]'"
+        command = install_command(_extra(report.gpu_driver))
         yield Advice(" and ".join(absent), "running on a GPU", command)
 
 
@@ -78,6 +98,8 @@ def _disk(report: HardwareReport) -> Iterator[Advice]:
         )
 
 
-def _plots(report: HardwareReport) -> Iterator[Advice]:
-    if not report.packages["matplotlib"]:
-        yield Advice("matplotlib", "statistics as PNG", "pip install matplotlib")
+def _packages(report: HardwareReport) -> Iterator[Advice]:
+    for names, purpose, command in _PURPOSES:
+        absent = [name for name in names if not report.packages[name]]
+        if absent:
+            yield Advice(" and ".join(absent), purpose, command or install_command())

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sharpi.cli.output.terminal import note
+from sharpi.cli.termination import leaving_on_ctrl_c
 from sharpi.config import RunConfig
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from sharpi.engine.engine import Engine
 
-PATIENCE_SECONDS = 0.5
+DELAY_SECONDS = 0.5
 
 
 @contextmanager
@@ -24,7 +25,8 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
 
     Raises SharpiError.
     """
-    from sharpi.engine.loader import load_engine
+    with leaving_on_ctrl_c():
+        from sharpi.engine.loader import load_engine
 
     with ProgressBar() as bar:
         engine = load_engine(config, on_progress=bar.show)
@@ -57,7 +59,7 @@ class ProgressBar:
             self._bar.update(self._task, description=stage, completed=fraction)
 
     def _is_due(self) -> bool:
-        return sys.stderr.isatty() and time.monotonic() - self._start > PATIENCE_SECONDS
+        return sys.stderr.isatty() and time.monotonic() - self._start > DELAY_SECONDS
 
     def _appear(self) -> None:
         from rich.console import Console

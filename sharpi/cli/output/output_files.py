@@ -18,6 +18,32 @@ def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
             raise UsageError(f"{name} {output} would replace the input {path}; name another file")
 
 
+def refuse_unwritable(name: str, output: Path) -> None:
+    """Raises UsageError if the output of the option `name` cannot be written, before the work."""
+    reason = _obstacle(output)
+    if reason is not None:
+        raise UsageError(f"{name}: cannot write {output} ({reason}); name another file")
+
+
+def _obstacle(output: Path) -> str | None:
+    """Returns why a file could not be written, or None; a pipe or device is written to directly."""
+    try:
+        target = Path(os.path.realpath(output))
+        if target.is_dir():
+            return "it is a folder"
+        is_special = target.exists() and not target.is_file()
+        if not target.parent.is_dir():
+            return f"there is no folder {target.parent}"
+        if not os.access(target if is_special else target.parent, os.W_OK):
+            return "permission denied"
+        target.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror
+    return None
+
+
 def _is_same(output: Path, path: Path) -> bool:
     try:
         return output.samefile(path)

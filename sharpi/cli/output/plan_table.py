@@ -1,30 +1,47 @@
 """Prints a TierPlan: budgets, what fills them, the layers in ranges, and the speed."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
-from rich.console import Console
-from rich.table import Table
 
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    Remark,
+    output_console,
+    print_labelled,
+    print_table,
+)
 from sharpi.tiers.plan import LayerPlan, SlotStatus, Tier, TierPlan
 from sharpi.units import format_bytes
 
-_PIPED_WIDTH = 160
+_LABEL_WIDTH = 9
+_VRAM_SLOTS = "VRAM slots"
+_LAYER_COLUMNS = (
+    Column("layers"),
+    Column("dense"),
+    Column("size", is_right=True, rank=2),
+    Column("KV", is_right=True, rank=1),
+    Column("experts", is_right=True),
+    Column("each", is_right=True, rank=3),
+    Column(_VRAM_SLOTS, is_right=True),
+    Column("RAM slots", is_right=True),
+    Column("recommended", is_right=True, rank=4),
+)
 
 
 def print_plan(path: Path, plan: TierPlan) -> None:
     """Prints the plan to stdout; equal layers share a row."""
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_PIPED_WIDTH)
+    console = output_console()
     for text in _head(path, plan):
-        console.print(text, soft_wrap=True)
-    console.print(_lines(plan))
-    console.print(_layers(plan))
+        print_labelled(console, text, _LABEL_WIDTH)
+    print_table(console, lines_table(plan))
+    print_table(console, layers_table(plan))
     speed = _speed(plan) if plan.fits else ()
     for text in (*speed, *(f"note     {note}" for note in plan.notes)):
-        console.print(text, soft_wrap=True)
+        print_labelled(console, text, _LABEL_WIDTH)
 
 
 def _head(path: Path, plan: TierPlan) -> Iterator[str]:
@@ -42,29 +59,22 @@ def _status(plan: TierPlan) -> str:
     return plan.status.value
 
 
-def _lines(plan: TierPlan) -> Table:
-    table = _table("tier", "what", "size", "why", right=("size",))
+def lines_table(plan: TierPlan) -> FittedTable:
+    """Returns what fills each tier, and why."""
+    columns = (Column("tier"), Column("what"), Column("size", is_right=True))
+    table = FittedTable(columns, [Remark("why")])
     for line in plan.lines:
-        table.add_row(
-            line.tier.value, line.purpose.value, format_bytes(line.num_bytes), line.reason
-        )
+        table.add(line.tier.value, line.purpose.value, format_bytes(line.num_bytes), line.reason)
     return table
 
 
-def _layers(plan: TierPlan) -> Table:
-    columns = (
-        "dense weights",
-        "size",
-        "KV",
-        "experts",
-        "each",
-        "VRAM slots",
-        "RAM slots",
-        "recommended",
-    )
-    table = _table("layers", *columns, "status", "why", right=columns)
+def layers_table(plan: TierPlan) -> FittedTable:
+    """Returns the layers in ranges, each with its places and slots."""
+    has_gpu = plan.vram_budget > 0
+    columns = [each for each in _LAYER_COLUMNS if has_gpu or each.heading != _VRAM_SLOTS]
+    table = FittedTable(columns, [Remark("status"), Remark("why")])
     for layers in _alike(plan.layers):
-        table.add_row(*_row(layers))
+        table.add(*_row(layers, has_gpu=has_gpu))
     return table
 
 
@@ -76,10 +86,14 @@ def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:
     return groups.values()
 
 
-def _ranges(indices: Iterable[int]) -> str:
-    """Returns numbers as ranges: `0-3, 5`."""
+def ranges(indices: Iterable[int]) -> str:
+    """Returns numbers as ranges: `0-3, 5`, or `3-11 by 2` if all have the same distance."""
+    numbers = list(indices)
+    steps = {second - first for first, second in pairwise(numbers)}
+    if len(numbers) > 2 and len(steps) == 1 and steps != {1}:
+        return f"{numbers[0]}-{numbers[-1]} by {steps.pop()}"
     runs: list[list[int]] = []
-    for index in indices:
+    for index in numbers:
         if runs and index == runs[-1][-1] + 1:
             runs[-1].append(index)
         else:
@@ -87,9 +101,9 @@ def _ranges(indices: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-def _row(layers: list[LayerPlan]) -> Iterator[str]:
+def _row(layers: list[LayerPlan], *, has_gpu: bool) -> Iterator[str]:
     first = layers[0]
-    yield _ranges(layer.index for layer in layers)
+    yield ranges(layer.index for layer in layers)
     yield from (
         first.dense_weights.value,
         format_bytes(first.dense_weights_bytes),
@@ -97,23 +111,34 @@ def _row(layers: list[LayerPlan]) -> Iterator[str]:
     )
     yield "none" if first.experts is None else f"{first.num_experts} {first.experts.value}"
     yield "unknown" if first.expert_bytes is None else format_bytes(first.expert_bytes)
-    yield from map(str, (first.vram_slots, first.ram_slots, first.recommended_slots))
+    if has_gpu:
+        yield str(first.vram_slots)
+    yield from map(str, (first.ram_slots, first.recommended_slots))
     yield first.status.value
     yield first.reason
+
+
+def _hits(plan: TierPlan) -> str:
+    """Returns the expected share of hits, and its range where it is not certain."""
+    has_gpu = plan.first_gpu_layer < len(plan.layers)
+    speed, tier = plan.speed, "VRAM" if has_gpu else "RAM"
+    low, likely, high = (
+        f"{100 * rate:.0f} %"
+        for rate in (speed.least_hit_rate, speed.hit_rate, speed.best_hit_rate)
+    )
+    certain = f"{likely} of a token's experts are found in {tier}"
+    if low == high:
+        return certain
+    return f"about {certain}: {low} if all are used alike, {high} if few are used"
 
 
 def _speed(plan: TierPlan) -> Iterator[str]:
     speed = plan.speed
     read = ", ".join(f"{format_bytes(n)} {source}" for source, n in speed.bytes_per_token.items())
     yield (
-        f"decode   at most {speed.tokens_per_second:.1f} tokens/s, bound by {speed.bound};"
-        f" per token: {read}; {100 * speed.hit_rate:.0f} % of its experts found in the fastest tier"
+        f"decode   {speed.least_tokens_per_second:.1f} to at most {speed.tokens_per_second:.1f}"
+        f" tokens/s, bound by {speed.bound}; per token: {read}"
     )
+    if plan.status is not SlotStatus.EMPTY:
+        yield f"hits     {_hits(plan)}"
     yield from (f"assumed  {assumption}" for assumption in speed.assumptions)
-
-
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
-    return table

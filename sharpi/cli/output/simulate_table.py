@@ -1,11 +1,15 @@
 """Prints the tables of `sharpi simulate`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    output_console,
+    print_labelled,
+    print_table,
+)
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -13,14 +17,40 @@ if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import SimulationRow
     from sharpi.experts.trace.trace import Trace
 
-_PIPED_WIDTH = 160
+_COLUMNS = (
+    Column("slots", is_right=True),
+    Column("policy"),
+    Column("hits %", is_right=True),
+    Column("loads/token", is_right=True),
+    Column("early", is_right=True, rank=1),
+    Column("of use", is_right=True, rank=2),
+    Column("reads/token", is_right=True, rank=3),
+    Column("us/token", is_right=True, rank=4),
+)
+_BYTES = Column("loaded/token", is_right=True)
+_AROUND_PIN = (
+    Column("before pin %", is_right=True),
+    Column("after pin %", is_right=True),
+)
+_PREDICTOR_COLUMNS = (
+    Column("guesses", is_right=True),
+    Column("predictor"),
+    Column("recall %", is_right=True),
+    Column("precision %", is_right=True),
+    Column("us/token", is_right=True),
+)
 
 
 def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
     """Prints a row for each policy and number of slots; bytes if the trace has expert sizes."""
-    knows_bytes = trace.expert_bytes is not None
-    columns = ["hits %", "loads/token", "early", "of use", "reads/token", "us/token"]
-    table = _table(["slots", "policy", *columns, *(["loaded/token"] * knows_bytes)])
+    _print(trace, rows_table(rows, knows_bytes=trace.expert_bytes is not None))
+
+
+def rows_table(rows: Sequence["SimulationRow"], *, knows_bytes: bool) -> FittedTable:
+    """Returns the table of policies."""
+    has_pin = any(row.lookups_before_pin is not None for row in rows)
+    more = (*([_BYTES] if knows_bytes else []), *(_AROUND_PIN if has_pin else ()))
+    table = FittedTable((*_COLUMNS, *more))
     for row in rows:
         figures = (
             f"{100 * row.hit_rate:.2f}",
@@ -32,38 +62,53 @@ def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
         )
         name = row.policy + " + admission" * row.admission
         size = [] if row.bytes_per_token is None else [format_bytes(int(row.bytes_per_token))]
-        table.add_row(str(row.slots), name, *figures, *size)
-    _print(trace, table)
+        around = (row.hit_rate_before_pin, row.hit_rate_after_pin) if has_pin else ()
+        table.add(str(row.slots), name, *figures, *size, *map(_percent, around))
+    return table
+
+
+def print_pin_verdict(
+    slots: int,
+    with_pin: "Mapping[str, SimulationRow]",
+    without: "Mapping[str, SimulationRow]",
+    default: "SimulationRow",
+) -> None:
+    """Prints what the warm pin gains or loses in each policy, and what the default policy hits."""
+    differences = (
+        f"{name} {100 * (row.hit_rate - without[name].hit_rate):+.2f}"
+        for name, row in with_pin.items()
+    )
+    best = max(with_pin.values(), key=lambda row: row.hit_rate)
+    verdict = "loses against" if best.hit_rate < default.hit_rate else "is no worse than"
+    print(
+        f"{slots} slots: points of hits by the warm pin: {', '.join(differences)}. The best with"
+        f" it, {best.policy} ({100 * best.hit_rate:.2f} %), {verdict} the default policy,"
+        f" {default.policy} without a pin ({100 * default.hit_rate:.2f} %)."
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f}"
 
 
 def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
     """Prints a row for each predictor and number of predictions."""
-    table = _table(["guesses", "predictor", "recall %", "precision %", "us/token"])
+    table = FittedTable(_PREDICTOR_COLUMNS)
     for row in rows:
         shares = f"{100 * row.recall:.2f}", f"{100 * row.precision:.2f}"
-        table.add_row(str(row.guesses), row.predictor, *shares, f"{row.microseconds_per_token:.1f}")
+        table.add(str(row.guesses), row.predictor, *shares, f"{row.microseconds_per_token:.1f}")
     _print(trace, table)
 
 
-def _table(columns: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        names = ("policy", "predictor")
-        table.add_column(column, justify="left" if column in names else "right")
-    return table
-
-
-def _print(trace: "Trace", table: Table) -> None:
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_PIPED_WIDTH)
-    console.print(
+def _print(trace: "Trace", table: FittedTable) -> None:
+    console = output_console()
+    line = (
         f"{trace.num_tokens} tokens in {len(trace.lengths)} texts{_prompts(trace)},"
         f" {trace.num_layers} layers,"
-        f" {trace.num_experts} experts, {trace.experts_per_token} per token",
-        soft_wrap=True,
+        f" {trace.num_experts} experts, {trace.experts_per_token} per token"
     )
-    console.print(table)
+    print_labelled(console, line, 0)
+    print_table(console, table)
 
 
 def _prompts(trace: "Trace") -> str:

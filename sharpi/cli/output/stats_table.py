@@ -5,62 +5,85 @@ from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    Remark,
+    output_console,
+    print_labelled,
+    print_table,
+)
+from sharpi.experts.stats.counts import LayerStats
 from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
-from sharpi.experts.stats.stats import ExpertStats, LayerStats
-from sharpi.experts.stats.stats_text import percent, summary_lines
+from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats_text import percent, summary_lines, tier_lines
 from sharpi.units import format_bytes
 
-_PIPED_WIDTH = 160
 _SHADES = " .:-=+*#%@"  # for output without colours
 _COLOURS = (16, 17, 54, 90, 126, 162, 197, 202, 208, 220)  # from black over red to yellow
 _LABEL_WIDTH = 6
+_SUMMARY_LABEL_WIDTH = 12
 _COLUMNS = (
-    "layer", "slots", "accesses", "hits", "late", "loads", "read", "stalled", "top experts",
-    "pinned",
-)  # fmt: skip
+    Column("layer", is_right=True),
+    Column("slots", is_right=True),
+    Column("accesses", is_right=True),
+    Column("hits", is_right=True),
+    Column("in prompts", is_right=True, rank=3),
+    Column("in decode", is_right=True, rank=3),
+    Column("late", is_right=True, rank=2),
+    Column("loads", is_right=True),
+    Column("computed", is_right=True, rank=2),
+    Column("read", is_right=True, rank=1),
+    Column("stalled", is_right=True),
+)
 
 
 def print_stats(stats: ExpertStats, stream: TextIO) -> None:
     """Prints all stats to `stream`, in colours if it is a terminal that has them."""
-    console = Console(file=stream, highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(file=stream, highlight=False, markup=False, width=_PIPED_WIDTH)
+    console = output_console(stream)
     for line in summary_lines(stats):
-        console.print(line, soft_wrap=True)
+        print_labelled(console, line, _SUMMARY_LABEL_WIDTH)
     if not stats.layers:
         return
     console.print()
-    console.print(_table(stats))
+    print_table(console, layers_table(stats))
     console.print()
     for row in _heat_rows(stats, console.width, coloured=console.color_system is not None):
         console.print(row, soft_wrap=True)
+    if stats.below is not None:
+        console.print()
+        for line in tier_lines(stats.below):
+            print_labelled(console, line, _SUMMARY_LABEL_WIDTH)
+        console.print()
+        print_table(console, layers_table(stats.below))
 
 
-def _table(stats: ExpertStats) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name in _COLUMNS[-2:] else "right")
+def layers_table(stats: ExpertStats) -> FittedTable:
+    """Returns a row for each layer; its most used experts stand below it where space is short."""
+    table = FittedTable(_COLUMNS, [Remark("top experts", "top "), Remark("pinned", "pinned ")])
     for layer in stats.layers:
-        table.add_row(*_cells(layer))
+        table.add(*_cells(layer))
     return table
 
 
 def _cells(layer: LayerStats) -> tuple[str, ...]:
-    if not layer.accesses:
+    total = layer.total
+    if not total.accesses:
         return (str(layer.layer), str(layer.num_slots), "none")
     return (
         str(layer.layer),
         str(layer.num_slots),
-        str(layer.accesses),
-        percent(layer.hit_count.rate),
-        str(layer.late),
-        str(layer.loads),
+        str(total.accesses),
+        percent(total.hit_count.rate),
+        percent(layer.prompt.hit_count.rate),
+        percent(layer.decode.hit_count.rate),
+        str(total.late),
+        str(total.loads),
+        str(total.computed),
         format_bytes(layer.bytes_read),
-        f"{layer.stall_seconds:.3f} s",
+        f"{total.stall_seconds:.3f} s",
         " ".join(f"{each.expert} ({100 * each.share:.0f} %)" for each in layer.top()),
         " ".join(map(str, layer.pinned)),
     )
@@ -69,12 +92,12 @@ def _cells(layer: LayerStats) -> tuple[str, ...]:
 def _heat_rows(stats: ExpertStats, width: int, *, coloured: bool) -> Iterator[Text]:
     folded, together = fold(heats(stats), max(1, width - _LABEL_WIDTH - 1))
     columns = "a column is an expert" if together == 1 else f"a column is {together} experts"
-    yield Text.assemble(
-        f"uses: {columns}, from never", " ", *_legend(coloured), f" to {HOTTEST:g} even shares"
-    )
+    legend = Text.assemble("from never ", *_legend(coloured), f" to {HOTTEST:g} even shares")
+    uses = Text(f"uses: {columns}, ")
+    yield from [uses + legend] if len(uses) + len(legend) <= width else [uses, legend]
     for layer, values in zip(stats.layers, folded, strict=True):
         label = f"{layer.layer:>{_LABEL_WIDTH}} "
-        if not layer.accesses:
+        if not layer.total.accesses:
             yield Text(f"{label}no accesses")
         else:
             yield Text.assemble(label, *_heat_cells(values, coloured))

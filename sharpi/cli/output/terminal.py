@@ -3,16 +3,20 @@
 Everything here goes to stderr; stdout has only the answer.
 """
 
+import contextlib
 import os
 import sys
 from typing import TextIO
 
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
+_CONTROLS = (*range(32), *range(127, 160))
+_WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"}
 
 
 def say(text: str) -> None:
-    """Prints one line to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Prints one line to stderr; a terminal that was closed meanwhile is no error."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def note(text: str) -> None:
@@ -23,6 +27,16 @@ def note(text: str) -> None:
 def complain(text: str) -> None:
     """Prints an error on one line, even if its text has several."""
     say("error: " + " ".join(text.split()))
+
+
+def harmless(text: str) -> str:
+    """Returns the text of a model without the control characters that a terminal would obey."""
+    return text.translate(_WITHOUT_CONTROLS)
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Returns whether `stream` is a terminal whose cursor can be moved."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def styled(stream: TextIO) -> bool:

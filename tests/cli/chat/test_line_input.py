@@ -1,18 +1,18 @@
-"""Typing at a terminal: prompts, Ctrl-C, Ctrl-D, and a history that never fails."""
+"""Typing at any terminal: prompts, Ctrl-C, Ctrl-D, and a history that never fails."""
 
 import os
-import pty
-import select
-import subprocess
-import sys
-import time
+import signal
+import stat
 from pathlib import Path
 
 import pytest
 
-from sharpi.cli.chat.line_input import history_path
+pytest.importorskip("pyte")
+from terminal import FAKE_ENGINE, Terminal
 
-ROOT = Path(__file__).parents[3]
+from sharpi.cli.chat.history_file import HistoryFile, history_path
+
+CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
 
 
 def test_history_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -23,84 +23,91 @@ def test_history_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert history_path() == Path("/home/someone/.local/state/sharpi/history")
 
 
-class Terminal:
-    """`sharpi chat` on a pseudo-terminal."""
-
-    def __init__(self, state: Path, **variables: str) -> None:
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parents[1] / "fake_engine.py"), "chat", "m.gguf"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=ROOT,
-            start_new_session=True,
-            preexec_fn=_own_terminal,
-            env={
-                "PYTHONPATH": str(ROOT),
-                "PATH": "/usr/bin:/bin",
-                "TERM": "xterm",
-                "XDG_STATE_HOME": str(state),
-                **variables,
-            },
-        )
-        os.close(theirs)
-        self.seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode())
-
-    def wait_for(self, text: str) -> str:
-        """Returns the output up to and including `text`."""
-        while text not in self.seen:
-            is_ready, _, _ = select.select([self._ours], [], [], 10)
-            assert is_ready, f"{text!r} did not come, but {self.seen!r}"
-            self.seen += os.read(self._ours, 4096).decode()
-        before, found, self.seen = self.seen.partition(text)
-        return before + found
-
-    def __enter__(self) -> "Terminal":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
+def test_history_keeps_lines_of_any_kind_for_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "history"
+    entries = ["one", "two\nlines\\n", "größe 🙂", "\udc80"]
+    for entry in entries:
+        HistoryFile(path).append(entry)
+    assert HistoryFile(path).entries() == [*entries[:3], "?"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def _own_terminal() -> None:
-    """Make stdin the controlling terminal, so that the byte of Ctrl-C becomes SIGINT."""
-    import fcntl
-    import termios
+def test_history_does_not_grow_forever(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text("".join(f"{number}\n" for number in range(5000)))
+    assert HistoryFile(path).entries() == [str(number) for number in range(4000, 5000)]
+    assert len(path.read_text().splitlines()) == 1000
 
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+@pytest.fixture(params=["dumb", "xterm-256color"])
+def term(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-def test_a_conversation_at_the_terminal(tmp_path: Path) -> None:
-    with Terminal(tmp_path) as terminal:
+def test_a_conversation_at_the_terminal(tmp_path: Path, term: str) -> None:
+    with Terminal(CHAT, tmp_path, TERM=term) as terminal:
         terminal.wait_for("/help for help.")
-        terminal.wait_for("> ")
+        terminal.wait_for("\n>")
         terminal.type("half a line")
         terminal.wait_for("half a line")
-        time.sleep(0.1)  # let readline go back to waiting, where it notices a signal
+        terminal.settle(0.2)
         terminal.type("\x03")
         terminal.wait_for("Ctrl-D or /exit leaves.")
-        terminal.wait_for("> ")
-        terminal.type("hello\n")
+        terminal.type("hello\r")
         terminal.wait_for("more more")
         terminal.type("\x03")
-        terminal.wait_for("> ")
-        terminal.type("/stats\n")
+        terminal.settle(0.5)
+        terminal.type("/stats\r")
         terminal.wait_for("2 messages")
-        terminal.wait_for("> ")
+        terminal.settle(0.2)
         terminal.type("\x04")
-        assert terminal.process.wait(timeout=60) == 0
-    assert (tmp_path / "sharpi" / "history").read_text().splitlines()[-2:] == ["hello", "/stats"]
+        assert terminal.wait() == 0
+    history = tmp_path / "sharpi" / "history"
+    assert history.read_text().splitlines()[-2:] == ["hello", "/stats"]
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
 
 
-def test_history_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_history_that_cannot_be_written_is_no_failure(tmp_path: Path, term: str) -> None:
     (tmp_path / "sharpi").write_text("a file where the folder should be")
-    with Terminal(tmp_path) as terminal:
-        terminal.wait_for("> ")
-        terminal.type("/exit\n")
-        assert terminal.process.wait(timeout=60) == 0
+    with Terminal(CHAT, tmp_path, TERM=term) as terminal:
+        terminal.wait_for("\n>")
+        terminal.type("hello\r")
+        terminal.wait_for("One two")
+        terminal.type("\x03")
+        terminal.settle(0.5)
+        terminal.type("/exit\r")
+        assert terminal.wait() == 0
+    assert "note: the conversation is not logged" in terminal.text
+    assert "Traceback" not in terminal.text
+
+
+@pytest.mark.parametrize("closes_window", [False, True])
+def test_a_lost_terminal_loses_nothing(tmp_path: Path, term: str, closes_window: bool) -> None:
+    with Terminal(CHAT, tmp_path, TERM=term, LAST_WORDS="closed") as terminal:
+        terminal.wait_for("\n>")
+        terminal.type("hello\r")
+        terminal.wait_for("more more")
+        if closes_window:
+            terminal.hang_up()
+        else:
+            os.kill(terminal.process.pid, signal.SIGHUP)
+        # A write to the lost terminal may fail before the signal comes.
+        codes = (128 + signal.SIGHUP, 1) if closes_window else (128 + signal.SIGHUP,)
+        assert terminal.process.wait(30) in codes
+    assert "Traceback" not in terminal.text
+    assert (tmp_path / "sharpi" / "history").read_text() == "hello\n"
+    log = (tmp_path / "sharpi" / "conversations.sqlite3").read_bytes()
+    wal = tmp_path / "sharpi" / "conversations.sqlite3-wal"
+    kept = log + (wal.read_bytes() if wal.exists() else b"")
+    assert b"hello" in kept
+    assert b"One two more" in kept
+
+
+def test_readline_keeps_a_paste_together(tmp_path: Path) -> None:
+    with Terminal(CHAT, tmp_path, TERM="dumb") as terminal:
+        terminal.wait_for("\n>")
+        terminal.paste("one\ntwo")
+        terminal.settle(0.2)
+        terminal.type("\r")
+        terminal.wait_for("One two")
+    assert HistoryFile(tmp_path / "sharpi" / "history").entries() == ["one\ntwo"]

@@ -11,6 +11,7 @@ from fake_engine import FakeEngine, FakeTokenizer
 sys.path.insert(0, str(Path(__file__).parents[2] / "experts"))
 from expert_runs import a_run
 
+from sharpi.cli.chat.slash_command import NAMES
 from sharpi.errors import ContextFullError, TemplateError
 
 
@@ -25,6 +26,21 @@ def test_answers_line_by_line_without_prompts(sharpi: CommandLine, engine: FakeE
     out, err = talk(sharpi, "Hi", "", "How are you?")
     assert (out, err) == ("Hello!\nFine.\n", "")
     assert engine.prompt_text() == "[user]Hi[assistant]Hello![user]How are you?[assistant]"
+
+
+def test_single_turn_ends_after_one_answer(sharpi: CommandLine, engine: FakeEngine) -> None:
+    out, _ = talk(sharpi, "/help", "Hi", "How are you?", flags=("--single-turn",))
+    assert (out, len(engine.prompts)) == ("Paris it is.\n", 1)
+
+
+def test_verbose_prompt_shows_each_turn(sharpi: CommandLine, engine: FakeEngine) -> None:
+    _, err = talk(sharpi, "Hi", "Yes", flags=("--verbose-prompt",))
+    first = "<bos>[user]Hi<end>[assistant]"
+    assert [line for line in err.splitlines() if line.startswith("prompt: ")] == [
+        f"prompt: {first!r}, {len(engine.prompts[0])} tokens",
+        f"prompt: {first + 'Paris it is.<end>[user]Yes<end>[assistant]'!r},"
+        f" {len(engine.prompts[1])} tokens",
+    ]
 
 
 class TestTurns:
@@ -113,13 +129,14 @@ class TestEnds:
 class TestCommands:
     def test_help_and_exit(self, sharpi: CommandLine, engine: FakeEngine) -> None:
         out, err = talk(sharpi, "/help", "/exit", "not read")
-        names = ["/help", "/reset", "/save", "/load", "/system", "/stats", "/experts", "/exit"]
-        assert [line.split()[0] for line in err.splitlines()[:8]] == names
+        lines = err.splitlines()
+        assert tuple(line.split()[0] for line in lines[: len(NAMES)]) == NAMES
+        assert max(map(len, lines)) <= 80
         assert (out, engine.prompts) == ("", [])
 
     def test_unknown_command(self, sharpi: CommandLine, engine: FakeEngine) -> None:
         _, err = talk(sharpi, "/rest", "Hi")
-        assert err == "error: no command /rest; /help lists them\n"
+        assert err == "error: no command /rest; did you mean /reset?\n"
         assert len(engine.prompts) == 1
 
     def test_reset_keeps_the_system_message(self, sharpi: CommandLine, engine: FakeEngine) -> None:
@@ -166,7 +183,7 @@ class TestCommands:
         ]
         assert list(tmp_path.iterdir()) == [path]
         _, err = talk(sharpi, f"/load {path}", "Well?")
-        assert err == f"Loaded 2 messages from {path}.\n"
+        assert err == f"> Hi\nHello!\nLoaded 2 messages from {path}.\n"
         assert "Hello!" in engine.prompt_text()
 
     @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from command_line import CommandLine
 from msgspec.structs import replace
 
 from sharpi.cli.output.doctor_advice import advise
+from sharpi.config import FEATURES
 from sharpi.hardware import disk
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.gpu import Gpu, GpuDriver
@@ -17,6 +18,10 @@ from sharpi.resources import native_library
 
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build
 GPU = GpuDriver("580.1", "13.0", (Gpu("GPU", 24 << 30, 20 << 30, "9.0"),))
+PACKAGES = (
+    *("torch", "cupy", "starlette", "uvicorn", "prometheus-client", "huggingface_hub"),
+    *("llguidance", "matplotlib"),
+)
 HEALTHY = HardwareReport(
     physical_cores=8,
     logical_cores=16,
@@ -31,7 +36,7 @@ HEALTHY = HardwareReport(
     disk=DiskReport("/data", 1 << 40, 3e9, True, None),
     has_gpu=True,
     gpu_driver=GPU,
-    packages={"torch": "2.7", "cupy": "13.6", "matplotlib": "3.10"},
+    packages=dict.fromkeys(PACKAGES, "1.0"),
 )
 
 OLDER = replace(GPU, cuda_version="12.4")
@@ -51,15 +56,33 @@ def test_nothing_is_missing_on_a_healthy_machine() -> None:
     assert advise(HEALTHY) == []
 
 
+def test_lists_what_can_be_switched_off(sharpi: CommandLine, tmp_path: Path) -> None:
+    out = sharpi("doctor", str(tmp_path)).out
+    for name, effect in FEATURES.items():
+        assert f"--disable {name}: {effect}" in out
+    assert json.loads(sharpi("doctor", str(tmp_path), "--json").out)["features"] == FEATURES
+
+
 @pytest.mark.parametrize(
     ("change", "missing", "command"),
     [
         ({"kernels_fault": "broken"}, "CPU kernels", "make run"),
         ({"gpu_driver": None}, "NVIDIA driver", "driver"),
         ({"gpu_driver": None, "has_gpu": False}, "NVIDIA GPU", "sharpi plan MODEL --vram"),
-        ({"packages": {**HEALTHY.packages, "cupy": None}}, "cupy", "pip install '.[cuda13]'"),
-        ({"packages": NO_TORCH, "gpu_driver": OLDER}, "torch", "pip install '.[cuda12]'"),
+        ({"packages": {**HEALTHY.packages, "cupy": None}}, "cupy", "pip install -e '.[cuda13]'"),
+        ({"packages": NO_TORCH, "gpu_driver": OLDER}, "torch", "pip install -e '.[cuda12]'"),
         ({"packages": {**HEALTHY.packages, "matplotlib": None}}, "matplotlib", "pip install"),
+        (
+            {"packages": {**HEALTHY.packages, "starlette": None, "uvicorn": None}},
+            "starlette and uvicorn",
+            "pip install",
+        ),
+        (
+            {"packages": {**HEALTHY.packages, "huggingface_hub": None}},
+            "huggingface_hub",
+            "pip install",
+        ),
+        ({"packages": {**HEALTHY.packages, "llguidance": None}}, "llguidance", "pip install"),
         ({"transparent_huge_pages": "never"}, "huge pages", "transparent_hugepage"),
         ({"disk": replace(HEALTHY.disk, is_direct=False)}, "direct reads on /data", "ext4"),
         ({"disk": DiskReport("/x", 0, None, None, "no")}, "disk rate", "sharpi doctor"),
@@ -103,7 +126,7 @@ def test_json(sharpi: CommandLine, tmp_path: Path) -> None:
     assert 0 < record["memory"]["free"] <= record["memory"]["total"]
     assert record["disk"]["bytes_per_second"] > 0
     assert record["ram_copy_bytes_per_second"] > 0
-    assert set(record["packages"]) == {"torch", "cupy", "matplotlib"}
+    assert set(record["packages"]) == set(PACKAGES)
     assert all(set(each) == {"missing", "needed_for", "command"} for each in record["missing"])
 
 

@@ -77,3 +77,4 @@ def test_file_that_says_little(sharpi: CommandLine, tmp_path: Path) -> None:
     assert "unknown layers" in result.out
     assert "tokenizer      gpt2 (gpt-2), 258 tokens, bos 257, eos 257" in result.out
     assert "chat template  none" in result.out
+    assert "kind           a vocabulary without weights, not a language model" in result.out

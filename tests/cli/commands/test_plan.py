@@ -1,15 +1,18 @@
 """`sharpi plan`: its table, its JSON, its options and their variables, and requests it refuses."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import CommandLine, Result
 from msgspec.structs import replace
 
 from sharpi.cli.commands import plan as plan_module
 from sharpi.config import RunConfig
+from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import HardwareInfo
 from sharpi.resources import demo_model, native_library
@@ -25,7 +28,7 @@ MIB = 1 << 20
 def quick(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The built library, and a short try at the read rate."""
     monkeypatch.setenv("SHARPI_NATIVE_LIBRARY", str(LIBRARY))
-    monkeypatch.setattr(hardware_rates, "measure_ram_read", lambda num_threads: 20e9)
+    monkeypatch.setattr(hardware_rates, "measure_ram_read", lambda num_threads, most: 20e9)
 
 
 def record(result: Result) -> dict[str, Any]:
@@ -53,6 +56,37 @@ def test_table_of_three_tiers(sharpi: CommandLine) -> None:
     assert "530.0 MiB" in out
     assert "disk  experts" in out
     assert "assumed  VRAM read of 400 GB/s: not measured" in out
+
+
+def test_speed_is_a_range_and_hits_are_the_curve_s(sharpi: CommandLine) -> None:
+    out = sharpi("plan", "--moe-slots", "4", str(demo_model())).out
+    speed = re.search(r"decode   ([\d.]+) to at most ([\d.]+) tokens/s, bound by ", out)
+    assert speed is not None
+    assert float(speed[1]) < float(speed[2])
+    expected = "about 73 % of a token's experts are found in RAM: 25 % if all are used alike, 93 %"
+    assert f"hits     {expected}" in out
+    assert "default policy's on routes of GPT-OSS-20B" in out
+
+
+def test_a_gpu_without_slots_claims_no_hits(sharpi: CommandLine) -> None:
+    out = sharpi("plan", "--vram", "520MiB", str(demo_model())).out
+    assert "hits     0 % of a token's experts are found in VRAM" in out
+
+
+def test_hits_by_a_profile(sharpi: CommandLine, tmp_path: Path) -> None:
+    path, model = tmp_path / "uses.json", demo_model()
+    uses = np.zeros((6, 16), np.int64)
+    uses[:, 3:7] = 10
+    uses[:, 9] = 5
+    save_profile(path, ExpertProfile(model.name, uses))
+    plan = record(
+        sharpi("plan", "--json", "--moe-slots", "4", "--moe-profile", str(path), str(model))
+    )
+    assert plan["speed"]["hit_rate"] == pytest.approx(40 / 45)
+    assert plan["speed"]["assumptions"] == ["hit rates follow from the profile's uses"]
+    absent = sharpi("plan", "--moe-profile", str(tmp_path / "none"), str(model))
+    assert (absent.exit_code, absent.out) == (2, "")
+    assert "no such file" in absent.err
 
 
 def test_layers_that_are_alike_share_a_row(sharpi: CommandLine) -> None:
@@ -85,12 +119,16 @@ def test_json_of_slots(sharpi: CommandLine) -> None:
 
 
 def test_what_cannot_fit_is_planned_and_says_so(sharpi: CommandLine) -> None:
-    plan = record(sharpi("plan", "--json", "--ram", "1MiB", MODEL))
+    as_json, as_text = (
+        sharpi("plan", *flags, "--ram", "1MiB", MODEL) for flags in (["--json"], [])
+    )
+    assert (as_json.exit_code, as_text.exit_code) == (1, 1)
+    assert (as_json.err, as_text.err) == ("", "")
+    plan = json.loads(as_json.out)
     assert (plan["fits"], plan["status"]) == (False, "budget-exhausted")
     assert plan["shortfall"] > 0
-    text = sharpi("plan", "--ram", "1MiB", MODEL).out
-    assert "does not fit" in text
-    assert "tokens/s" not in text
+    assert "does not fit" in as_text.out
+    assert "tokens/s" not in as_text.out
 
 
 def test_a_model_without_experts(sharpi: CommandLine) -> None:
@@ -111,7 +149,7 @@ CASES = [
     ("RAM", ["--ram", "2GiB"], 2 << 30, "3GB", 3_000_000_000, "ram", ("x", "-1", "9" * 400)),
     ("VRAM", ["--vram", "1.5k"], 1500, "12 GiB", 12 << 30, "vram", ("big", "1 XB")),
     ("DEVICE", ["--device", "cpu"], "cpu", "cuda", "cuda", "device", ("gpu",)),
-    ("GPU_LAYERS", ["-g", "3"], 3, "0", 0, "gpu_layers", ("-1", "all")),
+    ("GPU_LAYERS", ["-g", "3"], 3, "0", 0, "gpu_layers", ("-2", "few")),
     ("MOE_SLOTS", ["--moe-slots", "3"], 3, "4", 4, "moe_slots", ("0", "-1", "few")),
     ("CPU_MOE", ["--cpu-moe"], True, "on", True, "cpu_moe", ("maybe",)),
     ("N_CPU_MOE", ["--n-cpu-moe", "2"], 2, "3", 3, "num_cpu_moe", ("-1", "x")),

@@ -127,4 +127,4 @@ def test_without_the_library(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatc
     for arguments in (["pull", REPO], ["list"], ["rm", REPO], ["run", f"{REPO}:Q8_0", "hi"]):
         result = sharpi(*arguments)
         assert (result.exit_code, result.err.count("\n")) == (2, 1)
-        assert "pip install '.[hub]'" in result.err
+        assert "pip install -e '.[hub]'" in result.err

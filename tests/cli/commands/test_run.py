@@ -1,10 +1,12 @@
 """`sharpi run`: the sources of model and prompt, what is printed where, and how it ends."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,24 @@ class TestPrompt:
     def test_plain_model_continues(self, sharpi: CommandLine, engine: FakeEngine) -> None:
         engine.chat_format.kind = "plain"
         assert sharpi("run", "m.gguf", "Where? ").out == "Where? Paris it is.\n"
+
+    def test_prompt_of_a_continuation_is_not_displayed_if_so_asked(
+        self, sharpi: CommandLine, engine: FakeEngine
+    ) -> None:
+        engine.chat_format.kind = "plain"
+        result = sharpi("run", "m.gguf", "Where? ", "--no-display-prompt", "--single-turn")
+        assert result.out == "Paris it is.\n"
+
+    def test_verbose_prompt_lists_the_tokens(self, sharpi: CommandLine, engine: FakeEngine) -> None:
+        err = sharpi("run", "m.gguf", "ab", "--raw", "--verbose-prompt").err.splitlines()
+        assert err[0] == "prompt: 'ab', 3 tokens"
+        assert err[1:4] == ["     1 -> ''", "   107 -> 'a'", "   108 -> 'b'"]
+
+    def test_system_prompt_is_the_system_message(
+        self, sharpi: CommandLine, engine: FakeEngine
+    ) -> None:
+        sharpi("run", "m.gguf", "Where?", "--system-prompt", "Be brief.")
+        assert engine.prompt_text() == "[system]Be brief.[user]Where?[assistant]"
 
     @pytest.mark.parametrize("where", [["-"], ["-p", "-"], ["-f", "-"], []])
     def test_stdin(self, sharpi: CommandLine, engine: FakeEngine, where: list[str]) -> None:
@@ -91,7 +111,7 @@ class TestSources:
     def test_lone_argument_beside_prompt_is_a_model(
         self, sharpi: CommandLine, engine: FakeEngine
     ) -> None:
-        sharpi("run", "some-model", "-p", "hello", "--raw")
+        sharpi("run", "./some-model", "-p", "hello", "--raw")
         assert (engine.config.model, engine.prompt_text()) == (Path("some-model"), "hello")
 
     def test_lone_argument_beside_model_is_a_prompt(
@@ -220,15 +240,29 @@ class TestEnds:
         assert (result.exit_code, result.err) == (1, "error: m.gguf: no such file\n")
 
 
+def _heed_hangup() -> None:
+    """Restores SIGHUP, which the tests ignore if `nohup` runs them."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def _start(
-    *arguments: str, stdout: str | None = None, last_words: str = ""
+    *arguments: str,
+    stdout: str | int | None = None,
+    stdin: int = subprocess.DEVNULL,
+    last_words: str = "",
+    before: Callable[[], None] = _heed_hangup,
 ) -> "subprocess.Popen[str]":
     program = Path(__file__).parents[1] / "fake_engine.py"
     return subprocess.Popen(
         [sys.executable, str(program), *arguments],
-        stdout=Path(stdout).open("wb") if stdout else subprocess.PIPE,
+        stdout=Path(stdout).open("wb") if isinstance(stdout, str) else stdout or subprocess.PIPE,
         stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
+        preexec_fn=before,
         cwd=Path(__file__).parents[3],
         env={
             "PYTHONPATH": str(Path(__file__).parents[3]),
@@ -253,15 +287,40 @@ class TestProcess:
         assert errors.count("\n") == 1
 
     @pytest.mark.parametrize("times", [1, 2])  # `timeout` sends it twice
-    def test_sigterm_closes_the_engine(self, times: int) -> None:
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+    def test_termination_closes_the_engine(self, times: int, number: int, code: int) -> None:
         process = _start("run", "m.gguf", "hello", last_words="wrote-stats")
         assert process.stdout is not None
         process.stdout.read(12)
         for _ in range(times):
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             time.sleep(0.05)
         _, errors = process.communicate(timeout=60)
-        assert (process.returncode, errors) == (143, "note: wrote-stats\n")
+        assert (process.returncode, errors) == (code, "note: wrote-stats\n")
+
+    def test_closed_terminal_ends_an_answer_of_a_chat_with_the_records_written(self) -> None:
+        ours, its = os.openpty()
+        process = _start("chat", "m.gguf", last_words="wrote-stats", stdin=its, stdout=its)
+        os.close(its)
+        os.write(ours, b"hello\n")
+        shown = b""
+        while b"One two" not in shown:
+            shown += os.read(ours, 4096)
+        process.send_signal(signal.SIGHUP)
+        os.close(ours)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 129
+        assert errors.endswith("note: wrote-stats\n")
+
+    def test_nohup_is_respected(self) -> None:
+        process = _start("run", "m.gguf", "hello", before=_ignore_hangup)
+        assert process.stdout is not None
+        process.stdout.read(12)
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.read(100)
+        assert process.poll() is None
+        process.kill()
+        process.communicate()
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
     def test_full_disk_behind_stdout_is_one_line(self) -> None:
@@ -277,4 +336,4 @@ class TestProcess:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == "note: wrote-stats\n"
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=60) == 0

@@ -43,7 +43,7 @@ def test_every_policy_and_the_optimum(sharpi: CommandLine, trace: str) -> None:
     found = {row["policy"]: row for row in rows(sharpi("simulate", trace, "--slots=4", "--json"))}
     assert list(found) == [
         *("slru", "learned", "learned-token-end", "learned-retain", "learned-keep"),
-        *("lru", "lfru", "lfu", "static", "optimum"),
+        *("lru", "lfru", "lfu", "static", "lfru-total", "learned-prefetch", "optimum"),
     ]
     for row in found.values():
         assert row["slots"] == 4
@@ -86,7 +86,60 @@ def test_static_sets(sharpi: CommandLine, trace: str) -> None:
         return float(rows(sharpi("simulate", trace, *chosen))[0]["hit_rate"])
 
     assert hit_rate("first-n") == hit_rate("0-3") > hit_rate("6,7,,8-9")
-    assert hit_rate("frequency") >= hit_rate("0-3")
+
+
+def test_the_most_used_experts_are_scored_on_later_tokens_only(
+    sharpi: CommandLine, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.npz"
+    routes = [[[0, 1]]] * 4 + [[[2, 3]]] * 4 + [[[0, 3]]] * 4  # the last four tell nothing new
+    np.savez(path, experts=routes, num_experts=4)
+    chosen = ("--slots=2", "--policy=static", "--resident=frequency", "--json")
+    (row,) = rows(sharpi("simulate", str(path), *chosen, "--warmup-tokens=7"))
+    # Experts 0 and 1 first: 4 tokens hit, 3 miss. They stay the most used: then half of the last.
+    assert row["hit_rate"] == pytest.approx((8 + 4) / 24)
+    (row,) = rows(sharpi("simulate", str(path), *chosen, "--warmup-tokens=11"))
+    # By then 0 and 3 are: the last token hits both, the three before it one each.
+    assert row["hit_rate"] == pytest.approx((8 + 3 + 2) / 24)
+    assert row["loads_per_token"] == pytest.approx(3 / 12)
+    (row,) = rows(sharpi("simulate", str(path), *chosen, "--warmup-tokens=4"))
+    assert row["hit_rate"] == pytest.approx((8 + 4) / 24)
+    assert row["loads_per_token"] == pytest.approx(2 / 12)  # they are the first ones, too
+
+
+def test_a_trace_that_is_too_short_for_the_most_used_experts(
+    sharpi: CommandLine, trace: str
+) -> None:
+    chosen = ("--slots=4", "--policy=static", "--json")
+    result = sharpi("simulate", trace, *chosen, "--resident=frequency")
+    assert result.exit_code == 0
+    assert (
+        "the trace has 60 tokens, and the most used experts are resident after 4096" in result.err
+    )
+    assert (
+        json.loads(result.out)[0]["hit_rate"]
+        == (rows(sharpi("simulate", trace, *chosen))[0]["hit_rate"])
+    )
+
+
+def test_hit_rates_around_the_warm_pin_make_the_whole(sharpi: CommandLine, trace: str) -> None:
+    chosen = ("--slots=4", "--warm-pin=2", "--warm-pin-after=40", "--json")
+    for row in rows(sharpi("simulate", trace, *chosen)):
+        if row["policy"] in ("static", "optimum"):
+            assert row["lookups_before_pin"] is None or row["policy"] == "static"
+            continue
+        before, lookups = row["lookups_before_pin"], 60 * 2 * 2
+        assert 40 <= before < 44
+        hits = before * row["hit_rate_before_pin"] + (lookups - before) * row["hit_rate_after_pin"]
+        assert hits == pytest.approx(lookups * row["hit_rate"])
+
+
+def test_what_a_warm_pin_gains_or_loses_is_said(sharpi: CommandLine, trace: str) -> None:
+    chosen = ("--slots=4", "--policy=lru,slru", "--warm-pin=2", "--warm-pin-after=40")
+    result = sharpi("simulate", trace, *chosen)
+    assert "before pin %" in result.out
+    assert "4 slots: points of hits by the warm pin: lru " in result.out
+    assert "the default policy, learned-prefetch without a pin (" in result.out
 
 
 def test_more_budget_loads_more(sharpi: CommandLine, trace: str) -> None:
@@ -127,6 +180,17 @@ def test_predictors(sharpi: CommandLine, trace: str) -> None:
         (("--resident", "12"), "the last one is 9"),
         (("--tokens", "0"), "--tokens"),
         (("--load-budget", "-1"), "--load-budget"),
+        (("--policy=lru,lfu", "--admission"), "--admission is for slru, not for --policy lru,lfu"),
+        (("--policy=learned-keep", "--load-budget=2"), "--load-budget is for the learned policies"),
+        (("--policy=slru", "--moving-slots"), "--moving-slots is for the learned policies"),
+        (("--policy=learned", "--resident=0-3"), "--resident is for static, not for"),
+        (("--policy=static", "--warm-pin=1"), "--warm-pin is for all policies but static"),
+        (("--warm-pin-after=9",), "--warm-pin-after needs --warm-pin N"),
+        (("--resident=first-n", "--warmup-tokens=9"), "--warmup-tokens needs --resident frequency"),
+        (
+            ("--predictors", "--admission"),
+            "--admission is for policies; --predictors measures none",
+        ),
     ],
 )
 def test_refused(

@@ -16,7 +16,7 @@ RUN = ("run", "m.gguf", "hi")
 
 
 def test_the_names_are_those_of_the_policies_and_predictors() -> None:
-    assert get_args(Policy) == tuple(POLICIES)
+    assert set(get_args(Policy)) == set(POLICIES)
     assert set(PREDICTORS) < set(get_args(Predictor))
 
 
@@ -147,14 +147,6 @@ def test_the_model_is_not_written_over(
     assert (result.exit_code, result.err.count("\n")) == (2, 1)
     assert flag in result.err
     assert engine.config is None
-
-
-@pytest.mark.parametrize("path", ["/no/such/folder/x", "/", "x" * 5000])
-def test_a_bad_path_is_not_the_command_lines_affair(
-    sharpi: CommandLine, engine: FakeEngine, path: str
-) -> None:
-    assert sharpi(*RUN, "--expert-stats", path).exit_code == 0
-    assert engine.config.experts.stats == Path(path)
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "serve", "bench", "perplexity", "logits"])

@@ -3,15 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from command_line import CommandLine
 from expert_option_cases import CASES as EXPERT_CASES
 from fake_engine import FakeEngine
 from option_cases import CASES as GENERAL_CASES
 from option_cases import Case
-from typer.main import get_command
 
 from sharpi.cli.main import make_app
+from sharpi.cli.parsing.variables import variables_of
 from sharpi.config import GenerationRequest, RunConfig
 
 CASES = GENERAL_CASES + EXPERT_CASES
@@ -51,10 +52,6 @@ class TestEveryOption:
         assert sharpi("run", "m.gguf", "hi", *case.flag).exit_code == 0
         assert asked(engine, case.path) == case.from_flag
 
-    def test_help_shows_the_variable(self, sharpi: CommandLine, case: Case) -> None:
-        assert case.variable in sharpi("run", "--help").out
-        assert case.variable in sharpi("chat", "--help").out
-
 
 @pytest.mark.parametrize(
     ("case", "text"), MALFORMED, ids=lambda each: getattr(each, "variable", each)
@@ -67,7 +64,7 @@ def test_malformed_variable_is_one_line_that_names_it(
     assert result.exit_code == 2
     assert result.err.count("\n") == 1
     assert case.variable in result.err
-    assert repr(text) in result.err
+    assert repr(text)[:50] in result.err
     assert engine.config is None
 
 
@@ -113,10 +110,11 @@ def test_stop_repeats_and_its_variable_has_one_per_line(
     assert engine.requests[-1].stop == ("User: a,b", "End")
 
 
-def test_every_flag_of_run_has_a_variable_in_its_help(sharpi: CommandLine) -> None:
-    command = get_command(make_app()).commands["run"]  # type: ignore[attr-defined]
-    options = [each for each in command.params if each.param_type_name == "option"]
+def test_every_flag_of_run_has_a_variable_that_is_documented() -> None:
+    command = make_app().get_command(click.Context(make_app()), "run")
+    assert command is not None
+    options = [each for each in command.params if hasattr(each, "field") and each.opts[0][0] == "-"]
     unnamed = [each.opts for each in options if not each.envvar]
     assert unnamed == []
-    text = sharpi("run", "--help").out
-    assert [each.envvar for each in options if each.envvar not in text] == []
+    text = (Path(__file__).parents[3] / "docs" / "flags.md").read_text("utf-8")
+    assert [each.opts for each in options if not all(v in text for v in variables_of(each))] == []

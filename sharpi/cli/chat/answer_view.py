@@ -1,0 +1,199 @@
+"""Shows an answer while it streams: words wrapped, Markdown rendered, reasoning folded.
+
+What is complete is printed for good, block by block. Only the block that still grows is drawn anew,
+as many lines of it as fit on the screen. Anywhere else the text is printed as it is.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+from sharpi.cli.chat.reasoning_style import ReasoningStyle, reasoning_splitter
+from sharpi.cli.chat.reply import note_interrupted_prefill, stream
+from sharpi.cli.output.interruption import uninterrupted
+from sharpi.cli.output.prefill_bar import watched
+from sharpi.cli.output.terminal import can_draw, harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.live import Live
+    from rich.segment import Segment
+
+    from sharpi.engine.generation import Generation
+
+_REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # between two drawings
+_LEISURE = 10  # times what drawing takes pass before it is done again: the model waits for it
+_REASONING_LINES = 4  # that are shown while the model reasons
+_FENCES = ("```", "~~~")
+
+
+def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
+    """Shows the answer as it comes, until it ends or Ctrl-C ends it.
+
+    `is_plain`: the answer continues a text, and is not Markdown.
+    """
+    if not can_draw(sys.stdout):
+        stream(generation, ReasoningStyle(prompt))
+        return
+    view, is_complete = AnswerView(prompt, is_plain), True
+    try:
+        with closing(watched(generation)) as pieces:
+            for piece in pieces:
+                view.feed(piece)
+    except KeyboardInterrupt:
+        is_complete = False
+    finally:
+        generation.close()
+        with suppress(OSError, KeyboardInterrupt), uninterrupted():  # the terminal may be gone
+            view.end()
+    if not is_complete and not generation.ids:
+        note_interrupted_prefill(generation)
+
+
+class AnswerView:
+    """The answer on the screen; `end` has to be called."""
+
+    def __init__(self, prompt: str, is_plain: bool) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=sys.stdout, highlight=False)
+        self._splitter = reasoning_splitter(prompt)
+        self._is_plain = is_plain
+        self._live: Live | None = None
+        self._reasoning, self._pending = "", ""
+        self._start = self._drawn = time.monotonic()
+        self._pause = _REFRESH_SECONDS  # before the next drawing
+        self._is_folded = self._has_blocks = False
+
+    def feed(self, piece: str) -> None:
+        """Adds a piece of the answer."""
+        for kind, text in self._splitter.feed(piece):
+            self._add(kind, harmless(text))
+        if time.monotonic() - self._drawn > self._pause:
+            with uninterrupted():
+                self._draw()
+
+    def end(self) -> None:
+        """Prints what is left, and an empty line."""
+        for kind, text in self._splitter.flush():
+            self._add(kind, harmless(text))
+        if self._reasoning and not self._is_folded:
+            self._fold()
+        self._print(self._pending)
+        if self._live is not None:
+            self._live.stop()
+        if self._has_blocks:
+            print(flush=True)
+
+    def _add(self, kind: str, text: str) -> None:
+        if kind == "reasoning":
+            self._reasoning += text
+            return
+        if self._reasoning and not self._is_folded and text.strip():
+            self._fold()
+        self._pending += text
+        done, self._pending = split_blocks(self._pending)
+        self._print(done)
+
+    def _fold(self) -> None:
+        """Prints one line in place of the reasoning."""
+        from rich.text import Text
+
+        self._is_folded = True
+        seconds, words = time.monotonic() - self._start, len(self._reasoning.split())
+        line = f"Reasoned for {seconds:.0f} s ({words} words); /reasoning shows it."
+        self._show(Text(line, style="dim italic"))
+
+    def _print(self, text: str) -> None:
+        """Prints complete blocks for good."""
+        if text.strip():
+            with uninterrupted():
+                self._show(_Lines(self._rendered(text.strip("\n"))))
+
+    def _show(self, what: "RenderableType") -> None:
+        """Prints something above what still changes, after an empty line."""
+        self._erase()
+        if self._has_blocks:
+            self._console.print()
+        self._console.print(what, end="" if isinstance(what, _Lines) else "\n")
+        self._has_blocks = True
+
+    def _erase(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self) -> None:
+        """Draws the block that grows, or the last lines of the reasoning."""
+        from rich.live import Live
+
+        self._drawn = time.monotonic()
+        if self._live is None:
+            self._live = Live(
+                console=self._console,
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.update(_Lines(*self._growing(), is_apart=self._has_blocks), refresh=True)
+        start, self._drawn = self._drawn, time.monotonic()
+        leisure = min(_MOST_SECONDS, _LEISURE * (self._drawn - start))
+        self._pause = max(_REFRESH_SECONDS, leisure)
+
+    def _growing(self) -> "tuple[RenderableType, int]":
+        from rich.text import Text
+
+        if self._reasoning and not self._is_folded:
+            return Text(self._reasoning.strip("\n"), style="dim italic"), _REASONING_LINES
+        return self._rendered(self._pending.strip("\n")), self._console.height - 3
+
+    def _rendered(self, text: str) -> "RenderableType":
+        from rich.markdown import Markdown
+        from rich.text import Text
+
+        if self._is_plain:
+            return Text(text)
+        return Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+
+
+class _Lines:
+    """The last lines of something without empty ones around, or after one if it `is_apart`."""
+
+    def __init__(
+        self, content: "RenderableType", most: int = 1_000_000, *, is_apart: bool = False
+    ) -> None:
+        self._content, self._most, self._is_apart = content, max(1, most), is_apart
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> "Iterator[Segment]":
+        from rich.segment import Segment
+
+        if self._is_apart:
+            yield Segment.line()
+        lines = console.render_lines(self._content, options, pad=False)
+        full = [number for number, line in enumerate(lines) if any(s.text.strip() for s in line)]
+        if full:
+            for line in lines[full[0] : full[-1] + 1][-self._most :]:
+                yield from line
+                yield Segment.line()
+
+
+def split_blocks(text: str) -> tuple[str, str]:
+    """Splits Markdown after its last complete block: an empty line ends one, but not in a fence."""
+    end, fence, position = 0, "", 0
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        start = line.lstrip()[:3]
+        if fence:
+            if start == fence and line.endswith("\n"):
+                fence, end = "", position
+        elif start in _FENCES:
+            fence = start
+        elif not line.strip() and line.endswith("\n"):
+            end = position
+    return text[:end], text[end:]

@@ -1,0 +1,200 @@
+"""A chat: the conversation, the model that answers, and what the user types, put together."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sharpi.cli.chat.answer_view import show_answer
+from sharpi.cli.chat.chat_settings import ChatSettings
+from sharpi.cli.chat.conversation import Conversation
+from sharpi.cli.chat.greeting import describe, describe_place, status_line
+from sharpi.cli.chat.line_input import Input
+from sharpi.cli.chat.loaded_view import show_messages
+from sharpi.cli.chat.prompt import note_useless_options
+from sharpi.cli.chat.reply import note_cut_form, note_early_end, note_length
+from sharpi.cli.chat.slash_command import is_command, question_of
+from sharpi.cli.log.conversation_log import ConversationLog
+from sharpi.cli.log.kept import KeptConversation
+from sharpi.cli.options.answer_form import AnswerForm, FormedAnswers
+from sharpi.cli.options.model_path import model_path
+from sharpi.cli.output.terminal import complain, say
+from sharpi.errors import SharpiError, UsageError
+
+if TYPE_CHECKING:
+    from sharpi.engine.engine import Engine
+
+OpenModel = Callable[[Path], AbstractContextManager["Engine"]]
+
+
+class Chat:
+    """Answers messages; a context manager, which closes the model."""
+
+    def __init__(
+        self,
+        open_model: OpenModel,
+        settings: ChatSettings,
+        lines: Input,
+        log: ConversationLog,
+        form: AnswerForm | None = None,
+    ) -> None:
+        self._open_model, self.settings = open_model, settings
+        self._lines, self._log, self._form = lines, log, form
+        self._attached: list[str] = []
+        self._model: AbstractContextManager[Engine] | None = None
+        self.conversation: Conversation
+        self.description = ""  # of the model and where it runs
+        self.draft = ""  # of the next message
+        self.has_left = False
+        lines.status = lambda: status_line(self.conversation)
+
+    def open(self, path: Path) -> None:
+        """Loads the model; raises SharpiError."""
+        model = self._open_model(path)
+        engine = model.__enter__()
+        self._model = model
+        self.description = f"{describe(engine)}\n{describe_place(engine)}"
+        note_useless_options(engine, self.settings.conversation)
+        formed = FormedAnswers(self._form, engine.tokenizer) if self._form else None
+        options = self.settings.conversation
+        self.conversation = Conversation(engine, self.settings.request(), options, formed)
+
+    def close(self) -> None:
+        """Closes the model and the log; a second call does nothing."""
+        model, self._model = self._model, None
+        if model is not None:
+            model.__exit__(None, None, None)
+        self._log.close()
+
+    def resume(self, kept: KeptConversation) -> None:
+        """Continues a kept conversation; raises UsageError if the model cannot."""
+        self.conversation.restore(kept.messages, f"conversation {kept.id}")
+        if self.is_interactive:
+            show_messages(kept.messages)
+
+    @property
+    def is_interactive(self) -> bool:
+        """True if a user types at a terminal."""
+        return self._lines.is_interactive
+
+    @property
+    def can_edit(self) -> bool:
+        """True if a draft can be shown for editing."""
+        return self._lines.has_editor
+
+    def confirm(self, question: str) -> bool:
+        """Asks the user a yes-or-no question."""
+        return self._lines.confirm(question)
+
+    def talk(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
+        """Answers messages, and runs commands, until the input ends or the user leaves.
+
+        With `single_turn` the first answer is the last.
+        """
+        while not self.has_left:
+            text = self._next_message()
+            if text is None:
+                return
+            try:
+                self._take(text, run_command, single_turn)
+            except SharpiError as error:
+                complain(str(error))
+            except KeyboardInterrupt:  # before or after an answer, or while a model is loaded
+                if not self.is_interactive:
+                    raise
+                say("Interrupted.")
+
+    def _take(self, text: str, run_command: Callable[[str], None], single_turn: bool) -> None:
+        if is_command(text):
+            run_command(text)
+        elif text.strip() or self._attached:
+            question = "".join([*self._attached, question_of(text)])
+            self._attached.clear()
+            self.answer(question)
+            self.has_left = single_turn
+
+    def _next_message(self) -> str | None:
+        """Reads the next message; Ctrl-C drops the line at a terminal, and ends a script."""
+        while True:
+            draft, self.draft = self.draft, ""
+            try:
+                return self._lines.read(draft)
+            except KeyboardInterrupt:
+                if not self.is_interactive:
+                    raise
+                say("Ctrl-D or /exit leaves.")
+
+    def answer(self, question: str) -> None:
+        """Answers a question; raises SharpiError, and then the question is not kept."""
+        conversation = self.conversation
+        conversation.request, conversation.think = (
+            self.settings.request(),
+            self.settings.conversation.think,
+        )
+        generation = conversation.ask(question)
+        self.write_log()
+        try:
+            show_answer(generation, conversation.prompt, conversation.is_plain)
+        except SharpiError:
+            conversation.forget_question()
+            self.write_log()
+            raise
+        except (SystemExit, OSError):  # a signal, or a terminal that is gone
+            conversation.keep(generation)
+            self.write_log()
+            raise
+        conversation.keep(generation)
+        self.write_log()
+        note_early_end(generation)
+        if conversation.formed is None:
+            note_length(generation)
+        note_cut_form(generation, conversation.formed)
+
+    def attach(self, name: str, text: str) -> None:
+        """Sends the text of a file along with the next question."""
+        self._attached.append(f"{name}:\n```\n{text.rstrip()}\n```\n\n")
+
+    def set(self, name: str, value: str) -> None:
+        """Changes a setting from the next answer on; raises UsageError."""
+        self.settings.set(name, value)
+
+    def reset(self) -> None:
+        """Begins another conversation with the same system message."""
+        self.conversation.reset()
+        self._attached.clear()
+        self.begin_log()
+
+    def begin_log(self) -> None:
+        """Leaves the conversation so far in the log, and begins another there."""
+        self._log.begin_anew()
+
+    def write_log(self) -> None:
+        """Writes the messages into the log."""
+        self._log.write(self.conversation.messages, self.conversation.model)
+
+    def change_model(self, name: str) -> None:
+        """Goes on with another model, or with the same if that fails; raises SharpiError."""
+        path, before = model_path(name), self.conversation.model
+        if not path.exists():
+            raise UsageError(f"{name}: no such file or model; `sharpi list` shows what there is")
+        messages = self.conversation.messages
+        self._leave_model()
+        try:
+            self.open(path)
+            self.conversation.restore(messages, "the conversation")
+        except (SharpiError, KeyboardInterrupt):
+            self._leave_model()
+            self.open(before)
+            self.conversation.messages = messages
+            raise
+
+    def _leave_model(self) -> None:
+        model, self._model = self._model, None
+        if model is not None:
+            model.__exit__(None, None, None)
+
+    def __enter__(self) -> "Chat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

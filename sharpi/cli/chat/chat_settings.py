@@ -1,0 +1,118 @@
+"""The settings that may be changed during a chat: those of the sampler, the length and reasoning.
+
+They are the flags of the command line, by the same names and with the same checks.
+"""
+
+import re
+from typing import Any, get_origin
+
+import click
+from msgspec.structs import replace
+
+from sharpi.cli.options.conversation import ConversationOptions
+from sharpi.cli.options.length import LengthOptions
+from sharpi.cli.options.sampling import SamplingOptions
+from sharpi.cli.parsing.fields import Field, fields_of
+from sharpi.cli.parsing.value_types import value_type
+from sharpi.config import GenerationRequest
+from sharpi.errors import UsageError
+
+_OF_CONVERSATION = "think"
+_CLAUSE_WIDTH = 54
+
+
+class ChatSettings:
+    """The options of answers as they are now."""
+
+    def __init__(
+        self, sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
+    ) -> None:
+        self._sampling, self._length, self.conversation = sampling, length, conversation
+
+    def request(self) -> GenerationRequest:
+        """Returns the engine's request for the next answer."""
+        return self._length.request(self._sampling)
+
+    def set(self, name: str, text: str) -> None:
+        """Changes one setting; raises UsageError for a name or value that there is not."""
+        field = _field(name)
+        value = _value(field, name, text)
+        if field.name in SamplingOptions.__struct_fields__:
+            self._sampling = replace(self._sampling, **{field.name: value})
+        elif field.name in LengthOptions.__struct_fields__:
+            self._length = replace(self._length, **{field.name: value})
+        else:
+            self.conversation = replace(self.conversation, **{field.name: value})
+
+    def lines(self) -> list[str]:
+        """Returns each setting with its value and its meaning."""
+        return [
+            f"{_shortest(field):18}{_shown(self._current(field)):8}{_first_clause(field)}"
+            for field in _settable_fields()
+        ]
+
+    def _current(self, field: Field) -> Any:
+        for options in (self._sampling, self._length):
+            if field.name in options.__struct_fields__:
+                return getattr(options, field.name)
+        return getattr(self.conversation, field.name)
+
+
+def setting_names() -> list[str]:
+    """Returns the name of each setting."""
+    return [_shortest(field) for field in _settable_fields()]
+
+
+def _settable(
+    sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
+) -> None:
+    """Has the parameters that may be set, for `fields_of`."""
+
+
+def _settable_fields() -> list[Field]:
+    others = set(ConversationOptions.__struct_fields__) - {_OF_CONVERSATION}
+    return [field for field in fields_of(_settable) if field.name not in others]
+
+
+def _field(name: str) -> Field:
+    wanted = name.lstrip("-").replace("_", "-").lower()
+    for field in _settable_fields():
+        if wanted in _names(field):
+            return field
+    raise UsageError(f"there is no setting {name}; /set lists them")
+
+
+def _names(field: Field) -> list[str]:
+    return [each.split("/")[0].lstrip("-") for each in field.declared.names]
+
+
+def _shortest(field: Field) -> str:
+    """Returns the first long name, as in `temp` or `top-k`."""
+    long_names = [each for each in field.declared.names if each.startswith("--")]
+    return long_names[0].split("/")[0].removeprefix("--")
+
+
+def _first_clause(field: Field) -> str:
+    """Returns the beginning of the help, which fits on a line of a narrow terminal."""
+    clause = re.split(r"[;,.:]", field.declared.help)[0]
+    return clause if len(clause) <= _CLAUSE_WIDTH else clause[: _CLAUSE_WIDTH - 3] + "..."
+
+
+def _value(field: Field, name: str, text: str) -> Any:
+    if get_origin(field.hint) is list:
+        return [text]
+    try:
+        return value_type(field.hint, field.declared).convert(text, None, None)
+    except click.BadParameter as error:
+        raise UsageError(f"/set {name}: {error.message}") from error
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "on" if value else "off"
+        case list():
+            return ",".join(value)
+    return str(value)

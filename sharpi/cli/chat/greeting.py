@@ -1,0 +1,62 @@
+"""Says which model answers, how it is quantised, its context and where it runs."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from sharpi import __version__
+
+if TYPE_CHECKING:
+    from sharpi.cli.chat.conversation import Conversation
+    from sharpi.engine.engine import Engine
+
+
+def describe(engine: "Engine") -> str:
+    """Returns one line: the model, its architecture and its quant type."""
+    kind = f"{engine.model_config.architecture}, {_quant_type(engine)}"
+    return f"{engine.config.model.stem} ({kind})"
+
+
+def describe_place(engine: "Engine") -> str:
+    """Returns one line: the size of the context, and where the model runs."""
+    return f"context {engine.context_size} tokens, {_place(engine)}"
+
+
+def greeting(description: str, is_plain: bool) -> str:
+    """Returns what a chat says first."""
+    first = f"sharpi {__version__} · {description}"
+    if is_plain:
+        hint = "This model has no chat template and continues what you write. /help for help."
+    else:
+        hint = "Ask away. /help for help."
+    return f"{first}\n{hint}"
+
+
+def status_line(conversation: "Conversation") -> str:
+    """Returns the line at the bottom: the model, the context in use, and the speed."""
+    used, size = conversation.num_tokens, conversation.context_size
+    line = f" {conversation.model.stem} · {used} of {size} tokens"
+    timings = conversation.timings
+    if timings is not None and timings.decode_tokens_per_second:
+        line += f" · {timings.decode_tokens_per_second:.1f} tokens/s"
+    return line
+
+
+def _quant_type(engine: "Engine") -> str:
+    """Returns the quant type of most bytes of the file."""
+    num_bytes: Counter[str] = Counter()
+    for tensor in engine.file.tensors.values():
+        num_bytes[tensor.quant_type.name] += tensor.num_bytes
+    return num_bytes.most_common(1)[0][0] if num_bytes else "no weights"
+
+
+def _place(engine: "Engine") -> str:
+    num_layers, plan = engine.model_config.num_layers, engine.plan
+    on_gpu = num_layers - (plan.first_gpu_layer if plan is not None else num_layers)
+    if on_gpu == num_layers:
+        place = "on the GPU"
+    elif on_gpu:
+        place = f"{on_gpu} of {num_layers} layers on the GPU"
+    else:
+        threads = engine.runner.settings.num_threads
+        place = f"on the CPU with {threads} thread{'' if threads == 1 else 's'}"
+    return place + (", experts from disk" if engine.streams_experts else "")

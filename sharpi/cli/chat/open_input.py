@@ -1,0 +1,19 @@
+"""Chooses how a chat reads: with the editor of a terminal, or line by line."""
+
+import sys
+from contextlib import suppress
+
+from sharpi.cli.chat.history_file import HistoryFile, history_path
+from sharpi.cli.chat.line_input import Input, LineInput
+from sharpi.cli.output.terminal import can_draw, stdin_is_terminal
+from sharpi.cli.termination import leaving_on_ctrl_c
+
+
+def open_input() -> Input:
+    """Returns the editor where stdin and stdout are a terminal that can draw."""
+    if stdin_is_terminal() and can_draw(sys.stdout):
+        with suppress(ImportError), leaving_on_ctrl_c():
+            from sharpi.cli.chat.terminal_input import TerminalInput
+
+            return TerminalInput(HistoryFile(history_path()))
+    return LineInput()

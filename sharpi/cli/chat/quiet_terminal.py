@@ -1,0 +1,34 @@
+"""Keeps what is typed during an answer out of it, and for the next message, Enter included.
+
+A terminal would echo it between the words of the answer, and turn the Enter key into the character
+of Ctrl-J, which only begins a new line.
+"""
+
+import atexit
+import sys
+import termios
+from contextlib import suppress
+from functools import partial
+
+from sharpi.cli.ctrl_c import undo
+
+_LOCAL, _INPUT = 3, 0  # indices of a terminal's flags
+
+
+def quiet_terminal() -> None:
+    """Switches echo and the translation of Enter off, until the process ends."""
+    with suppress(termios.error, OSError):
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+        flags = termios.tcgetattr(descriptor)
+        flags[_LOCAL] &= ~termios.ECHO
+        flags[_INPUT] &= ~termios.ICRNL
+        termios.tcsetattr(descriptor, termios.TCSANOW, flags)
+        restore = partial(_restore, descriptor, before)
+        atexit.register(restore)
+        undo.append(restore)
+
+
+def _restore(descriptor: int, flags: list[int | list[bytes | int]]) -> None:
+    with suppress(termios.error, OSError):
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, flags)

@@ -1,0 +1,71 @@
+"""The commands of a chat by name: what each is called, and its line in /help."""
+
+from difflib import get_close_matches
+
+from msgspec import Struct
+
+from sharpi.errors import UsageError
+
+
+class SlashCommand(Struct, frozen=True):
+    """One command and its line in /help."""
+
+    usage: str
+    purpose: str
+
+    @property
+    def name(self) -> str:
+        """The command without its values."""
+        return self.usage.split()[0]
+
+
+COMMANDS = (
+    SlashCommand("/help", "show this help"),
+    SlashCommand("/retry", "answer the last question again"),
+    SlashCommand("/undo", "take the last question and its answer back"),
+    SlashCommand("/edit", "take the last question back and change it"),
+    SlashCommand("/reset", "clear the conversation, keep the system message"),
+    SlashCommand("/save FILE", "write the conversation to FILE; -f replaces a file"),
+    SlashCommand("/load FILE", "continue a saved conversation"),
+    SlashCommand("/file FILE", "send the text of FILE along with the next question"),
+    SlashCommand("/image FILE", "not supported yet"),
+    SlashCommand("/system TEXT", "set the system message; without TEXT show it"),
+    SlashCommand("/set NAME VALUE", "change a setting, such as temp 0.2; without NAME show all"),
+    SlashCommand("/model NAME", "go on with another model; without NAME show this one"),
+    SlashCommand("/reasoning", "show the reasoning before the last answer"),
+    SlashCommand("/stats", "show the context in use and the speed of the last answer"),
+    SlashCommand("/experts", "show which experts were used, and their hits"),
+    SlashCommand("/exit", "leave; so do /quit, /bye and Ctrl-D"),
+)
+NAMES = tuple(command.name for command in COMMANDS)
+ALIASES = {"/?": "/help", "/quit": "/exit", "/bye": "/exit", "/clear": "/reset"}
+ADVICE = (
+    'A line that ends in \\ goes on in the next; """ opens and closes a block.',
+    "Alt-Enter or Ctrl-J begins a new line, Ctrl-R searches, Tab completes.",
+    "Two slashes ask a question that begins with one: //etc/hosts, what is in it?",
+    "Ctrl-C stops an answer and keeps its text so far.",
+)
+
+
+def is_command(text: str) -> bool:
+    """Returns whether a message is a command, rather than a question."""
+    line = text.lstrip()
+    return line.startswith("/") and not line.startswith("//")
+
+
+def question_of(text: str) -> str:
+    """Returns what is asked: two slashes at the beginning stand for one."""
+    line = text.lstrip()
+    return line[1:] if line.startswith("//") else text
+
+
+def command_of(line: str) -> tuple[str, str]:
+    """Returns the name and the rest of a command; raises UsageError for an unknown name."""
+    name, _, rest = line.strip().partition(" ")
+    name = ALIASES.get(name, name)
+    if name in NAMES:
+        return name, rest.strip()
+    close = get_close_matches(name, [*NAMES, *ALIASES], n=1)
+    if close:
+        raise UsageError(f"no command {name}; did you mean {close[0]}?")
+    raise UsageError(f"no command {name}; /help lists them, and // asks what begins with a slash")

@@ -1,0 +1,144 @@
+"""The editor of a chat at a terminal: prompt_toolkit with the keys that users expect.
+
+Enter sends, Alt-Enter and Ctrl-J begin a new line, a paste is one text, Ctrl-R searches the
+history and Tab completes. A backslash at the end of a line and open quotes continue a message, as
+in a pipe.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.filters import is_searching
+from prompt_toolkit.formatted_text import AnyFormattedText
+from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.shortcuts import CompleteStyle
+from prompt_toolkit.styles import Style
+
+from sharpi.cli.chat.completion import ChatCompleter
+from sharpi.cli.chat.history_file import HistoryFile
+from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, is_yes
+from sharpi.cli.chat.quiet_terminal import quiet_terminal
+
+_QUOTES = '"""'
+_STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack"})
+
+
+class TerminalInput:
+    """Reads messages with an editor; its bottom line shows what `status` returns."""
+
+    def __init__(self, history: HistoryFile) -> None:
+        quiet_terminal()
+        self.is_interactive = True
+        self.status: Callable[[], str] = str
+        self.has_editor = True
+        self._output = _Screen(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
+        completer: Completer = ChatCompleter()
+        self._session: PromptSession[str] = PromptSession(
+            PROMPT,
+            multiline=True,
+            prompt_continuation=CONTINUATION,
+            history=_KeptHistory(history),
+            completer=completer,
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            reserve_space_for_menu=0,
+            enable_suspend=True,
+            key_bindings=_keys(),
+            bottom_toolbar=self._bottom_line,
+            style=_STYLE,
+            output=self._output,
+        )
+
+    def read(self, draft: str = "") -> str | None:
+        """Returns the next message, or None at the end of the input; raises KeyboardInterrupt.
+
+        A terminal that was closed is the end, too.
+        """
+        try:
+            text = self._session.prompt(default=draft)
+        except EOFError:
+            return None
+        except OSError:  # the terminal is gone
+            return None
+        return _without_quotes(text)
+
+    def confirm(self, question: str) -> bool:
+        """Asks a yes-or-no question."""
+        try:
+            session: PromptSession[str] = PromptSession(output=self._output)
+            return is_yes(session.prompt(f"{question} [y/N] "))
+        except (EOFError, KeyboardInterrupt):
+            return False
+
+    def _bottom_line(self) -> AnyFormattedText:
+        return self.status()
+
+
+class _Screen(Vt100_Output):
+    """The terminal; it is not asked for the cursor's place, which some answer late or never."""
+
+    def get_rows_below_cursor_position(self) -> int:
+        return 1  # more rows are taken as they are needed
+
+
+class _KeptHistory(History):
+    """Reads the history from its file, and adds each message to it at once."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def load_history_strings(self) -> Iterable[str]:
+        return reversed(self._file.entries())
+
+    def store_string(self, string: str) -> None:
+        self._file.append(string)
+
+
+def _size() -> Size:
+    columns, rows = shutil.get_terminal_size()
+    return Size(rows=rows, columns=columns)
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("enter", filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if _is_in_block(buffer.text):
+            buffer.insert_text("\n")
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    return keys
+
+
+def _is_in_block(text: str) -> bool:
+    """Returns whether three double quotes are open, which a line closes that ends in three."""
+    if not text.lstrip().startswith(_QUOTES):
+        return False
+    rest = text.lstrip().removeprefix(_QUOTES)
+    return not any(line.rstrip().endswith(_QUOTES) for line in rest.split("\n"))
+
+
+def _without_quotes(text: str) -> str:
+    """Returns the message, without the three double quotes around a block."""
+    if not text.lstrip().startswith(_QUOTES) or _is_in_block(text):
+        return text
+    return text.strip().removeprefix(_QUOTES).removesuffix(_QUOTES).strip("\n")

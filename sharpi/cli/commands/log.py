@@ -1,0 +1,182 @@
+"""`sharpi log`: the conversations that were kept."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from sharpi.cli.options.json_output import JsonOption
+from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.output.terminal import harmless, say
+from sharpi.errors import SharpiError, UsageError
+
+if TYPE_CHECKING:
+    from sharpi.cli.log.kept import KeptConversation
+    from sharpi.cli.log.log_store import LogStore
+
+_TITLE_WIDTH = 46
+_AROUND = 30  # characters shown on each side of what was searched
+
+Action = Literal["list", "show", "search", "export", "rm", "on", "off"]
+
+
+def log(
+    action: Annotated[
+        Action,
+        argument("ACTION", "list, show [ID], search TEXT, export [ID...], rm ID..., on, off."),
+    ] = "list",
+    values: Annotated[
+        list[str] | None, argument("VALUE", "The ids of conversations, or the text to search.")
+    ] = None,
+    number: Annotated[
+        int | None,
+        local_option("-n --number", "List at most N conversations.", "N", min=1, is_everyday=True),
+    ] = None,
+    everything: Annotated[
+        bool, local_option("--all", "With rm: remove all conversations.", is_everyday=True)
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List, show, search, export and remove kept conversations.
+
+    Every chat and run is kept in one file under XDG_STATE_HOME, which only you can read. `sharpi
+    chat --continue` goes on with the latest. `sharpi log off` keeps none from then on, and --no-log
+    leaves one out.
+    """
+    if action in ("on", "off"):
+        _switch(on=action == "on")
+        return
+    from sharpi.cli.log.conversation_log import open_log
+
+    with open_log() as store:
+        match action:
+            case "list":
+                _print_list(store.listed(number or -1), as_json)
+            case "show":
+                _show(_one(store, values), as_json)
+            case "search":
+                _search(store, " ".join(values or ()), as_json)
+            case "export":
+                _export(store, values)
+            case _:
+                _remove(store, values, everything)
+
+
+def _switch(*, on: bool) -> None:
+    from sharpi.cli.log import log_place
+
+    try:
+        log_place.switch(on=on)
+    except OSError as error:
+        raise SharpiError(f"cannot switch the log: {error.strerror or error}") from error
+    say(f"Conversations are {'kept' if on else 'not kept any more'}: {log_place.log_path()}")
+
+
+def _print_list(conversations: "Sequence[KeptConversation]", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([_record(each) for each in conversations], ensure_ascii=False))
+        return
+    if not conversations:
+        say("The log is empty.")
+    for each in conversations:
+        print(f"{each.id:>5}  {_time(each.updated)}  {each.kind:4}  {_shortened(each.title)}")
+
+
+def _one(store: "LogStore", values: list[str] | None) -> "KeptConversation":
+    """Returns the named conversation, or the latest one."""
+    if values:
+        return _found(store, _ids(values[:1])[0])
+    latest = store.listed(1)
+    if not latest:
+        raise UsageError("the log is empty")
+    return _found(store, latest[0].id)
+
+
+def _show(kept: "KeptConversation", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_record(kept), ensure_ascii=False))
+        return
+    print(f"{kept.id}  {_time(kept.started)}  {kept.kind}  {Path(kept.model).name}")
+    for message in kept.messages:
+        content = message["content"].rstrip()
+        print(f"\n[{message['role']}]\n{harmless(content) if sys.stdout.isatty() else content}")
+
+
+def _search(store: "LogStore", text: str, as_json: bool) -> None:
+    if not text:
+        raise UsageError("search needs a text: sharpi log search TEXT")
+    found = store.search(text)
+    if as_json:
+        print(json.dumps([_record(each) for each, _ in found], ensure_ascii=False))
+        return
+    if not found:
+        raise SharpiError(f"no conversation has {text!r}")
+    for kept, content in found:
+        print(f"{kept.id:>5}  {_time(kept.updated)}  {kept.kind:4}  {_excerpt(content, text)}")
+
+
+def _export(store: "LogStore", values: list[str] | None) -> None:
+    """Prints conversations as JSON; `/load` of a chat reads one of them."""
+    ids = _ids(values) if values else [each.id for each in reversed(store.listed())]
+    records = [_record(_found(store, number)) for number in ids]
+    is_one = values is not None and len(records) == 1
+    json.dump(records[0] if is_one else records, sys.stdout, ensure_ascii=False, indent=2)
+    print()
+
+
+def _remove(store: "LogStore", values: list[str] | None, everything: bool) -> None:
+    if everything == bool(values):
+        raise UsageError("rm needs the ids of conversations, or --all")
+    ids = [each.id for each in store.listed()] if everything else _ids(values or [])
+    for number in ids:
+        _found(store, number)  # nothing is removed where one does not exist
+    count = store.remove(ids)
+    say(f"Removed {count} conversation{'' if count == 1 else 's'}.")
+
+
+def _found(store: "LogStore", number: int) -> "KeptConversation":
+    kept = store.find(number)
+    if kept is None:
+        raise UsageError(f"the log has no conversation {number}; `sharpi log` lists them")
+    return kept
+
+
+def _ids(values: Sequence[str]) -> list[int]:
+    for value in values:
+        if not value.isascii() or not value.isdigit() or len(value) > 18:
+            raise UsageError(f"{value!r} is not the id of a conversation; `sharpi log` lists them")
+    return [int(value) for value in values]
+
+
+def _record(kept: "KeptConversation") -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "id": kept.id,
+        "kind": kept.kind,
+        "model": kept.model,
+        "started": _iso(kept.started),
+        "updated": _iso(kept.updated),
+        "num_messages": kept.num_messages,
+        "title": kept.title,
+    }
+    return record | ({"messages": list(kept.messages)} if kept.messages else {})
+
+
+def _excerpt(content: str, text: str) -> str:
+    at = max(0, content.lower().find(text.lower()))
+    begin, end = max(0, at - _AROUND), at + len(text) + _AROUND
+    return harmless(" ".join(content[begin:end].split()))
+
+
+def _shortened(title: str) -> str:
+    line = harmless(" ".join(title.split()))
+    return line if len(line) <= _TITLE_WIDTH else line[: _TITLE_WIDTH - 3] + "..."
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,57 @@
+"""Runs `sharpi serve` in a process of its own, on a free port of this machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+_READY = "serving "
+_PATIENCE_SECONDS = 15.0  # after SIGTERM; the server itself stops sooner
+# Settings of the environment that would keep the client from reaching the server.
+_DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHARPI_ALIAS")
+
+
+@contextmanager
+def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
+    """Yields the URL of a server with the model loaded, and stops the server afterwards.
+
+    What the server says on stderr is seen. Raises Exit with its exit code if it does not start.
+    """
+    where = ("--host", "127.0.0.1", "--port", "0", "--alias", alias, "-c", str(context_size))
+    with subprocess.Popen(
+        [sys.executable, "-m", "sharpi", "serve", str(model), *where],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(os.environ),
+        start_new_session=True,  # Ctrl-C is for the client
+    ) as server:
+        try:
+            yield _url_of(server)
+        finally:
+            _stop(server)
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name not in _DROPPED}
+
+
+def _url_of(server: "subprocess.Popen[str]") -> str:
+    """Waits until the model is loaded."""
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    if not line.startswith(_READY):
+        raise click.exceptions.Exit(server.wait() or 1)
+    return line.split()[-1]
+
+
+def _stop(server: "subprocess.Popen[str]") -> None:
+    server.terminate()
+    try:
+        server.wait(_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()

@@ -1,0 +1,118 @@
+"""Writes a conversation into the log while it goes on; a failure is one note and no more.
+
+sqlite3 is imported at the first message, so that other commands start without it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sharpi.cli.log.kept import KeptConversation, Message
+from sharpi.cli.log.log_place import is_switched_off, log_path
+from sharpi.cli.output.terminal import note
+from sharpi.errors import SharpiError, UsageError
+
+if TYPE_CHECKING:
+    from sharpi.cli.log.log_store import LogStore
+
+
+class ConversationLog:
+    """The log of one conversation; `kept` is what it goes on from."""
+
+    def __init__(
+        self, kind: str, *, is_wanted: bool = True, kept: KeptConversation | None = None
+    ) -> None:
+        self._kind = kind
+        self._path = log_path() if is_wanted and not is_switched_off() else None
+        self._store: LogStore | None = None
+        self._id = kept.id if kept else None
+        self._written: list[Message] = list(kept.messages) if kept else []
+
+    def write(self, messages: Sequence[Message], model: Path) -> None:
+        """Makes the log say the same as `messages`; only what differs is written."""
+        if self._path is None or (not messages and self._id is None):
+            return
+        try:
+            self._write(self._path, list(messages), str(model.absolute()))
+        except _failures() as error:
+            note(f"the conversation is not logged: {self._path}: {_reason(error)}")
+            self._path = None
+
+    def _write(self, path: Path, messages: list[Message], model: str) -> None:
+        from sharpi.cli.log.log_store import LogStore
+
+        if self._store is None:
+            self._store = LogStore(path)
+        if self._id is None:
+            self._id = self._store.begin(self._kind, model)
+        first = _num_equal(self._written, messages)
+        if first < max(len(messages), len(self._written)):
+            self._store.write(self._id, first, messages[first:], model)
+        self._written = messages
+
+    def begin_anew(self) -> None:
+        """Leaves the conversation in the log as it is; the next message begins another."""
+        self._id, self._written = None, []
+
+    def close(self) -> None:
+        """Closes the file; a second call does nothing."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+def kept_conversation(number: int | None) -> KeptConversation:
+    """Returns a conversation of the log with its messages, the latest chat if `number` is None.
+
+    Raises UsageError if there is none, and SharpiError if the log cannot be read.
+    """
+    with open_log() as store:
+        if number is None:
+            latest = store.listed(1, "chat")
+            if not latest:
+                raise UsageError("the log has no chat to continue; `sharpi log` lists what it has")
+            number = latest[0].id
+        kept = store.find(number)
+    if kept is None:
+        raise UsageError(f"the log has no conversation {number}; `sharpi log` lists them")
+    return kept
+
+
+@contextmanager
+def open_log() -> Iterator["LogStore"]:
+    """Yields the log for reading and removing; raises SharpiError where that fails."""
+    import sqlite3
+
+    from sharpi.cli.log.log_store import LogStore
+
+    path = log_path()
+    if path is None:
+        raise SharpiError("there is no log: neither XDG_STATE_HOME nor HOME is set")
+    try:
+        with LogStore(path) as store:
+            yield store
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise SharpiError(f"cannot use the log {path}: {_reason(error)}") from error
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    import sqlite3
+
+    return (sqlite3.Error, OSError, SharpiError)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _num_equal(first: Sequence[Message], second: Sequence[Message]) -> int:
+    """Counts the messages that both begin with."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

@@ -1,0 +1,18 @@
+"""A conversation as the log keeps it."""
+
+from msgspec import Struct
+
+Message = dict[str, str]
+
+
+class KeptConversation(Struct, frozen=True):
+    """One row of the log; `messages` is empty where only the list was wanted."""
+
+    id: int
+    kind: str  # "chat" or "run"
+    model: str  # the path of its file
+    started: float  # seconds since 1970
+    updated: float
+    num_messages: int
+    title: str  # the beginning of the first question
+    messages: tuple[Message, ...] = ()

@@ -1,0 +1,49 @@
+"""The place where conversations are kept, and the switch that keeps none.
+
+`sharpi log off` leaves a file beside the log; while it is there, nothing is written. A process
+without a home folder, such as a service, keeps no log.
+"""
+
+import os
+from pathlib import Path
+
+_OFF = "log-off"
+_LOG = "conversations.sqlite3"
+
+
+def state_folder() -> Path | None:
+    """Returns sharpi's state folder, after the XDG base directory specification; None without."""
+    if state := os.environ.get("XDG_STATE_HOME"):
+        return Path(state) / "sharpi"
+    home = os.environ.get("HOME")
+    return Path(home) / ".local" / "state" / "sharpi" if home else None
+
+
+def log_path() -> Path | None:
+    """Returns the file of the log, whether it exists or not; None without a home folder."""
+    folder = state_folder()
+    return None if folder is None else folder / _LOG
+
+
+def is_switched_off() -> bool:
+    """Returns whether the user has switched the log off for good."""
+    folder = state_folder()
+    return folder is None or (folder / _OFF).exists()
+
+
+def switch(*, on: bool) -> None:
+    """Switches the log on or off for all processes to come; raises OSError."""
+    folder = state_folder()
+    if folder is None:
+        raise FileNotFoundError("neither XDG_STATE_HOME nor HOME is set")
+    if on:
+        (folder / _OFF).unlink(missing_ok=True)
+        return
+    make_private_folder(folder)
+    (folder / _OFF).touch(mode=0o600)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Creates the state folder for its owner alone, if it does not exist; raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)

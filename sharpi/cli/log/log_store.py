@@ -1,0 +1,167 @@
+"""The log of conversations: an SQLite file that several processes may use at once.
+
+Its `user_version` is the version of the schema. A file of a later version is left alone.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from msgspec.structs import replace
+
+from sharpi.cli.log.kept import KeptConversation, Message
+from sharpi.cli.log.log_place import make_private_folder
+from sharpi.errors import SharpiError
+
+SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE conversations (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  kind TEXT NOT NULL,
+  model TEXT NOT NULL,
+  started REAL NOT NULL,
+  updated REAL NOT NULL
+);
+CREATE TABLE messages (
+  conversation INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  role TEXT NOT NULL,
+  content TEXT NOT NULL,
+  created REAL NOT NULL,
+  PRIMARY KEY (conversation, position)
+) WITHOUT ROWID;
+CREATE INDEX conversations_by_use ON conversations (updated);
+"""
+_SECONDS_TO_WAIT = 3.0  # for another process that writes
+_TITLE_LENGTH = 200
+_LISTED = f"""
+SELECT c.id, c.kind, c.model, c.started, c.updated,
+  (SELECT count(*) FROM messages m WHERE m.conversation = c.id),
+  coalesce((SELECT substr(m.content, 1, {_TITLE_LENGTH}) FROM messages m
+    WHERE m.conversation = c.id AND m.role = 'user' ORDER BY m.position LIMIT 1), '')
+FROM conversations c
+"""
+
+
+class LogStore:
+    """An open log; a context manager. Raises sqlite3.Error and OSError where the file fails.
+
+    Raises SharpiError for a file that a later sharpi wrote.
+    """
+
+    def __init__(self, path: Path) -> None:
+        make_private_folder(path.parent)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        self._file = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
+        try:
+            self._file.execute("PRAGMA foreign_keys = ON")
+            self._file.execute("PRAGMA journal_mode = WAL")
+            self._file.execute("PRAGMA synchronous = NORMAL")
+            self._prepare(path)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _prepare(self, path: Path) -> None:
+        """Writes the schema into a new file, once, whoever comes first."""
+        if self._version() == 0:
+            self._file.execute("BEGIN IMMEDIATE")
+            if self._version() == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    self._file.execute(statement)
+                self._file.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._file.execute("COMMIT")
+        if self._version() > SCHEMA_VERSION:
+            raise SharpiError(f"{path} was written by a later sharpi; update this one")
+
+    def _version(self) -> int:
+        return int(self._file.execute("PRAGMA user_version").fetchone()[0])
+
+    def begin(self, kind: str, model: str) -> int:
+        """Adds an empty conversation and returns its id."""
+        now = time.time()
+        row = self._file.execute(
+            "INSERT INTO conversations (kind, model, started, updated) VALUES (?, ?, ?, ?)",
+            (kind, model, now, now),
+        )
+        return int(row.lastrowid or 0)
+
+    def write(self, conversation: int, first: int, messages: Sequence[Message], model: str) -> None:
+        """Replaces the messages from position `first` on, in one step."""
+        now = time.time()
+        rows = [
+            (conversation, first + index, each["role"], each["content"], now)
+            for index, each in enumerate(messages)
+        ]
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            self._file.execute(
+                "DELETE FROM messages WHERE conversation = ? AND position >= ?",
+                (conversation, first),
+            )
+            self._file.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
+            self._file.execute(
+                "UPDATE conversations SET updated = ?, model = ? WHERE id = ?",
+                (now, model, conversation),
+            )
+            self._file.execute("COMMIT")
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            raise
+
+    def listed(self, limit: int = -1, kind: str | None = None) -> list[KeptConversation]:
+        """Returns the conversations, the latest first, without their messages."""
+        rows = self._file.execute(
+            f"{_LISTED} WHERE ?1 IS NULL OR c.kind = ?1"
+            " ORDER BY c.updated DESC, c.id DESC LIMIT ?2",
+            (kind, limit),
+        )
+        return [KeptConversation(*row) for row in rows]
+
+    def find(self, conversation: int) -> KeptConversation | None:
+        """Returns a conversation with its messages, or None."""
+        row = self._file.execute(f"{_LISTED} WHERE c.id = ?", (conversation,)).fetchone()
+        if row is None:
+            return None
+        messages = self._file.execute(
+            "SELECT role, content FROM messages WHERE conversation = ? ORDER BY position",
+            (conversation,),
+        )
+        turns = tuple({"role": role, "content": content} for role, content in messages)
+        return replace(KeptConversation(*row), messages=turns)
+
+    def search(self, text: str) -> list[tuple[KeptConversation, str]]:
+        """Returns the conversations with the text, in any case, each with a message that has it."""
+        pattern = "%" + "".join("\\" + c if c in "%_\\" else c for c in text) + "%"
+        rows = self._file.execute(
+            f"SELECT c.*, m.content FROM ({_LISTED}) c JOIN messages m ON m.conversation = c.id"
+            " WHERE m.content LIKE ? ESCAPE '\\' GROUP BY c.id ORDER BY c.updated DESC",
+            (pattern,),
+        )
+        return [(KeptConversation(*row[:-1]), row[-1]) for row in rows]
+
+    def remove(self, conversations: Iterable[int]) -> int:
+        """Removes conversations, and their texts from the file; returns how many there were."""
+        self._file.execute("PRAGMA secure_delete = ON")
+        rows = [(each,) for each in conversations]
+        removed = self._file.executemany("DELETE FROM conversations WHERE id = ?", rows).rowcount
+        self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def __enter__(self) -> "LogStore":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,64 @@
+"""The options for finding where a wrong result or a lack of memory comes from."""
+
+from difflib import get_close_matches
+from itertools import chain
+from typing import Annotated, ClassVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.cli.options.option import option
+from sharpi.cli.options.option_sources import OptionSources
+from sharpi.config import FEATURES, Feature, RunConfig
+
+_INSTRUCTIONS: tuple[Feature, ...] = ("vnni", "vbmi")
+
+
+def _features(text: str) -> tuple[Feature, ...]:
+    """Reads features separated by commas or blanks."""
+    names = text.replace(",", " ").split()
+    unknown = next((name for name in names if name not in FEATURES), None)
+    if unknown is not None:
+        close = get_close_matches(unknown.lower(), FEATURES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"{unknown!r} is none of {', '.join(FEATURES)}{hint}")
+    return cast(tuple[Feature, ...], tuple(names))
+
+
+def _whole(text: str) -> list[str]:
+    return [text]
+
+
+class DebugOptions(Struct, frozen=True):
+    """Switches for parts of the program that could be at fault."""
+
+    heading: ClassVar = "Finding a fault"
+
+    disable: Annotated[
+        list[tuple[Feature, ...]] | None,
+        option(
+            "--disable",
+            f"Do without a part of the program: {', '.join(FEATURES)}. Several are"
+            " separated by commas. `sharpi doctor` explains them.",
+            "FEATURE",
+            parser=_features,
+            split=_whole,
+            autocompletion=lambda: list(FEATURES),
+        ),
+    ] = None
+    trace_vram: Annotated[
+        bool,
+        option("--trace-vram", "Print what is allocated on the GPU, and what is free, to stderr."),
+    ] = False
+
+    def extend(self, config: RunConfig, sources: OptionSources) -> RunConfig:
+        """Returns `config` with these options; raises UsageError for contradictory ones."""
+        disabled = tuple(dict.fromkeys(chain.from_iterable(self.disable or ())))
+        if config.instruction_set and set(disabled).intersection(_INSTRUCTIONS):
+            sources.refuse("disable", "isa", "both choose the CPU kernels")
+        experts = config.experts
+        if "prefetch" in disabled:
+            if experts.predictor is not None:
+                sources.refuse("disable", "moe_predictor", "predictions are for prefetch")
+            experts = replace(experts, prefetch=False)
+        return replace(config, disabled=disabled, trace_vram=self.trace_vram, experts=experts)

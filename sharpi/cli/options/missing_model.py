@@ -1,0 +1,34 @@
+"""Fetches a model that is not in the cache: asked for by --pull, or after a question."""
+
+import sys
+
+import click
+
+from sharpi.cli.output.fetching import fetch
+from sharpi.cli.output.terminal import say, stdin_is_terminal
+from sharpi.errors import HubError
+from sharpi.hub.model_name import ModelName
+
+
+class MissingModelError(HubError):
+    """A model that has a name and is not in the cache."""
+
+    def __init__(self, message: str, name: ModelName) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def fetch_missing(context: click.Context, error: MissingModelError) -> None:
+    """Fetches the model if --pull or somebody at the terminal says so; else raises `error`."""
+    if "pull" not in context.params:
+        raise error
+    if not context.params["pull"] and not _is_wanted(error):
+        raise error
+    fetch(error.name)
+
+
+def _is_wanted(error: MissingModelError) -> bool:
+    if not stdin_is_terminal() or not sys.stderr.isatty():
+        return False
+    say(f"{error.name} is not in the cache. Fetch it from the hub now? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,40 @@
+"""Reads what a pipe or a file gives on standard input, beside the arguments.
+
+At a terminal nothing is read. Somebody who waits for an open pipe that nobody writes is told so.
+"""
+
+import os
+import select
+import stat
+import sys
+
+from sharpi.cli.options.source_text import text_of_stdin
+from sharpi.cli.output.terminal import note, stdin_is_terminal
+
+LONGEST_WAIT_SECONDS = 2.0
+_WAITING = "waiting for standard input, which comes before the prompt; `</dev/null` leaves it out"
+
+
+def piped_text() -> str:
+    """Returns the text of standard input, empty at a terminal or if there is none.
+
+    Raises UsageError if it is not UTF-8.
+    """
+    if sys.stdin is None or sys.stdin.closed or stdin_is_terminal():
+        return ""
+    descriptor = _descriptor()
+    if descriptor is not None:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISCHR(kind):  # /dev/null, or a device that never ends
+            return ""
+        if not select.select([descriptor], [], [], LONGEST_WAIT_SECONDS)[0]:
+            note(_WAITING)
+    return text_of_stdin()
+
+
+def _descriptor() -> int | None:
+    """Returns the file descriptor of standard input, None if it is no file."""
+    try:
+        return sys.stdin.fileno()
+    except (OSError, ValueError):
+        return None

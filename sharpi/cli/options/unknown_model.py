@@ -1,0 +1,36 @@
+"""Words the refusal of a model that is neither a file nor a name: what is close, what to type."""
+
+from pathlib import Path
+
+from sharpi.errors import UsageError
+
+_MOST_CLOSE = 3
+
+
+def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
+    """Returns the error to raise; `prompt` is the whole of what may have been meant as a prompt."""
+    close = _close(text)
+    meant = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"
+    if prompt is not None:
+        hint += f"; if it is the prompt, write sharpi run -p {_quoted(prompt)}"
+    return UsageError(f"'{text}' is neither a file nor the name of a model{meant}; {hint}")
+
+
+def _close(text: str) -> list[str]:
+    """Returns names of files here and of models in the cache that are close to `text`."""
+    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.catalogue import short_names
+    from sharpi.hub.choice import close_to
+
+    files = [each.name for each in Path().iterdir() if each.suffix.lower() == ".gguf"]
+    models = [str(model.name) for model in Cache(default_cache_folder()).all_models()]
+    stems = {name.partition("/")[2].lower(): name for name in models}
+    word = text.lower()
+    within = [name for stem, name in stems.items() if word in stem]
+    names = [*close_to(text, files), *within, *close_to(text, [*models, *short_names()])]
+    return list(dict.fromkeys(names))[:_MOST_CLOSE]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

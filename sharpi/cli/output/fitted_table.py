@@ -1,0 +1,153 @@
+"""A table of text that fits the terminal: remarks go below their row, and columns are left out.
+
+On a wide terminal, or in a pipe, a table has all of its columns. What does not fit is left out by
+the columns' ranks, and the last line names it.
+"""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+PIPED_WIDTH = 160
+_ANY_WIDTH = 10_000
+_GAP = "  "
+_INDENT = "    "
+_WIDEST_FIRST = 14  # of the first column, which is wrapped
+
+
+class Column(Struct, frozen=True):
+    """A column of a table; `rank` is above 0 if it may be left out, the highest first."""
+
+    heading: str
+    is_right: bool = False
+    rank: int = 0
+
+
+class Remark(Struct, frozen=True):
+    """A last column that stands below its row where the table is too narrow for it."""
+
+    heading: str
+    label: str = ""  # in front of it below the row
+
+
+class FittedTable:
+    """Rows of cells: those of the columns, then those of the remarks."""
+
+    def __init__(self, columns: Sequence[Column], remarks: Sequence[Remark] = ()) -> None:
+        self._columns, self._remarks = list(columns), list(remarks)
+        self._rows: list[tuple[str, ...]] = []
+
+    def add(self, *cells: str) -> None:
+        """Adds a row; cells that it lacks at the end are empty."""
+        missing = len(self._columns) + len(self._remarks) - len(cells)
+        self._rows.append((*cells, *[""] * missing))
+
+    def lines(self, width: int) -> list[str]:
+        """Returns the heading and the rows, none wider than `width` if that is possible."""
+        whole = [*self._columns, *(Column(each.heading) for each in self._remarks)]
+        if _width(self._widths(whole, range(len(whole)))) <= width:
+            return list(self._wide(whole))
+        return list(self._narrow(width))
+
+    def _widths(self, columns: Sequence[Column], kept: Sequence[int]) -> list[int]:
+        return [
+            max([len(columns[i].heading), *(len(row[i]) for row in self._rows)], default=0)
+            for i in kept
+        ]
+
+    def _wide(self, columns: Sequence[Column]) -> Iterator[str]:
+        kept = list(range(len(columns)))
+        widths = self._widths(columns, kept)
+        yield _line([each.heading for each in columns], columns, widths)
+        for row in self._rows:
+            yield _line(row, columns, widths)
+
+    def _narrow(self, width: int) -> Iterator[str]:
+        kept = self._fitting(width)
+        columns = [self._columns[i] for i in kept]
+        widths = self._limited(kept)
+        yield _line([each.heading for each in columns], columns, widths)
+        for row in self._rows:
+            first, *more = textwrap.wrap(row[0], widths[0], break_on_hyphens=False) or [""]
+            yield _line([first, *(row[i] for i in kept[1:])], columns, widths)
+            yield from more
+            yield from self._remarks_below(row, width)
+        left_out = [each.heading for i, each in enumerate(self._columns) if i not in kept]
+        if left_out:
+            text = f"(a wider terminal shows {', '.join(left_out)} too)"
+            yield from textwrap.wrap(text, width, break_on_hyphens=False)
+
+    def _fitting(self, width: int) -> list[int]:
+        """Returns the columns that fit, without those of the highest ranks where they must go."""
+        kept = list(range(len(self._columns)))
+        while _width(self._limited(kept)) > width:
+            worst = max(kept, key=lambda i: self._columns[i].rank)
+            if not self._columns[worst].rank:
+                break
+            kept.remove(worst)
+        return kept
+
+    def _limited(self, kept: Sequence[int]) -> list[int]:
+        first, *rest = self._widths(self._columns, kept)
+        words = [word for row in self._rows for word in row[0].split()]
+        widest = max([_WIDEST_FIRST, len(self._columns[0].heading), *map(len, words)])
+        return [min(first, widest), *rest]
+
+    def _remarks_below(self, row: tuple[str, ...], width: int) -> Iterator[str]:
+        cells = zip(self._remarks, row[len(self._columns) :], strict=True)
+        text = "; ".join(f"{remark.label}{cell}" for remark, cell in cells if cell)
+        yield from textwrap.wrap(
+            text,
+            width,
+            initial_indent=_INDENT,
+            subsequent_indent=_INDENT,
+            break_on_hyphens=False,
+        )
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    padded = (
+        cell.rjust(width) if column.is_right else cell.ljust(width)
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    )
+    return _GAP.join(padded).rstrip()
+
+
+def output_console(stream: TextIO | None = None) -> Console:
+    """Returns a console for stdout or `stream`, of a fixed width in a pipe."""
+    console = Console(file=stream, highlight=False, markup=False)
+    if not console.is_terminal:
+        return Console(file=stream, highlight=False, markup=False, width=PIPED_WIDTH)
+    return console
+
+
+def print_table(console: Console, table: FittedTable) -> None:
+    """Prints a table with a bold heading, as wide as the terminal at most; a pipe has no width."""
+    heading, *rows = table.lines(console.width if console.is_terminal else _ANY_WIDTH)
+    console.print(Text(heading, style="bold"), soft_wrap=True)
+    for row in rows:
+        console.print(Text(row), soft_wrap=True)
+
+
+def print_labelled(console: Console, line: str, label_width: int) -> None:
+    """Prints a line that begins with a label; what does not fit is indented below its text."""
+    if len(line) <= console.width or not console.is_terminal:
+        console.print(Text(line), soft_wrap=True)
+        return
+    indent = " " * label_width
+    for part in textwrap.wrap(
+        line,
+        console.width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        console.print(Text(part), soft_wrap=True)

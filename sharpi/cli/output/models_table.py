@@ -1,0 +1,85 @@
+"""Prints the table of `sharpi models`."""
+
+from collections.abc import Iterable
+
+from sharpi.cli.output.fitted_table import (
+    Column,
+    FittedTable,
+    Remark,
+    output_console,
+    print_labelled,
+    print_table,
+)
+from sharpi.engine.placement.estimate import estimate, least_bytes, whole_bytes
+from sharpi.hardware.info import HardwareInfo
+from sharpi.hub.catalogue import CatalogueEntry
+from sharpi.tiers.plan import Tier, TierPlan
+
+_COLUMNS = (
+    Column("name"),
+    Column("total", is_right=True, rank=2),
+    Column("active", is_right=True, rank=1),
+    Column("quant"),
+    Column("file", is_right=True),
+    Column("RAM", is_right=True),
+    Column("least", is_right=True, rank=3),
+    Column("tokens/s", is_right=True),
+    Column("from"),
+)
+_NOTES = (
+    "All figures are approximate. G is GiB. RAM: for all weights and 4096 tokens of context. least:"
+    " what an MoE runs in with the rest on disk, slowly.",
+    "tokens/s: what to expect of this machine at least and at most, as `sharpi plan` computes it.",
+    "`sharpi run NAME` asks to fetch a model, `sharpi pull NAME` fetches it.",
+)
+
+
+def print_models(entries: Iterable[CatalogueEntry], hardware: HardwareInfo) -> None:
+    """Prints a row for each model, with its usual quant; the others stand beside it."""
+    console = output_console()
+    table = FittedTable(_COLUMNS, [Remark("other quants", "also "), Remark("model")])
+    for entry in entries:
+        table.add(*_cells(entry, hardware))
+    print_table(console, table)
+    console.print()
+    for note in _NOTES:
+        print_labelled(console, note, 0)
+
+
+def _cells(entry: CatalogueEntry, hardware: HardwareInfo) -> tuple[str, ...]:
+    plan = estimate(entry, entry.quant, hardware)
+    others = (f"{quant} {_size(entry.file_bytes(quant))}" for quant in entry.quants[1:])
+    return (
+        entry.name,
+        f"{entry.parameters:g}B",
+        f"{entry.active:g}B",
+        entry.quant,
+        _size(entry.file_bytes(entry.quant)),
+        _size(whole_bytes(entry, entry.quant, hardware)),
+        _size(least_bytes(entry, entry.quant, hardware)),
+        _speed(plan) if plan.fits else "-",
+        _source(plan),
+        ", ".join(others),
+        f"{entry.title}, {entry.repository}",
+    )
+
+
+def _speed(plan: TierPlan) -> str:
+    """Returns the range of the expected speed."""
+    least, most = plan.speed.least_tokens_per_second, plan.speed.tokens_per_second
+    return f"{least:.2g}-{most:.2g}"
+
+
+def _size(count: int) -> str:
+    return f"~{count / (1 << 30):.1f}G"
+
+
+def _source(plan: TierPlan) -> str:
+    """Returns the slowest tier that the model's weights are in."""
+    if not plan.fits:
+        return "does not fit"
+    if any(layer.experts is Tier.DISK for layer in plan.layers):
+        return "disk"
+    if all(layer.dense_weights is Tier.VRAM for layer in plan.layers):
+        return "GPU"
+    return "RAM"

@@ -1,0 +1,97 @@
+"""Shows how far the prompt is computed, with tokens per second and the time that is left."""
+
+import sys
+import threading
+import time
+from collections.abc import Generator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sharpi.cli.output.interruption import interruptible
+from sharpi.cli.output.loading import DELAY_SECONDS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from sharpi.engine.generation import Generation
+
+_REFRESH_SECONDS = 0.1
+_BAR_WIDTH = 12
+
+
+def watched(generation: "Generation") -> Generator[str, None, None]:
+    """Yields the pieces of the answer, after a bar for a prompt that takes its time.
+
+    Signals end a step early, as `interruptible` says.
+    """
+    pieces = iter(generation)
+    with interruptible(generation):
+        with PrefillBar(generation):
+            first = next(pieces, None)
+        if first is not None:
+            yield first
+            yield from pieces
+
+
+class PrefillBar:
+    """A bar on stderr from half a second on, at a terminal only; a thread of its own moves it."""
+
+    def __init__(self, generation: "Generation") -> None:
+        self._generation = generation
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._start = time.monotonic()
+        self._done = 0
+
+    def __enter__(self) -> "PrefillBar":
+        if sys.stderr.isatty():
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._has_ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        if self._has_ended.wait(DELAY_SECONDS):
+            return
+        bar = _new_bar()
+        task = bar.add_task("", total=None, counts="")
+        with bar:
+            while True:
+                total = self._generation.timings.num_prompt_tokens
+                self._done = max(self._done, self._generation.num_prefilled)
+                counts = self._counts(total)
+                bar.update(task, total=total or None, completed=self._done, counts=counts)
+                if self._has_ended.wait(_REFRESH_SECONDS):
+                    return
+
+    def _counts(self, total: int) -> str:
+        """Returns the tokens, their speed so far, and the time that the rest takes at that."""
+        if not self._done:
+            return f"{total} tokens"
+        speed = self._done / max(time.monotonic() - self._start, 1e-9)
+        seconds = round((total - self._done) / speed)
+        left = f"{seconds // 60}:{seconds % 60:02} left"
+        return f"{self._done}/{total}, {speed:.0f} tokens/s, {left}"
+
+
+def _new_bar() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("reading the prompt"),
+        BarColumn(_BAR_WIDTH),
+        TextColumn("{task.fields[counts]}"),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

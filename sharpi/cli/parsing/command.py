@@ -1,0 +1,84 @@
+"""A command of the program: Click's, built from declared fields."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from sharpi.cli.parsing.fields import Function, fields_of, with_groups
+from sharpi.cli.parsing.help_page import short_help, write_examples, write_options
+from sharpi.cli.parsing.parameters import parameter
+
+SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
+
+
+class ReaderLeft(Exception):
+    """Nobody reads the output any more; Click itself would end the process with exit code 1."""
+
+
+class Command(click.Command):
+    """A command that calls a function with the values of its declared parameters."""
+
+    def __init__(self, name: str, function: Function, examples: Sequence[str] = ()) -> None:
+        self.examples = tuple(examples)
+        super().__init__(
+            name,
+            params=[*map(parameter, fields_of(function)), _short_help_option()],
+            callback=click.pass_context(
+                lambda context, **values: with_groups(function, values, context)
+            ),
+            help=inspect.getdoc(function),
+            context_settings=SETTINGS | {"allow_extra_args": True},
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the arguments; raises UsageError that knows the command, also for what is left."""
+        try:
+            super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+        if ctx.args and not ctx.resilient_parsing:
+            ctx.fail(f"{ctx.args[0]!r} is one argument too many{_takes(self, ctx)}")
+        return ctx.args
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Calls the function; raises ReaderLeft for a broken pipe."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderLeft from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options under their headings."""
+        write_options(self.get_params(ctx), ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples."""
+        write_examples(self.examples, formatter)
+
+
+def _short_help_option() -> click.Option:
+    return click.Option(
+        ["-h", "short_help"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_short_help,
+        help="Show the everyday options and exit.",
+    )
+
+
+def _print_short_help(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        assert isinstance(context.command, Command)
+        print(short_help(context, context.command.examples))
+        context.exit()
+
+
+def _takes(command: click.Command, context: click.Context) -> str:
+    """Returns the arguments that the command does take, for a message."""
+    places = [each for each in command.params if each.param_type_name == "argument"]
+    names = " ".join(each.make_metavar(context) for each in places)
+    return f"; '{context.command_path}' takes {names or 'none'}"

@@ -1,0 +1,69 @@
+"""The group of all commands, under headings in the help; each is imported when it is wanted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from sharpi.cli.parsing.command import SETTINGS
+from sharpi.cli.parsing.help_page import write_examples
+
+_MORE = "`sharpi COMMAND -h` shows a command's everyday options, `sharpi help COMMAND` all of it."
+
+
+class Commands(click.Group):
+    """All commands by name."""
+
+    def __init__(
+        self,
+        sections: Mapping[str, Sequence[str]],
+        load: Callable[[str], click.Command],
+        examples: Sequence[str],
+        **settings: Any,
+    ) -> None:
+        names = {"help_option_names": ["-h", "--help"]}
+        super().__init__("sharpi", context_settings=SETTINGS | names, **settings)
+        self._sections, self._load, self._examples = sections, load, examples
+        self._names = [name for names in sections.values() for name in names]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names in the order of the help."""
+        return list(self._names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns a command, or None if there is none of that name."""
+        if cmd_name not in self._names:
+            return None
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = self._load(cmd_name)
+        return self.commands[cmd_name]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the command that the arguments begin with; raises UsageError with close names."""
+        if args[0] not in self._names and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self._names, n=2, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            ctx.fail(f"{args[0]!r} is no command of sharpi{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands under the headings of their sections."""
+        width = max(map(len, self._names))
+        for heading, names in self._sections.items():
+            rows = [(name.ljust(width), self._summary(ctx, name)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples, and how to learn more."""
+        write_examples(self._examples, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(_MORE)
+
+    def _summary(self, context: click.Context, name: str) -> str:
+        command = self.get_command(context, name)
+        return "" if command is None else (command.help or "").partition("\n\n")[0]

@@ -1,0 +1,150 @@
+"""Writes the help of a command: all options under headings, or the everyday ones on one screen.
+
+Rich is not used, since importing it alone would take half of the time that `--help` is allowed.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+PLAIN_HEADING = "Prompt and output"
+_FIRST = ("Arguments", PLAIN_HEADING)
+# What a machine decides well by itself, and what few ever set, comes last.
+_LAST = ("Machine", "Experts", "Experts not on the GPU", "Finding a fault")
+_CLAUSE = re.compile(r"[.;]\s|\s\(|,\s(?:without|as in|if)\s|[.;]$")
+
+
+def write_options(
+    parameters: Iterable[click.Parameter], context: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Writes a section for each heading: arguments first, what experts set last."""
+    sections: dict[str, list[Any]] = {}
+    for each in parameters:
+        sections.setdefault(heading_of(each), []).append(each)
+    for heading in sorted(sections, key=rank):
+        with formatter.section(heading):
+            formatter.write_dl([_record(each, context) for each in sections[heading]])
+    if rule := variables_rule(list(parameters)):
+        formatter.write_paragraph()
+        formatter.write_text(rule)
+
+
+def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    """Writes the examples, a line each."""
+    if examples:
+        with formatter.section("Examples"):
+            for line in examples:
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def short_help(context: click.Context, examples: Sequence[str]) -> str:
+    """Returns a screen: the summary, the everyday options and the examples."""
+    command, formatter = context.command, context.make_formatter()
+    command.format_usage(context, formatter)
+    formatter.write_paragraph()
+    formatter.write_text((command.help or "").partition("\n\n")[0])
+    options = [each for each in command.params if each.param_type_name == "option"]
+    shown = [each for each in options if _is_everyday(each)] or options
+    with formatter.section("Everyday options" if len(shown) < len(options) else "Options"):
+        formatter.write_dl([_short_record(each) for each in shown])
+    write_examples(examples[:3], formatter)
+    formatter.write_paragraph()
+    formatter.write_text(f"`{context.command_path} --help` explains everything.")
+    return formatter.getvalue().rstrip()
+
+
+def heading_of(parameter: Any) -> str:
+    """Returns the heading that a parameter stands under."""
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    field = getattr(parameter, "field", None)
+    return (field and field.heading) or PLAIN_HEADING
+
+
+def variables_rule(parameters: Sequence[Any]) -> str:
+    """Returns how variables set options, in one sentence; empty if there are none."""
+    options = [each for each in parameters if hasattr(each, "field") and each.opts[0][:1] == "-"]
+    without = [each.opts[-1] for each in options if not each.envvar]
+    first = next((each for each in options if each.envvar), None)
+    if first is None:
+        return ""
+    name = next(name for name in first.opts if name.startswith("--"))
+    but = f" but {', '.join(without)}" if without else ""
+    variable = first.field.declared.variables[0]
+    return f"Each option{but} has a variable: {variable} is {name}. A flag overrides its variable."
+
+
+def rank(heading: str) -> int:
+    """Returns the place of a heading; those of equal rank keep the order of declaration."""
+    if heading in _FIRST:
+        return _FIRST.index(heading) - len(_FIRST)
+    return 1 + _LAST.index(heading) if heading in _LAST else 0
+
+
+def _is_everyday(parameter: Any) -> bool:
+    field = getattr(parameter, "field", None)
+    return field is not None and field.declared.is_everyday
+
+
+def _record(parameter: Any, context: click.Context) -> tuple[str, str]:
+    field = getattr(parameter, "field", None)
+    if field is None:  # the options for help
+        return ", ".join(parameter.opts), parameter.help or ""
+    extra = _extra(field, parameter)
+    return names_of(parameter, context), field.declared.help + (f"  [{extra}]" if extra else "")
+
+
+def _short_record(parameter: Any) -> tuple[str, str]:
+    """Returns one short and one long name of an option, and the first clause of its help."""
+    short = [name for name in parameter.opts if not name.startswith("--")][:1]
+    long = [name for name in parameter.opts if name.startswith("--")][:1]
+    off = parameter.secondary_opts[:1]
+    value = "" if parameter.is_flag or not parameter.metavar else f" {parameter.metavar}"
+    names = ", ".join(short + long) + "".join(f" / {name}" for name in off)
+    field = getattr(parameter, "field", None)
+    text = field.declared.help if field is not None else parameter.help
+    return names + value, _CLAUSE.split(text, maxsplit=1)[0]
+
+
+def names_of(parameter: Any, context: click.Context) -> str:
+    """Returns all names of an option and what it takes, or an argument as the usage has it."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.make_metavar(context))
+    both = [", ".join(each) for each in (parameter.opts, parameter.secondary_opts) if each]
+    value = _value(parameter)
+    return " / ".join(both) + (f" {value}" if value else "")
+
+
+def _value(parameter: Any) -> str:
+    if parameter.is_flag:
+        return ""
+    choices = getattr(parameter.type, "choices", ())
+    return f"[{'|'.join(choices)}]" if choices else parameter.metavar or "TEXT"
+
+
+def _extra(field: Any, parameter: Any) -> str:
+    return "; ".join(filter(None, (_default(field, parameter), _range(field.declared))))
+
+
+def _default(field: Any, parameter: Any) -> str | None:
+    if parameter.required:
+        return "required"
+    if field.declared.show_default:
+        return f"default: {field.declared.show_default}"
+    default = field.default
+    if default is None or default is False or default in ("", [], ()):
+        return None
+    if default is True:
+        return f"default: {parameter.opts[0].removeprefix('--')}"
+    return f"default: {default}"
+
+
+def _range(declared: Any) -> str | None:
+    low, high = declared.min, declared.max
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    if low is not None:
+        return f"at least {low}"
+    return None if high is None else f"at most {high}"

@@ -1,0 +1,24 @@
+"""Finds the commands of the running program, for those that explain others."""
+
+import click
+
+from sharpi.cli.parsing.command import Command
+from sharpi.cli.parsing.commands import Commands
+
+
+def command_named(program: click.Context, name: str) -> Command:
+    """Returns the command of that name; raises UsageError with close names."""
+    _, command, _ = _group(program).resolve_command(program, [name])
+    assert isinstance(command, Command)
+    return command
+
+
+def commands_of(program: click.Context) -> dict[str, Command]:
+    """Returns all commands by name."""
+    group = _group(program)
+    return {name: command_named(program, name) for name in group.list_commands(program)}
+
+
+def _group(program: click.Context) -> Commands:
+    assert isinstance(program.command, Commands)
+    return program.command

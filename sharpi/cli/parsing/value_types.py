@@ -1,0 +1,129 @@
+"""Types of values: each reads the text of an option, or refuses it in one line that shows it."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import click
+from click.shell_completion import CompletionItem
+
+from sharpi.cli.parsing.declared import Declared
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_MOST_DIGITS = 4000  # Python refuses longer ones
+_MOST_SHOWN = 60  # characters of a value
+_ON = ("1", "true", "t", "yes", "y", "on", "enabled")
+_OFF = ("0", "false", "f", "no", "n", "off", "disabled")
+
+
+class RefusedValue(click.BadParameter):
+    """A value that an option or argument cannot take; the message is complete without its name."""
+
+    def __init__(self, text: str, problem: str, parameter: Any, context: Any) -> None:
+        shown = repr(text[:_MOST_SHOWN])
+        super().__init__(problem if shown in problem else f"{shown}: {problem}", context, parameter)
+
+
+class ValueType(click.ParamType):  # type: ignore[type-arg]  # it is generic in some versions only
+    """The type of one parameter's values, after its annotation and its declared limits."""
+
+    name = "text"
+
+    def __init__(self, hint: Any, declared: Declared) -> None:
+        self.hint, self._declared = hint, declared
+        self._read = declared.parser or _reader(hint)
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The values that may be chosen; empty if they are not listed."""
+        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Returns the value of a text; defaults are values already. Raises RefusedValue."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._checked(value)
+        except click.BadParameter as error:
+            raise RefusedValue(value, error.message, param, ctx) from None
+        except ValueError as error:
+            raise RefusedValue(value, str(error), param, ctx) from None
+
+    def _checked(self, text: str) -> Any:
+        value, declared = self._read(text), self._declared
+        if declared.min is not None and value < declared.min:
+            raise ValueError(f"{text!r} is below {declared.min}, the smallest value")
+        if declared.max is not None and value > declared.max:
+            raise ValueError(f"{text!r} is above {declared.max}, the largest value")
+        return value if declared.callback is None else declared.callback(value)
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Returns the values of a list in a variable."""
+        return (self._declared.split or str.split)(rv)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        """Returns the choices that begin so; the shell itself completes names of files."""
+        offered = self._declared.autocompletion
+        if choices := offered() if offered else self.choices:
+            return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
+        is_file = self.hint is Path or param.metavar in ("FILE", "MODEL", "PATH", "TRACE")
+        return [CompletionItem(incomplete, type="file")] if is_file else []
+
+
+class SwitchType(click.types.BoolParamType):
+    """The type of a switch: its flags need no text, and its variable says on or off."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Returns the value of a variable; flags and defaults are values already."""
+        if not isinstance(value, str):
+            return value
+        word = value.strip().lower()
+        if word not in _ON + _OFF:
+            raise RefusedValue(value, f"{value!r} is neither 'on' nor 'off'", param, ctx)
+        return word in _ON
+
+
+def value_type(hint: Any, declared: Declared) -> ValueType | SwitchType:
+    """Returns the type for an annotation without None."""
+    return SwitchType() if hint is bool else ValueType(hint, declared)
+
+
+def _reader(hint: Any) -> Callable[[str], Any]:
+    if get_origin(hint) is Literal:
+        return lambda text: _choice(text, get_args(hint))
+    return _READERS[hint]
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text.strip()) or len(text) > _MOST_DIGITS:
+        raise ValueError(f"{text[:_MOST_SHOWN]!r} is not a whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
+    return value
+
+
+def _choice(text: str, choices: Sequence[str]) -> str:
+    if text in choices:
+        return text
+    close = get_close_matches(text.lower(), choices, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(f"{text!r} is none of {', '.join(choices)}{hint}")
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {
+    int: _whole,
+    float: _number,
+    str: str,
+    Path: Path,
+}

@@ -1,0 +1,93 @@
+"""Tells language models from the other things that GGUF files hold, by `general.type` and more.
+
+Older files have no `general.type`; their architecture or their keys show what they are.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sharpi.errors import UnsupportedModelError
+from sharpi.gguf.file_error import printable
+from sharpi.gguf.metadata import Metadata
+from sharpi.gguf.reader import GgufFile
+
+MODEL = "model"
+
+_DESCRIPTIONS = {
+    "mmproj": "an image projector (mmproj)",
+    "adapter": "a LoRA adapter",
+    "imatrix": "an importance matrix (imatrix)",
+    "controlvector": "a control vector",
+    "embedding": "an embedding model",
+    "vocabulary": "a vocabulary without weights",
+}
+_ADVICE = {
+    "mmproj": "name the language model that it belongs to",
+    "adapter": "it changes a model and cannot answer by itself; name the model",
+    "imatrix": "programs that quantise read it; name the model",
+    "controlvector": "it changes a model and cannot answer by itself; name the model",
+    "embedding": "it cannot write text",
+    "vocabulary": "`sharpi tokenize` reads it; a model is needed to write text",
+}
+_TYPES = ("mmproj", "adapter", "imatrix")  # of general.type, besides "model"
+_EMBEDDERS = {
+    *("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert"),
+    *("modern-bert", "eurobert", "gemma-embedding", "t5encoder"),
+}
+
+
+def kind_of(file: GgufFile) -> str:
+    """Returns MODEL, or the kind of file that it is instead, a key of `description`."""
+    metadata = file.metadata
+    stored = _text(metadata, "general.type")
+    architecture = _text(metadata, "general.architecture")
+    if stored in _TYPES:
+        return stored
+    if architecture == "clip":
+        return "mmproj"
+    if architecture in ("imatrix", "controlvector"):
+        return architecture
+    if "adapter.type" in metadata:
+        return "adapter"
+    if architecture in _EMBEDDERS or _pools(metadata, architecture):
+        return "embedding"
+    has_vocabulary = "tokenizer.ggml.tokens" in metadata
+    return "vocabulary" if has_vocabulary and not file.tensors else MODEL
+
+
+def description(kind: str) -> str:
+    """Returns a kind other than MODEL in words."""
+    return _DESCRIPTIONS[kind]
+
+
+def require_model(file: GgufFile) -> None:
+    """Raises UnsupportedModelError, which says what the file is, unless it is a language model."""
+    kind = kind_of(file)
+    if kind == MODEL:
+        return
+    beside = ""
+    if kind in ("mmproj", "adapter") and (names := list(_others(file.path))):
+        beside = f"; beside it: {', '.join(names)}"
+    raise UnsupportedModelError(
+        printable(
+            f"{file.path}: this is {_DESCRIPTIONS[kind]}, not a language model;"
+            f" {_ADVICE[kind]}{beside}"
+        )
+    )
+
+
+def _text(metadata: Metadata, key: str) -> str:
+    value = metadata.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _pools(metadata: Metadata, architecture: str) -> bool:
+    """Returns whether the model pools its tokens into one vector, as only embedding models do."""
+    value = metadata.get(f"{architecture}.pooling_type")
+    return isinstance(value, int) and value > 0
+
+
+def _others(path: Path, most: int = 3) -> Iterator[str]:
+    """Yields names of the files beside `path` that may be the model."""
+    beside = sorted(each.name for each in path.parent.glob("*.gguf") if each.name != path.name)
+    yield from [name for name in beside if "mmproj" not in name.lower()][:most]

@@ -1,0 +1,24 @@
+"""Closing: what is opened ends with a `with` statement, as a file does."""
+
+from abc import abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing:
+    """The base of classes whose `close` ends them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the object; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

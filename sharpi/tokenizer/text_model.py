@@ -1,0 +1,45 @@
+"""A model of the tokens and merges that some words can use, equal to the whole one for them.
+
+Each token of a word is a part of it, and so is each union of a merge. What is no part of a word
+cannot be reached in it, and leaving it out changes nothing.
+"""
+
+from collections.abc import Iterable
+
+from tokenizers import models
+
+from sharpi.gguf.text_index import TextIndex
+
+
+def text_model(
+    words: Iterable[str], ids: TextIndex, merges: TextIndex, takes_whole_words: bool
+) -> models.BPE:
+    """Returns the model of these words, of which no letter is a space."""
+    whole = set(words)
+    letters = ids.found(letter for word in whole for letter in set(word))
+    # The library drops the letters that are no tokens, and merges what stands around them.
+    spelled = {"".join(letter for letter in word if letter in letters) for word in whole}
+    known = letters | ids.found(_parts(spelled, ids.longest)) | ids.found(whole)
+    return models.BPE(known, _ranked_pairs(known, merges), ignore_merges=takes_whole_words)
+
+
+def _parts(words: Iterable[str], longest: int) -> set[str]:
+    """Returns all parts of the words with at least two and at most `longest` letters."""
+    return {
+        word[start:end]
+        for word in words
+        for start in range(len(word))
+        for end in range(start + 2, min(start + longest, len(word)) + 1)
+    }
+
+
+def _ranked_pairs(known: dict[str, int], merges: TextIndex) -> list[tuple[str, str]]:
+    """Returns the pairs of known tokens that merge into a known one, by rank."""
+    pairs = {
+        f"{token[:cut]} {token[cut:]}": (token[:cut], token[cut:])
+        for token in known
+        for cut in range(1, len(token))
+        if token[:cut] in known and token[cut:] in known
+    }
+    ranks = merges.found(pairs)
+    return [pairs[merge] for merge in sorted(ranks, key=ranks.__getitem__)]

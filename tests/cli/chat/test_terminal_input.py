@@ -1,0 +1,196 @@
+"""The editor of a chat, as a user sees it: keys, pastes, completion, the bottom line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyte")
+pytest.importorskip("prompt_toolkit")
+from terminal import FAKE_ENGINE, Terminal
+
+from sharpi.cli.chat.history_file import HistoryFile
+
+CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
+ANSWERS = json.dumps([["First."], ["Second."], ["Third."], ["Fourth."]])
+UP, ALT_ENTER, CTRL_J, CTRL_R = "\x1b[A", "\x1b\r", "\n", "\x12"
+
+
+class Chat(Terminal):
+    """A chat with an engine that gives four answers; it waits for input."""
+
+    def __init__(self, state: Path, scripts: str = ANSWERS, **env: str) -> None:
+        super().__init__(CHAT, state, SCRIPTS=scripts, **env)
+        self.state = state
+        self.ready()
+
+    def ready(self) -> None:
+        """Waits until the chat waits for a line."""
+        self.wait_for(_waits_for_a_line)
+
+    def send(self, text: str) -> str:
+        """Types a line, and returns the screen when the chat waits for the next."""
+        before = self.text
+        self.type(text + "\r")
+        self.wait_for(lambda text: text != before)
+        self.ready()
+        return self.text
+
+    def asked(self) -> list[str]:
+        """The messages that were sent, from the history."""
+        return HistoryFile(self.state / "sharpi" / "history").entries()
+
+
+def _waits_for_a_line(text: str) -> bool:
+    """True once an empty line of input is drawn, and the line at the bottom below it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return len(lines) > 1 and lines[-2] == ">" and " tokens" in lines[-1]
+
+
+def test_greeting_and_bottom_line(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        assert re.fullmatch(r"sharpi [0-9.]+ · m \(fake, no weights\)", chat.lines[0])
+        assert chat.lines[1] == "context 64 tokens, on the CPU with 2 threads"
+        assert chat.lines[4] == " m · 0 of 64 tokens"
+        chat.send("Hi")
+        assert chat.text.splitlines()[-1].startswith(" m · 21 of 64 tokens · 25.0 tokens/s")
+
+
+def test_a_paste_of_several_lines_is_one_question(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        chat.paste("def f(x):\n    return x + \\\n        1\nprint(f(1))")
+        chat.settle(0.3)
+        assert "First." not in chat.text
+        chat.send("")
+        assert chat.asked() == ["def f(x):\n    return x + \\\n        1\nprint(f(1))"]
+        assert "First." in chat.text
+        assert "Second." not in chat.text
+
+
+@pytest.mark.parametrize("key", [ALT_ENTER, CTRL_J, "\\\r"], ids=["Alt-Enter", "Ctrl-J", "\\"])
+def test_keys_that_begin_a_new_line(tmp_path: Path, key: str) -> None:
+    with Chat(tmp_path) as chat:
+        chat.type(f"one{key}two")
+        chat.settle(0.3)
+        assert "... two" in chat.text
+        chat.send("")
+        assert chat.asked() == ["one\ntwo"]
+
+
+def test_quotes_hold_a_block_open(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        chat.type('"""one\r\rtwo')
+        chat.settle(0.3)
+        assert "First." not in chat.text
+        chat.send('"""')
+        assert "First." in chat.text
+        assert "[user]one\n\ntwo[assistant]" in sent_prompt(chat)
+
+
+def sent_prompt(chat: Chat) -> str:
+    """What `/save` says of the question, as the template would write it."""
+    path = chat.state / "talk.json"
+    chat.send(f"/save {path}")
+    messages = json.loads(path.read_text())["messages"]
+    return "".join(f"[{each['role']}]{each['content']}" for each in messages[:1]) + "[assistant]"
+
+
+def test_ctrl_r_searches_and_up_recalls_whole_messages(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        chat.type(f"first{CTRL_J}question")
+        chat.send("")
+        chat.send("another")
+        chat.type(CTRL_R + "quest")
+        chat.settle(0.3)
+        chat.type("\r")
+        chat.settle(0.3)
+        chat.type("\r")
+        chat.settle(0.5)
+        assert chat.asked()[-1] == "first\nquestion"
+        chat.type(UP * 3)
+        chat.settle(0.3)
+        assert chat.text.count("another") == 2
+
+
+def test_history_of_an_earlier_chat(tmp_path: Path) -> None:
+    HistoryFile(tmp_path / "sharpi" / "history").append("from before")
+    with Chat(tmp_path) as chat:
+        chat.type(UP)
+        chat.wait_for("> from before")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("/und", "/undo"),
+        ("/qu", "/quit"),
+        ("/set temp", "/set temp"),
+        ("/set top-", "/set top-k"),
+        ("/load talk-of", "/load talk-of-today.json"),
+        ("/model Org/", "/model Org/Some-GGUF:Q4_K_M"),
+    ],
+)
+def test_tab_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, completed: str
+) -> None:
+    (tmp_path / "talk-of-today.json").touch()
+    monkeypatch.chdir(tmp_path)
+    assert completed in completions(typed, monkeypatch)
+
+
+def completions(typed: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    from sharpi.cli.chat import completion
+
+    monkeypatch.setitem(completion._CHOICES, "/model", lambda: ["Org/Some-GGUF:Q4_K_M"])
+    found = completion.ChatCompleter().get_completions(Document(typed), CompleteEvent())
+    return [
+        (typed[: len(typed) + each.start_position] if each.start_position else typed) + each.text
+        for each in found
+    ]
+
+
+def test_tab_at_the_terminal(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        chat.type("/und\t")
+        chat.wait_for("> /undo")
+        chat.type("\x15/s\t")
+        chat.wait_for("/stats")
+
+
+def test_edit_puts_the_question_back_into_the_line(tmp_path: Path) -> None:
+    with Chat(tmp_path) as chat:
+        chat.send("What is wrung?")
+        chat.type("/edit\r")
+        chat.wait_for(lambda text: text.splitlines()[-2].startswith("> What is wrung?"))
+        chat.type("\x7f" * 6 + "right?")
+        chat.settle(0.2)
+        chat.send("")
+        assert "Second." in chat.text
+        assert "[user]What is right?[assistant]" in sent_prompt(chat)
+
+
+def test_saving_over_a_file_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    path.write_text("precious")
+    with Chat(tmp_path) as chat:
+        chat.send("Hi")
+        chat.type(f"/save {path}\r")
+        chat.wait_for("Replace it? [y/N]")
+        chat.send("n")
+        assert path.read_text() == "precious"
+        chat.type(f"/save {path}\r")
+        chat.wait_for(lambda text: text.count("Replace it? [y/N]") == 2)
+        chat.send("y")
+        assert json.loads(path.read_text())["messages"][0]["content"] == "Hi"
+
+
+def test_forty_columns(tmp_path: Path) -> None:
+    with Terminal(CHAT, tmp_path, columns=40, SCRIPTS=ANSWERS) as terminal:
+        terminal.wait_for("0 of 64 tokens")
+        terminal.type("a question that is longer than forty columns by far\r")
+        terminal.wait_for("First.")
+        assert "Traceback" not in terminal.text

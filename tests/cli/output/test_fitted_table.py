@@ -1,0 +1,117 @@
+"""Tables fit the terminal: remarks below their rows, fewer columns, and nothing cut off."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sharpi.cli.output.fitted_table import Column, FittedTable, Remark
+from sharpi.cli.output.plan_table import ranges
+from sharpi.resources import demo_model
+
+
+def table() -> FittedTable:
+    columns = [Column("name"), Column("size", is_right=True, rank=1), Column("hits", is_right=True)]
+    made = FittedTable(columns, [Remark("why", "since "), Remark("pinned")])
+    made.add("one", "10.0 MiB", "5", "it is the first of all", "3 4")
+    made.add("3, 5, 7, 9, 11, 13, 15", "1 B", "12")
+    return made
+
+
+def test_everything_in_a_line() -> None:
+    assert table().lines(100) == [
+        "name                        size  hits  why                     pinned",
+        "one                     10.0 MiB     5  it is the first of all  3 4",
+        "3, 5, 7, 9, 11, 13, 15       1 B    12",
+    ]
+
+
+def test_remarks_below_and_a_wrapped_name() -> None:
+    assert table().lines(34) == [
+        "name                size  hits",
+        "one             10.0 MiB     5",
+        "    since it is the first of all;",
+        "    3 4",
+        "3, 5, 7, 9,          1 B    12",
+        "11, 13, 15",
+    ]
+
+
+def test_columns_left_out() -> None:
+    assert table().lines(24) == [
+        "name            hits",
+        "one                5",
+        "    since it is the",
+        "    first of all; 3 4",
+        "3, 5, 7, 9,       12",
+        "11, 13, 15",
+        "(a wider terminal shows",
+        "size too)",
+    ]
+
+
+def test_columns_without_a_rank_stay() -> None:
+    assert table().lines(5)[0] == "name            hits"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([0, 1, 2, 3], "0-3"),
+        ([0, 1, 2, 5], "0-2, 5"),
+        ([3, 5, 7, 9], "3-9 by 2"),
+        ([3, 7, 8], "3, 7-8"),
+        ([4], "4"),
+        ([4, 6], "4, 6"),
+        ([], ""),
+    ],
+)
+def test_ranges(numbers: list[int], text: str) -> None:
+    assert ranges(numbers) == text
+
+
+def on_terminal(columns: int, *arguments: str) -> list[str]:
+    """Returns the lines that the program shows on a terminal of so many columns, without styles."""
+    main, other = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "sharpi", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=other,
+        stderr=subprocess.DEVNULL,
+        env=environment | {"COLUMNS": str(columns), "TERM": "xterm"},
+    ) as program:
+        os.close(other)
+        text = b""
+        try:
+            while part := os.read(main, 1 << 16):
+                text += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(main)
+    assert program.returncode == 0
+    return re.sub("\x1b\\[[0-9;]*m", "", text.decode()).splitlines()
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("columns", [60, 80])
+def test_tables_on_a_terminal(tmp_path: Path, columns: int) -> None:
+    records = ["--expert-stats", str(tmp_path / "s.txt"), "--moe-trace", str(tmp_path / "t.npz")]
+    run = ["run", "-p", "Once", "-n", "20", "--ram", "14MiB", *records]
+    subprocess.run([sys.executable, "-m", "sharpi", *run], check=True, capture_output=True)
+    for command in (
+        ["plan", "--ram", "14MiB"],
+        ["stats", str(tmp_path / "s.txt")],
+        ["simulate", str(tmp_path / "t.npz"), "--policy", "slru,learned-token-end"],
+    ):
+        lines = on_terminal(columns, *command)
+        too_long = [line for line in lines if len(line) > columns]
+        assert all(str(demo_model()) in line for line in too_long)
+        assert not any("…" in line for line in lines)
+    plan = on_terminal(80, "plan", "--ram", "14MiB")
+    first = next(i for i, line in enumerate(plan) if line.startswith("0-"))
+    assert plan[first + 1].startswith("    below-recommended; 3 of 16 in slots")

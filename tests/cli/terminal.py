@@ -1,0 +1,127 @@
+"""A program at a pseudo-terminal, and the screen that a user would see."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyte
+
+ROOT = Path(__file__).parents[2]
+FAKE_ENGINE = (sys.executable, str(Path(__file__).parent / "fake_engine.py"))
+SHARPI = (sys.executable, "-m", "sharpi")
+SECONDS = 30
+
+
+class Terminal:
+    """Starts a program with a terminal of its own; what it writes is drawn on `screen`."""
+
+    def __init__(
+        self, command: Sequence[str], state: Path, rows: int = 24, columns: int = 80, **env: str
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.screen = pyte.HistoryScreen(columns, rows, history=2000)
+        self._stream = pyte.ByteStream(self.screen)
+        self.written = b""
+        self.process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=_own_terminal,
+            env={
+                "PYTHONPATH": str(ROOT),
+                "PATH": os.environ["PATH"],
+                "HOME": str(state),
+                "TERM": "xterm-256color",
+                "XDG_STATE_HOME": str(state),
+                **env,
+            },
+        )
+        os.close(theirs)
+
+    def type(self, text: str) -> None:
+        """Sends keys; "\\x03" is Ctrl-C."""
+        os.write(self._ours, text.encode())
+
+    def paste(self, text: str) -> None:
+        """Sends text as a terminal does that was told to bracket what is pasted."""
+        self.type(f"\x1b[200~{text}\x1b[201~")
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the screen, without what scrolled away."""
+        return [line.rstrip() for line in self.screen.display]
+
+    @property
+    def text(self) -> str:
+        """The screen as one text."""
+        return "\n".join(self.lines).rstrip()
+
+    def wait_for(self, wanted: str | Callable[[str], bool], seconds: float = SECONDS) -> str:
+        """Reads until the screen shows `wanted`, and returns the screen."""
+        is_there = wanted if callable(wanted) else lambda text: wanted in text
+        deadline = time.monotonic() + seconds
+        while not is_there(self.text):
+            assert time.monotonic() < deadline, f"{wanted!r} did not come, but\n{self.text}"
+            self.read(0.05)
+        return self.text
+
+    def read(self, seconds: float) -> bool:
+        """Draws what comes within so many seconds; False if the program has closed."""
+        if not select.select([self._ours], [], [], seconds)[0]:
+            return True
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # the last process of the terminal has ended
+            return False
+        self.written += data
+        self._stream.feed(data)
+        return bool(data)
+
+    def settle(self, seconds: float = 0.3) -> str:
+        """Draws until nothing comes for so long, and returns the screen."""
+        length = -1
+        while length != len(self.written):
+            length = len(self.written)
+            self.read(seconds)
+        return self.text
+
+    def wait(self, seconds: float = SECONDS) -> int:
+        """Returns the exit code, and draws what comes until then."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"it does not end; the screen is\n{self.text}"
+            self.read(0.02)
+        while self.read(0.02) and select.select([self._ours], [], [], 0)[0]:
+            pass
+        return self.process.returncode
+
+    def hang_up(self) -> None:
+        """Closes the terminal's window."""
+        os.close(self._ours)
+        self._ours = -1
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self._ours >= 0:
+            os.close(self._ours)
+
+
+def _own_terminal() -> None:
+    """Makes stdin the controlling terminal, so that the byte of Ctrl-C becomes SIGINT."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
