@@ -1,16 +1,21 @@
-# `make run` answers from the model that ships, `make quick` runs most tests and `make test` all; each
-# sets itself up.
-PYTHON ?= python3
+# `make run` answers from the model that ships, `make serve` serves it, `make quick` runs most tests
+# and `make test` all; each sets itself up.
+# By default the newest Python that is there and suits.
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_FOLDERS := sharpi tests docs bench-scripts models
 NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp'
 SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 
-.PHONY: run test quick speed check format docs references clean
+.PHONY: run serve wheels test quick speed check format docs references clean
 
 run: $(VENV)/.installed
 	@$(BIN)/sharpi run
+
+# The server with the model that ships, or with MODEL.
+serve: $(VENV)/.installed
+	@$(BIN)/sharpi serve $(MODEL)
 
 # With bytecode kept: else every worker, and every program that a test starts, compiles sharpi anew.
 test quick speed: export PYTHONDONTWRITEBYTECODE =
@@ -47,17 +52,13 @@ docs: $(VENV)/.installed
 
 # Installed in place; built again only when kernels or the project file change.
 $(VENV)/.installed: $(SOURCES)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing sharpi into $(VENV) (once)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[serve]'
-	@touch $@
+	@packaging/set_up.sh $(VENV) $(PYTHON)
 
 # NVRTC compiles the CUDA kernels in the tests; it needs no GPU.
 $(VENV)/.installed-test: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" \
 	  "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
-	  "starlette>=0.45" "uvicorn>=0.34" "prometheus-client>=0.21" "llguidance>=1.0" "huggingface_hub>=1.0" \
-	  httpx openai anthropic
+	  httpx openai anthropic pyte
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-test
@@ -73,7 +74,7 @@ references: $(REFERENCES)/.installed
 
 # The converter comes out of a source distribution; nothing of it is built.
 $(REFERENCES)/.installed: tests/references/requirements.txt
-	$(PYTHON) -m venv $(REFERENCES)
+	$(or $(PYTHON),python3) -m venv $(REFERENCES)
 	$(REFERENCES)/bin/pip install --quiet -r $<
 	$(REFERENCES)/bin/pip download --quiet --no-deps --no-binary llama-cpp-python -d $(REFERENCES) \
 	  llama-cpp-python==0.3.36
@@ -81,6 +82,11 @@ $(REFERENCES)/.installed: tests/references/requirements.txt
 	tar -xzf $(REFERENCES)/llama_cpp_python-0.3.36.tar.gz -C $(REFERENCES)/llama.cpp \
 	  --strip-components=3 --wildcards '*/vendor/llama.cpp/conversion/*' '*/vendor/llama.cpp/gguf-py/*'
 	@touch $@
+
+# For an index: dist/ with the source distribution and wheels for x86-64 and ARM64, tried here.
+wheels:
+	@packaging/wheels.sh
+	@packaging/try_wheels.sh
 
 clean:
 	rm -rf $(VENV) build

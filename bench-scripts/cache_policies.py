@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("trace", type=Path)
     parser.add_argument("--residency", default="25,31,38,50", help="percent of the experts")
     parser.add_argument("--tokens", type=int, help="only the first tokens")
-    parser.add_argument("--load-budget", type=float, help="learned: expert loads a token")
+    parser.add_argument("--load-budget", type=float, help="learned: expert loads per token")
     parser.add_argument("--output", type=Path, default=Path("cache_policies"), help="folder")
     options = parser.parse_args()
     trace = read_trace(options.trace)
@@ -51,25 +51,32 @@ def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
 def variants(plain: Simulation) -> list[tuple[str, str, Simulation]]:
     """Returns every policy as it is, then slru and the learned ones with their options."""
     more = [("slru + admission", "slru", replace(plain, admission=True))]
-    for name in ("learned-keep", "learned-retain", "learned-token-end", "learned"):
+    for name in (
+        "learned-keep",
+        "learned-retain",
+        "learned-token-end",
+        "learned",
+        "learned-prefetch",
+    ):
         more.append((f"{name}, moving slots", name, replace(plain, moving_slots=True)))
     return sorted([*((name, name, plain) for name in SIMULATED), *more], key=_place)
 
 
 def _place(variant: tuple[str, str, Simulation]) -> tuple[int, int]:
     name, policy, _ = variant
-    order = ("static", "lfu", "lru", "lfru", "slru", "learned-keep", "learned-retain")
-    return (*order, "learned-token-end", "learned", "optimum").index(policy), len(name)
+    order = ("static", "lfu", "lru", "lfru", "lfru-total", "slru", "learned-keep", "learned-retain")
+    ahead = ("learned-token-end", "learned", "learned-prefetch", "optimum")
+    return (*order, *ahead).index(policy), len(name)
 
 
 def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
     """Prints hits in percent and loads per token, a column for each number of slots."""
     print(
         f"{trace.num_tokens} tokens, {trace.num_layers} layers, {trace.num_experts} experts,"
-        f" {trace.experts_per_token} a token"
+        f" {trace.experts_per_token} per token"
     )
     heads = "".join(f"{f'{number}/{trace.num_experts}':>16}" for number in slots)
-    print(f"{'hits % (loads a token)':32}{heads}{'us/token':>10}")
+    print(f"{'hits % (loads per token)':32}{heads}{'us/token':>10}")
     for begin in range(0, len(rows), len(slots)):
         group = rows[begin : begin + len(slots)]
         cells = "".join(f"{_cell(row):>16}" for row in group)

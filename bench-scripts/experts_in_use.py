@@ -90,7 +90,8 @@ def predictors(runs: Runs) -> Iterator[str]:
             continue
         late = f"{100 * stats.late / max(1, stats.hit_count.accesses):.2f}"
         figures = (_percent(made.recall), _percent(made.precision), _hits(stats), late)
-        reads = (_loads(stats), str(made.prefetched), str(made.prefetch_used))
+        total = stats.total
+        reads = (_loads(stats), str(total.prefetched), str(total.prefetch_used))
         yield f"{name:16}" + "".join(f"{figure:>13}" for figure in (*figures, *reads))
         yield from (f"  {note}" for note in stats.notes)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu.check_step import ROOT, Findings
 
-NEEDED = ("numpy", "gguf", "typer", "rich", "tokenizers", "jinja2", "pytest", "hypothesis")
+NEEDED = ("numpy", "gguf", "click", "rich", "tokenizers", "jinja2", "pytest", "hypothesis")
 NEEDED_FOR_A_GPU = ("torch", "cupy")
 _ATTRIBUTES = (
     "CanMapHostMemory",

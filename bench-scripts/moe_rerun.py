@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=3.0, help="deviations that are a loss")
     options = parser.parse_args()
-    baseline = json.loads(options.baseline.read_text()) if options.baseline else {}
+    baseline = read_baseline(options.baseline) if options.baseline else {}
     figures = measure(runs(options.model, has_gpu=is_there()), options.model, options.repeats)
     losses = [
         name
@@ -53,6 +53,17 @@ def main() -> None:
         options.save.write_text(json.dumps(figures, indent=2) + "\n")
     if losses:
         sys.exit(f"slower than the baseline: {', '.join(losses)}")
+
+
+def read_baseline(path: Path) -> Figures:
+    """Reads the figures of an earlier run; ends with one line where that is not possible."""
+    try:
+        figures: Figures = json.loads(path.read_text())
+    except OSError as error:
+        sys.exit(f"--baseline {path}: cannot be read ({error.strerror}); --save writes one")
+    except ValueError:
+        sys.exit(f"--baseline {path}: holds no figures; --save writes them")
+    return figures
 
 
 def runs(model: Path, *, has_gpu: bool) -> dict[str, list[str]]:

@@ -45,7 +45,7 @@ class SharpiPlayer:
             "late": stats.late,
             "loads": stats.loads,
             "read_bytes": stats.bytes_read,
-            "wasted_bytes": stats.prediction.wasted_bytes if stats.prediction else 0,
+            "wasted_bytes": stats.total.wasted_bytes,
             "stall_seconds": stats.stall_seconds,
         }
 

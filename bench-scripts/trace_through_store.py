@@ -55,7 +55,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=2000, help="the first ones")
     parser.add_argument("--slots", default="8,10,12,16", help="of each layer")
     parser.add_argument("--policies", default=_POLICIES, help="names, a comma between them")
-    parser.add_argument("--load-budget", type=float, default=10, help="expert loads a token")
+    parser.add_argument("--load-budget", type=float, default=10, help="expert loads per token")
     parser.add_argument("--layer-ms", type=float, default=0.3, help="of computing")
     parser.add_argument("--output-ms", type=float, help="after the last layer; else 4 layers'")
     parser.add_argument("--disk-share", type=float, default=0.5, help="of it, for those loads")
@@ -93,8 +93,8 @@ def make_layout(options: argparse.Namespace, trace: Trace, pace: Pace, path: Pat
     expert_bytes = round_expert_bytes(options.expert_bytes or fitting)
     print(
         f"{trace.num_tokens} tokens, {trace.num_layers} layers, {trace.num_experts} experts of"
-        f" {expert_bytes / 1024:.0f} KiB, {trace.experts_per_token} a token\n"
-        f"{1e3 * seconds:.2f} ms of pauses a token; the disk gives {disk / 1e9:.2f} GB/s,"
+        f" {expert_bytes / 1024:.0f} KiB, {trace.experts_per_token} per token\n"
+        f"{1e3 * seconds:.2f} ms of pauses per token; the disk gives {disk / 1e9:.2f} GB/s,"
         f" {disk * seconds / expert_bytes:.1f} experts in that time,"
         f" {options.load_budget:g} loads are the budget"
     )

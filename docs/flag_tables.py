@@ -1,13 +1,14 @@
 """Tables of the commands and of their flags, from the options that the command line defines."""
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import click
 from markdown_table import table
-from typer.main import get_command
 
 from sharpi.cli.main import make_app
+from sharpi.cli.parsing.parameters import DeclaredOption
+from sharpi.cli.parsing.variables import variables_of
 
 _WITH_SECTIONS = ("run", "serve")  # commands whose flags have a section of their own
 _WITHOUT_HEADING = "Prompt and output"
@@ -42,8 +43,9 @@ def other_flags() -> str:
 
 
 def _commands() -> dict[str, Any]:
-    commands: dict[str, Any] = get_command(make_app()).commands  # type: ignore[attr-defined]
-    return commands
+    app = make_app()
+    context = click.Context(app, info_name="sharpi")
+    return {name: app.get_command(context, name) for name in app.list_commands(context)}
 
 
 def _usage(command: Any) -> str:
@@ -59,18 +61,9 @@ def _usage_of(parameter: Any) -> str:
 
 
 def _options(command: str) -> list[Any]:
-    """A command's options; `hint` is the type that its function gives each."""
-    parameters = inspect.signature(_function(command)).parameters
-    options = [each for each in _commands()[command].params if each.param_type_name == "option"]
-    for each in options:
-        each.hint = get_args(parameters[each.name].annotation)[0]
-    return options
-
-
-def _function(command: str) -> Callable[..., None]:
-    functions = [each for each in make_app().registered_commands if each.name == command]
-    assert functions[0].callback is not None
-    return functions[0].callback
+    """A command's options."""
+    params = _commands()[command].params
+    return [each for each in params if isinstance(each, DeclaredOption)]
 
 
 def _own_options(command: str) -> list[Any]:
@@ -80,7 +73,7 @@ def _own_options(command: str) -> list[Any]:
 
 
 def _heading(option: Any) -> str:
-    return getattr(option, "rich_help_panel", None) or _WITHOUT_HEADING
+    return option.field.heading or _WITHOUT_HEADING
 
 
 def _flag_table(options: Iterable[Any]) -> str:
@@ -89,23 +82,22 @@ def _flag_table(options: Iterable[Any]) -> str:
 
 def _flag_row(option: Any) -> Sequence[str]:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    variable = f"`{option.envvar}`" if option.envvar else "-"
-    return names + _values(option), variable, _default(option), option.help or ""
+    variables = ", ".join(f"`{name}`" for name in variables_of(option)) or "-"
+    return names + _values(option), variables, _default(option), option.field.declared.help
 
 
 def _values(option: Any) -> str:
-    hints = (option.hint, *get_args(option.hint))
-    choices = [each for each in hints if get_origin(each) is Literal]
-    if choices:
-        return " " + ", ".join(get_args(choices[0]))
+    if choices := getattr(option.type, "choices", ()):
+        return " " + ", ".join(choices)
     return f" {option.metavar}" if option.metavar else ""
 
 
 def _default(option: Any) -> str:
+    default = option.field.default
     if option.required:
         return "required"
-    if isinstance(option.show_default, str):
-        return option.show_default
-    if isinstance(option.default, bool):
-        return "on" if option.default else "off"
-    return "none" if option.default in (None, [], ()) else str(option.default)
+    if option.field.declared.show_default:
+        return str(option.field.declared.show_default)
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return "none" if default in (None, [], ()) else str(default)

@@ -2,6 +2,6 @@
 
 import sys
 
-from sharpi.cli.main import main
+from sharpi.cli.start import main
 
 sys.exit(main())

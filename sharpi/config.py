@@ -14,6 +14,17 @@ KvType = Literal["f16", "q8_0"]
 Load = Literal["map", "copy"]
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "cpu", "stream", "load"]
+Feature = Literal["graphs", "fused-attention", "tensor-cores", "prefetch", "vnni", "vbmi"]
+
+# What can be switched off one by one to find where a wrong result comes from.
+FEATURES: dict[Feature, str] = {
+    "graphs": "a GPU replays a token's kernels as one CUDA graph; without, it launches each",
+    "fused-attention": "a GPU computes attention over prompts with torch's fused kernel",
+    "tensor-cores": "a GPU multiplies prompts of 32 tokens and more as f16 matrices",
+    "prefetch": "experts are read before they are needed",
+    "vnni": "the CPU multiplies with AVX-512 VNNI; without, with AVX2",
+    "vbmi": "the CPU decodes quant blocks with AVX-512 VBMI",
+}
 
 
 class SamplingParams(Struct, frozen=True):
@@ -59,12 +70,20 @@ class ExpertConfig(Struct, frozen=True):
     trace_routes: bool = False  # prints every token's routes
 
 
+class GivenFlags(Struct, frozen=True):
+    """The flags about experts that were given, for notes on those without an effect."""
+
+    command: str = ""  # that they were given to
+    # The name of each option's parameter, and of the flag or variable that gave it.
+    names: tuple[tuple[str, str], ...] = ()
+
+
 class RunConfig(Struct, frozen=True):
     """The parameters for loading and running a model."""
 
     model: Path
     context_size: int | None = None  # None takes the smaller of the model's own and 4,096
-    num_threads: int | None = None  # None takes the physical cores
+    num_threads: int | None = None  # None takes the performance cores
     num_batch_threads: int | None = None  # None follows `num_threads`
     batch_size: int = 512
     # Precision of activations: "auto" takes "int16" for small models, which rounding hurts most,
@@ -82,7 +101,10 @@ class RunConfig(Struct, frozen=True):
     cpu_moe: bool = False  # keeps all experts off the GPU
     num_cpu_moe: int = 0  # keeps the experts of the first so many layers off the GPU
     num_parallel: int = 1  # sequences that are computed at once, at most
+    disabled: tuple[Feature, ...] = ()  # what is switched off to find a bug
+    trace_vram: bool = False  # prints every allocation on the GPU
     experts: ExpertConfig = field(default_factory=ExpertConfig)
+    given: GivenFlags = field(default_factory=GivenFlags)
 
 
 class GenerationRequest(Struct, frozen=True):

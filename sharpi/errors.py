@@ -21,6 +21,10 @@ class GrammarError(UsageError):
     """The grammar or JSON schema is malformed, not supported in some part, or too complex."""
 
 
+class BusyError(SharpiError):
+    """There is too much work of one kind at the moment; the same request works later."""
+
+
 class ModelFileError(SharpiError):
     """The file cannot be read as a GGUF model: missing, truncated, corrupt or inconsistent."""
 
@@ -50,6 +54,10 @@ class ContextFullError(SharpiError):
 
 class DeviceError(SharpiError):
     """The GPU cannot be used, or does not have the memory that was requested."""
+
+
+class MissingPackageError(DeviceError):
+    """A Python package that a GPU needs is missing or broken."""
 
 
 class HubError(SharpiError):

@@ -14,18 +14,29 @@ _CHECKOUT = _PACKAGE.parent
 _LIBRARY = Path("lib") / "libsharpi_cpu.so"
 
 
+def is_checkout() -> bool:
+    """Returns True if the package lies in a checkout of the repository rather than in a wheel."""
+    return (_CHECKOUT / "pyproject.toml").exists()
+
+
+def install_command(extra: str = "") -> str:
+    """Returns the pip command that adds the packages of an extra to this installation."""
+    extras = f"[{extra}]" if extra else ""
+    return f"pip install -e '.{extras}'" if is_checkout() else f"pip install 'sharpi{extras}'"
+
+
 @cache
 def models_folder() -> Path:
     """Returns the folder with the `<architecture>.toml` specs and `demo/`."""
     checkout = _CHECKOUT / "models"
-    return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "models"
+    return checkout if is_checkout() else _PACKAGE / "models"
 
 
 @cache
 def kernels_folder() -> Path:
     """Returns the folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
     checkout = _CHECKOUT / "kernels"
-    return checkout if (_CHECKOUT / "pyproject.toml").exists() else _PACKAGE / "kernels"
+    return checkout if is_checkout() else _PACKAGE / "kernels"
 
 
 def page_folder() -> Path:

@@ -1,8 +1,16 @@
 """Marks tests by where they are and what they use, so that `make quick` can leave some out."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+
+# Nothing that a test starts may write the developer's own history or log.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sharpi-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cuda": "cuda", "processors": "emulated"}

@@ -48,6 +48,8 @@ BANNED = {
     "ticket": "request id",
     "tickets": "request ids",
     "neighbouring": "adjacent",
+    "ledger": "tier budget",
+    "heed": "handle, or obey",
     "way of misses": "miss mode",
     "ways of serving": "miss modes",
     "end like an exception": "raise on SIGTERM",

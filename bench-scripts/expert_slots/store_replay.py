@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.native.native_policy import NativePolicy
-from sharpi.experts.native.store import ExpertStore, StoreCounts, StoreSettings
+from sharpi.experts.native.store import ExpertStore, StoreSettings
+from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.native.store_layout import StoreLayout
 from sharpi.experts.policy_settings import Counts, PolicySettings
 from sharpi.experts.trace.trace import Trace

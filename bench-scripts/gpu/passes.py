@@ -12,6 +12,7 @@ from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
+from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cuda.recorded import MissMode
 
 
@@ -136,7 +137,7 @@ class Passes:
         """Returns accesses, hits, and bytes over the bus, so far."""
         if self._tier is None:
             return 0, 0, 0
-        stats = self._tier.stats("", 0)
+        stats = self._tier.stats(RunFacts(""))
         return stats.hit_count.accesses, stats.hit_count.hits, stats.bytes_read
 
     def greedy(self) -> list[int]:

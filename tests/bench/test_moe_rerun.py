@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from moe_rerun import runs
+from moe_rerun import read_baseline, runs
 
 MODELS = Path(__file__).parents[2] / "models" / "demo"
 DEMO = MODELS / "stories-moe.gguf"
@@ -28,3 +28,11 @@ def test_with_a_gpu_a_quarter_of_the_experts_has_slots() -> None:
 
 def test_a_dense_model_has_no_experts_to_miss() -> None:
     assert [name for name in runs(DENSE, has_gpu=True) if name.startswith("gpu")] == ["gpu "]
+
+
+def test_a_baseline_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"--baseline .*none: cannot be read \(No such file"):
+        read_baseline(tmp_path / "none")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(SystemExit, match="text: holds no figures; --save writes them"):
+        read_baseline(tmp_path / "text")

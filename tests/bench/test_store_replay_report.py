@@ -9,7 +9,7 @@ from expert_slots.store_replay import Pace, Replayed, replay
 from expert_slots.store_replay_report import HEADING, replay_line, replay_record, replay_row
 from numpy.typing import NDArray
 
-from sharpi.experts.native.store import StoreCounts
+from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.policy_settings import Counts
 from sharpi.experts.simulation.simulate import Simulation, SimulationRow, policy_settings, simulate
 from sharpi.experts.trace.trace import Trace
@@ -34,6 +34,8 @@ def store_counts(hits: int, late: int) -> StoreCounts:
         hits=hits,
         late=late,
         loads=40 - hits - late,
+        loaded_bytes=1000 * (40 - hits - late),
+        fills=0,
         bytes_read=100 * 1000,
         stall_ns=5_000_000,
         prefetched=late,

@@ -38,7 +38,7 @@ def test_a_missing_package_is_named_with_the_extra(
 ) -> None:
     message = refusal(monkeypatch, Gpu(), missing)
     assert message.startswith(f"{missing} is missing")
-    assert "pip install '.[cuda13]'" in message
+    assert "pip install -e '.[cuda13]'" in message
     assert "\n" not in message
 
 

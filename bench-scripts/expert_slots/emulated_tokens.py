@@ -1,0 +1,87 @@
+"""Replays routes through a slot policy with costs for computing and reading: seconds per token.
+
+Nothing is computed or read. Missed experts are waited for; experts that a policy reads early are
+read while layers compute, one after the other, and are waited for where they are not there in time.
+The engine's own trial decides if the policy prefetches, from these times.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.policy_settings import PolicySettings, Swap
+from sharpi.experts.prediction_trial import PredictionTrial
+
+
+class Costs(Struct, frozen=True):
+    """What one token costs on an emulated machine, in seconds."""
+
+    layer: float  # computing a layer
+    read: float  # reading one expert, over the bus or from the disk
+    decisions: float = 0.0  # of the policy, per token
+    prefetch_decisions: float = 0.0  # more of them while it prefetches
+
+
+class EmulatedTokens:
+    """One policy, the experts on their way, and the seconds of each token."""
+
+    def __init__(self, settings: PolicySettings, costs: Costs) -> None:
+        self.costs = costs
+        self.trial = PredictionTrial() if settings.kind.prefetches else None
+        self.seconds: list[float] = []
+        self._policy = NativePolicy(settings)
+        self._resident: set[tuple[int, int]] = set()
+        self._pending: dict[tuple[int, int], float] = {}  # seconds of reading left, in order
+        self._apply(self._policy.start(), -1, ())
+        self._pending.clear()  # the first set is there before the first token
+
+    def close(self) -> None:
+        """Frees the policy."""
+        self._policy.close()
+
+    def run(self, routes: NDArray[np.integer]) -> None:
+        """Runs tokens, (tokens, layers, k)."""
+        for token in routes.tolist():
+            self.seconds.append(self._token(token))
+            if self.trial is not None:
+                self.trial.record(self.seconds[-1])
+
+    def _token(self, routes: Sequence[Sequence[int]]) -> float:
+        prefetches = self.trial is not None and self.trial.predicts_now
+        self._policy.set_prefetching(prefetches)
+        seconds = self.costs.decisions + self.costs.prefetch_decisions * prefetches
+        for layer, route in enumerate(routes):
+            seconds += self._wait(layer, route) + self.costs.layer
+            self._apply(self._policy.use(layer, route), layer, route)
+            self._read_for(self.costs.layer)
+        self._apply(self._policy.end_token(), -1, ())
+        return seconds
+
+    def _wait(self, layer: int, route: Sequence[int]) -> float:
+        """Returns the seconds until a route's experts are there; those come before all others."""
+        keys = [(layer, expert) for expert in route]
+        missed = sum(key not in self._resident for key in keys)
+        return missed * self.costs.read + sum(self._pending.pop(key, 0.0) for key in keys)
+
+    def _apply(self, swaps: Iterable[Swap], layer: int, route: Sequence[int]) -> None:
+        for swap in swaps:
+            for gone in (swap.layer, swap.victim), (swap.layer, swap.expert):
+                self._pending.pop(gone, None)
+            self._resident.discard((swap.layer, swap.victim))
+            self._resident.add((swap.layer, swap.expert))
+            if swap.layer != layer or swap.expert not in route:
+                self._pending[swap.layer, swap.expert] = self.costs.read
+
+    def _read_for(self, seconds: float) -> None:
+        """Reads what is on its way, first come, first served."""
+        for key, left in list(self._pending.items()):
+            spent = min(seconds, left)
+            seconds -= spent
+            self._pending[key] = left - spent
+            if self._pending[key] <= 0:
+                del self._pending[key]
+            if seconds <= 0:
+                return

@@ -1,0 +1,38 @@
+"""The gate of never_slower.py: the default is the best way, or within 2 % of it."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+DEFAULT = "default"
+TOLERANCE = 1.02
+
+
+class Verdict(Struct, frozen=True):
+    """One comparison: the default's time against that of the best other way."""
+
+    where: str  # tier, routes and residency
+    best: str
+    ratio: float  # the default's seconds per token, divided by the best other way's
+
+    @property
+    def passes(self) -> bool:
+        return self.ratio <= TOLERANCE
+
+
+def judge(where: str, seconds: Mapping[str, float]) -> Verdict:
+    """Compares seconds per token by the name of the way; one of them is the default."""
+    others = {name: value for name, value in seconds.items() if name != DEFAULT}
+    best = min(others, key=lambda name: others[name])
+    return Verdict(where, best, seconds[DEFAULT] / others[best])
+
+
+def table(measured: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns a line for each place, milliseconds per token of each way, and the verdict."""
+    lines = []
+    for where, seconds in measured.items():
+        verdict = judge(where, seconds)
+        cells = "  ".join(f"{name} {1e3 * value:.2f}" for name, value in seconds.items())
+        state = "ok" if verdict.passes else "SLOWER"
+        lines.append(f"{where:34} {cells}  ms; {verdict.ratio:.3f} of {verdict.best}: {state}")
+    return "\n".join(lines)

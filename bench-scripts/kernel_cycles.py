@@ -1,0 +1,108 @@
+"""Predicts what the AVX2 and AVX-VNNI kernels of one token cost on processors that are not at hand.
+
+llvm-mca simulates the code of 8 rows of 256 weights, the straight line of the installed library
+that the kernels of one token spend their time in, with all data in L1. It has no model of Alder
+Lake's E cores: for these the table has a lower bound, as 256 bits are two operations there, of
+which three begin in a cycle.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sharpi.resources import native_library
+
+TYPES: tuple[str, ...] = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K")
+TYPES += ("Q6_K", "MXFP4", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K")
+_ITERATIONS = 100
+_LINE = re.compile(r"\s*([0-9a-f]+):\t(.*)")
+_KERNEL = re.compile(r"multiply_direct<.*?Unpack(?:BlocksOf32<.*?::)?(\w+)>?, 1, .*?Level\)0>")
+_MOVES = ("vmov", "vbroadcast", "vpbroadcast", "prefetch")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The straight line of one kernel."""
+
+    quant_type: str
+    instruction_set: str
+    code: list[str]
+
+    @property
+    def cycles_of_an_e_core(self) -> float:
+        vectors = [each for each in self.code if each.startswith(("v", "{vex}"))]
+        computing = [each for each in vectors if not each.startswith(_MOVES)]
+        return sum(2 if "ymm" in each else 1 for each in computing) / 3
+
+
+def main() -> None:
+    """Parses the command line and prints a row for each type."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--llvm-mca", default="llvm-mca", help="version 16 or later")
+    options = parser.parse_args()
+    if not shutil.which(options.llvm_mca):
+        parser.error(f"no {options.llvm_mca}: install llvm, or name it with --llvm-mca")
+    kernels = {(each.quant_type, each.instruction_set): each for each in read_kernels()}
+    print("| type | set | instructions | Zen 3 | Alder Lake P | Alder Lake E, at least |")
+    print("|---|---|---|---|---|---|")
+    for quant_type in TYPES:
+        for name in ("avx2", "avx_vnni"):
+            print(row(kernels[quant_type, name], options.llvm_mca))
+
+
+def read_kernels() -> Iterator[Kernel]:
+    """Yields the kernels of the installed library."""
+    command = ["objdump", "-d", "-C", "--no-show-raw-insn", str(native_library())]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for function in text.split("\n\n"):
+        name, _, body = function.partition("\n")
+        if (found := _KERNEL.search(name)) and "avx2::" in name:
+            code = longest_line(
+                [match.groups() for match in map(_LINE.match, body.split("\n")) if match]
+            )
+            dots = any("vpdpbusd" in each for each in code)
+            yield Kernel(found[1], "avx_vnni" if dots else "avx2", code)
+
+
+def longest_line(instructions: list[tuple[str, ...]]) -> list[str]:
+    """Returns the longest run of instructions that no jump enters or leaves."""
+    jumps = (re.match(r"j\S+\s+([0-9a-f]+)", text) for _, text in instructions)
+    targets = {jump[1] for jump in jumps if jump}
+    lines: list[list[str]] = [[]]
+    for address, text in instructions:
+        if address in targets or text.startswith("j"):
+            lines.append([])
+        if not text.startswith(("j", "nop", "cs nop", "data16")):
+            lines[-1].append(without_symbols(text))
+    return max(lines, key=len)
+
+
+def without_symbols(text: str) -> str:
+    """Returns an instruction as an assembler reads it: without notes and places in the library."""
+    return re.sub(r"0x[0-9a-f]+\(%rip\)", "0(%rip)", re.sub(r"\s*(#.*|<.*>)", "", text))
+
+
+def row(kernel: Kernel, llvm_mca: str) -> str:
+    zen3, alder_lake = (simulate(kernel.code, llvm_mca, cpu) for cpu in ("znver3", "alderlake"))
+    cells = [f"{len(kernel.code)}", f"{zen3:.0f}", f"{alder_lake:.0f}"]
+    if kernel.instruction_set == "avx_vnni":
+        cells[1] = "-"  # Zen 3 lacks it
+    cells.append(f"{kernel.cycles_of_an_e_core:.0f}")
+    return f"| {kernel.quant_type} | {kernel.instruction_set} | " + " | ".join(cells) + " |"
+
+
+def simulate(code: list[str], llvm_mca: str, cpu: str) -> float:
+    """Returns the cycles that a repeat of the code takes."""
+    command = [llvm_mca, f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"]
+    text = "\n".join([*code, ""])
+    report = subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
+    cycles = re.search(r"Total Cycles:\s+(\d+)", report)
+    assert cycles, report
+    return int(cycles[1]) / _ITERATIONS
+
+
+if __name__ == "__main__":
+    main()

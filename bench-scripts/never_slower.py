@@ -1,0 +1,158 @@
+"""Checks that the default is never slower than not caching: it is the best way, or within 2 %.
+
+Residency is 5 to 100 % of the experts, routes are uniform and skewed. The other ways are no slots
+(one in each layer), the first experts as a fixed set, LRU and, on a disk, the mapped file with the
+page cache. Two tiers are emulated from costs (see emulated_tokens.py): RAM with a disk, and VRAM
+with RAM. With models named (synthetic_moe.py with and without --skew), RAM with a disk is measured,
+too: each way is a process of its own under a memory limit, from a cold page cache, in turns.
+The exit status is 1 where the default is slower.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from contest.contestant import Settings, Turn
+from contest.token_ids import token_ids
+from expert_slots.emulated_tokens import Costs, EmulatedTokens
+from expert_slots.gate import DEFAULT, judge, table
+from expert_slots.route_kinds import KINDS, make_routes
+from memory.cold_run import Entry, Test, run_cold
+from memory.memory_group import MemoryGroup
+from numpy.typing import NDArray
+
+from sharpi.errors import SharpiError
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings, default_load_budget
+from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.hardware.info import probe_hardware
+
+LAYERS, EXPERTS, K = 12, 32, 4
+SETTLED = 320  # tokens, after which the trial has its verdict
+_HEADROOM = 400 << 20  # of a process, beside the model
+_MACHINES = {
+    "RAM + fast disk": (Costs(0.6e-3, 0.15e-3, 20e-6, 30e-6), PolicyKind.LEARNED_PREFETCH),
+    "RAM + slow disk": (Costs(0.6e-3, 1.5e-3, 20e-6, 30e-6), PolicyKind.LEARNED_PREFETCH),
+    "VRAM + RAM": (Costs(0.08e-3, 0.05e-3, 2e-6), PolicyKind.LEARNED_KEEP),
+}
+_WAYS = {"static": PolicyKind.STATIC, "lru": PolicyKind.LRU}
+
+
+def main() -> None:
+    """Parses the command line, measures, prints and exits with the verdict."""
+    options = parse_options()
+    shares = [float(part) / 100 for part in options.residency.split(",")]
+    try:
+        measured = dict(emulate(shares, options.tokens))
+        for model in options.models:
+            measured |= dict(measure(model, shares, options))
+    except SharpiError as error:
+        print(f"never_slower.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    print(table(measured))
+    if options.json is not None:
+        options.json.write_text(json.dumps(measured, indent=2) + "\n")
+    sys.exit(not all(judge(where, ways).passes for where, ways in measured.items()))
+
+
+def parse_options() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", type=Path, nargs="*", metavar="MODEL")
+    parser.add_argument("--residency", default="5,10,25,50,75,100", help="percent of the experts")
+    parser.add_argument("--tokens", type=int, default=1000, help="of the emulated tiers")
+    parser.add_argument("-n", "--n-gen", type=int, default=400, help="tokens of each measured run")
+    parser.add_argument("-t", "--threads", type=int, default=probe_hardware().physical_cores)
+    parser.add_argument("-r", "--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    return parser.parse_args()
+
+
+def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yields each emulated place and the seconds per token of every way there."""
+    for (machine, (costs, default)), kind in product(_MACHINES.items(), KINDS):
+        routes = make_routes(kind, tokens + SETTLED, LAYERS, EXPERTS, K)
+        for share in shares:
+            slots = max(1, round(share * EXPERTS))
+            ways = {DEFAULT: (default, slots), "no slots": (PolicyKind.LRU, 1)}
+            ways |= {name: (policy, slots) for name, policy in _WAYS.items()}
+            yield (
+                f"{machine}, {kind}, {100 * share:g} %",
+                {
+                    name: seconds_per_token(policy, number, routes, costs)
+                    for name, (policy, number) in ways.items()
+                },
+            )
+
+
+def seconds_per_token(
+    policy: PolicyKind, slots: int, routes: NDArray[np.int32], costs: Costs
+) -> float:
+    """Returns the mean of the tokens after the first ones."""
+    everyone = (tuple(range(EXPERTS)),) * LAYERS
+    if slots >= EXPERTS:
+        policy = PolicyKind.LRU  # as the engine chooses: nothing is ever evicted
+    settings = PolicySettings(
+        policy,
+        EXPERTS,
+        K,
+        (slots,) * LAYERS,
+        pinned=everyone if policy is PolicyKind.STATIC else (),
+        load_budget=default_load_budget(LAYERS, K),
+    )
+    run = EmulatedTokens(settings, costs)
+    run.run(routes)
+    run.close()
+    return statistics.fmean(run.seconds[SETTLED:])
+
+
+def measure(
+    model: Path, shares: list[float], options: argparse.Namespace
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yields each share and the seconds per token of every way; each round takes all in turn."""
+    with open_gguf(model) as file:
+        ids, parts = token_ids(file, options.n_gen + 1, None), file.parts
+        dense, experts = weight_bytes(file)
+    test = Test("decode", Turn(ids[:1], ids[1:], 1))
+    for share in shares:
+        ram = dense + int(share * experts) + (64 << 20)
+        entries = list(chosen_entries(model, ram, options))
+        seconds: dict[str, list[float]] = {entry.name: [] for entry in entries}
+        with MemoryGroup(ram + _HEADROOM) as group:
+            for _, entry in product(range(options.rounds), entries):
+                run = run_cold(entry, test, group, parts)
+                seconds[entry.name].append(1 / run.tokens_per_second)
+                print(f"{model.name}, {100 * share:g} %, {entry.name}: "
+                      f"{run.tokens_per_second:.2f} tokens/s", file=sys.stderr)  # fmt: skip
+        medians = {name: statistics.median(values) for name, values in seconds.items()}
+        yield f"measured, {model.stem}, {100 * share:g} %", medians
+
+
+def weight_bytes(file: GgufFile) -> tuple[int, int]:
+    """Returns the bytes of the dense weights and of all experts."""
+    experts = sum(t.num_bytes for name, t in file.tensors.items() if is_expert_matrix(name))
+    return sum(tensor.num_bytes for tensor in file.tensors.values()) - experts, experts
+
+
+def chosen_entries(model: Path, ram: int, options: argparse.Namespace) -> Iterator[Entry]:
+    """Yields the ways on a disk; the mapped file believes that all RAM is its own."""
+    ways: Mapping[str, dict[str, object]] = {
+        DEFAULT: {"ram": ram},
+        "no slots": {"ram": ram, "moe_slots": 1},
+        "static": {"ram": ram, "experts": {"policy": "static"}},
+        "lru": {"ram": ram, "experts": {"policy": "lru", "prefetch": False}},
+        "mapped": {"ram": 1 << 50},
+    }
+    context = (options.n_gen + 256) // 256 * 256
+    for name, chosen in ways.items():
+        settings = Settings(str(model), options.threads, context, 512, options=chosen)
+        yield Entry(name, sys.executable, "sharpi_worker.py", settings)
+
+
+if __name__ == "__main__":
+    main()

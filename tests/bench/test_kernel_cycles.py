@@ -1,0 +1,37 @@
+"""The straight lines whose cycles are predicted: what is cut out of a library's code."""
+
+import platform
+import shutil
+
+import pytest
+from kernel_cycles import TYPES, Kernel, longest_line, read_kernels
+
+LOOP = [
+    ("10", "vpxor  %ymm0,%ymm0,%ymm0"),
+    ("14", "vpaddd 0x20(%rip),%ymm0,%ymm0        # 40 <ones>"),
+    ("1c", "vpaddd %ymm1,%ymm0,%ymm0"),
+    ("20", "nopl   0x0(%rax)"),
+    ("24", "jne    14 <kernel+0x4>"),
+    ("26", "vmovdqa %ymm0,(%rdi)"),
+]
+
+
+def test_a_line_ends_where_jumps_lead_and_begin() -> None:
+    assert longest_line(LOOP) == ["vpaddd 0(%rip),%ymm0,%ymm0", "vpaddd %ymm1,%ymm0,%ymm0"]
+
+
+def test_operations_of_256_bits_are_two_on_an_e_core() -> None:
+    code = ["vmovdqa (%rdi),%ymm0", "vpaddd %ymm1,%ymm0,%ymm0", "vpaddd %xmm1,%xmm0,%xmm0"]
+    assert Kernel("Q4_0", "avx2", code).cycles_of_an_e_core == 1
+
+
+@pytest.mark.native
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
+@pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
+def test_the_library_has_a_line_of_each_type_and_set() -> None:
+    found = {(each.quant_type, each.instruction_set): each.code for each in read_kernels()}
+    for quant_type in TYPES:
+        for name, product in ("avx2", "vpmaddubsw"), ("avx_vnni", "vpdpbusd"):
+            code = found[quant_type, name]
+            products = sum(product in each for each in code)
+            assert products >= 64, f"{quant_type}: 8 rows of 256 weights are 64 registers of bytes"

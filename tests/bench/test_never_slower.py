@@ -1,0 +1,68 @@
+"""The gate "never slower than not caching": its verdicts, its emulated costs, and a small run."""
+
+import numpy as np
+import pytest
+from expert_slots.emulated_tokens import Costs, EmulatedTokens
+from expert_slots.gate import DEFAULT, judge, table
+from expert_slots.route_kinds import make_routes
+from never_slower import SETTLED, emulate, seconds_per_token
+
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+
+pytestmark = pytest.mark.native
+
+
+def test_the_default_may_be_two_percent_behind_the_best() -> None:
+    close = judge("here", {DEFAULT: 1.019, "lru": 1.0, "static": 3.0})
+    behind = judge("here", {DEFAULT: 1.03, "lru": 1.0, "static": 3.0})
+    assert (close.best, close.passes, behind.passes) == ("lru", True, False)
+    assert "SLOWER" in table({"here": {DEFAULT: 2.0, "lru": 1.0}})
+
+
+def test_missed_experts_are_waited_for_and_hits_are_not() -> None:
+    settings = PolicySettings(PolicyKind.LRU, 4, 1, (2,))
+    run = EmulatedTokens(settings, Costs(layer=1.0, read=10.0, decisions=0.5))
+    run.run(np.array([[[0]], [[1]], [[0]], [[2]], [[1]]], np.int32))
+    run.close()
+    assert run.seconds == [11.5, 11.5, 1.5, 11.5, 11.5]
+
+
+@pytest.mark.parametrize(("read", "wait"), [(1.0, 0.0), (2.5, 0.5)])
+def test_what_is_read_early_is_waited_for_if_it_is_late(read: float, wait: float) -> None:
+    # Expert 3 of layer 2 is loaded while layers 0 and 1 compute for a second each.
+    routes = np.tile(np.array([[0], [1], [3]], np.int32), (1, 1, 1))
+    settings = PolicySettings(PolicyKind.LRU, 4, 1, (4, 4, 4))
+    run = EmulatedTokens(settings, Costs(layer=1.0, read=read))
+    run.run(routes)
+    run._resident.discard((2, 3))
+    run._pending[2, 3] = read
+    run._resident.add((2, 3))
+    run.run(routes)
+    run.close()
+    assert run.seconds[1] == pytest.approx(3.0 + wait)
+
+
+def test_prefetching_that_a_slow_disk_has_no_room_for_is_switched_off() -> None:
+    routes = make_routes("uniform", SETTLED + 200, 8, 16, 2)
+    slots = (4,) * 8
+    settings = PolicySettings(PolicyKind.LEARNED_PREFETCH, 16, 2, slots, load_budget=2.0)
+    verdicts = {}
+    for read in (0.01e-3, 5e-3):
+        run = EmulatedTokens(settings, Costs(0.2e-3, read, 0.0, prefetch_decisions=0.1e-3))
+        run.run(routes)
+        assert run.trial is not None
+        verdicts[read] = run.trial.ratio
+        run.close()
+    assert verdicts[0.01e-3] is not None
+    assert verdicts[0.01e-3] > 1.02  # deciding costs more than it saves
+
+
+def test_the_default_is_not_slower_on_emulated_tiers() -> None:
+    for where, ways in emulate([0.1, 0.25, 0.5, 1.0], tokens=700):
+        assert judge(where, ways).passes, (where, ways)
+
+
+def test_all_experts_in_slots_cost_no_reads() -> None:
+    routes = make_routes("skewed", SETTLED + 50, 12, 32, 4)
+    everything = seconds_per_token(PolicyKind.LEARNED_PREFETCH, 32, routes, Costs(1e-3, 1.0))
+    assert everything == pytest.approx(12e-3, rel=0.2)
