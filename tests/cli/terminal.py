@@ -17,7 +17,7 @@ import pyte
 ROOT = Path(__file__).parents[2]
 FAKE_ENGINE = (sys.executable, str(Path(__file__).parent / "fake_engine.py"))
 SHARPI = (sys.executable, "-m", "sharpi")
-SECONDS = 30
+SECONDS = 90
 
 
 class Terminal:
@@ -89,13 +89,9 @@ class Terminal:
         self._stream.feed(data)
         return bool(data)
 
-    def settle(self, seconds: float = 0.3) -> str:
-        """Draws until nothing comes for so long, and returns the screen."""
-        length = -1
-        while length != len(self.written):
-            length = len(self.written)
-            self.read(seconds)
-        return self.text
+    def wait_for_line(self) -> str:
+        """Reads until a chat waits for a line that is still empty, and returns the screen."""
+        return self.wait_for(_waits_for_a_line)
 
     def wait(self, seconds: float = SECONDS) -> int:
         """Returns the exit code, and draws what comes until then."""
@@ -120,6 +116,12 @@ class Terminal:
         self.process.wait()
         if self._ours >= 0:
             os.close(self._ours)
+
+
+def _waits_for_a_line(text: str) -> bool:
+    """True once an empty line of input is drawn, with or without a line at the bottom below it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1:] == [">"] or (lines[-2:-1] == [">"] and " tokens" in lines[-1])
 
 
 def _own_terminal() -> None:

@@ -25,6 +25,7 @@ def started(*arguments: str, **options: object) -> "subprocess.Popen[bytes]":
     )
 
 
+ENDLESS = ("-p", "Once", "-n", "1000000", "--ignore-eos", "--context-shift")
 READY = (
     "import sys; from sharpi.cli.start import leave_on_ctrl_c, main; leave_on_ctrl_c();"
     "print('ready', flush=True); sys.exit(main())"
@@ -35,7 +36,7 @@ READY = (
 def test_ctrl_c_at_any_moment_of_the_start_is_silent(delay: float) -> None:
     """From sharpi's first line on; Python itself may take as long before, on a busy machine."""
     process = subprocess.Popen(
-        [sys.executable, "-c", READY, "run", str(DEMO), "-p", "Once", "-n", "400", "--ignore-eos"],
+        [sys.executable, "-c", READY, "run", str(DEMO), *ENDLESS],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -82,8 +83,7 @@ def test_an_error_without_stderr_does_not_land_on_stdout() -> None:
 def test_a_terminal_that_hangs_up_ends_the_program(tmp_path: Path) -> None:
     stats = tmp_path / "stats.txt"
     process = started(
-        *("run", str(DEMO), "-p", "Once", "--raw", "-n", "100000", "--ignore-eos"),
-        *("--context-shift", "--expert-stats", str(stats)),
+        *("run", str(DEMO), *ENDLESS, "--raw", "--expert-stats", str(stats)),
     )
     assert process.stdout is not None
     process.stdout.read(40)

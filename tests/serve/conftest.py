@@ -66,7 +66,7 @@ def claude(scripted_server: tuple[ScriptedHost, str]) -> Iterator[anthropic.Anth
 
 @pytest.fixture(scope="session")
 def http(scripted_server: tuple[ScriptedHost, str]) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=scripted_server[1]) as made:
+    with httpx.Client(base_url=scripted_server[1], timeout=60) as made:
         yield made
 
 

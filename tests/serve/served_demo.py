@@ -80,7 +80,7 @@ class ServedDemo:
         """Returns the number of answers that run or wait."""
         return int(self.scheduler.num_running + self.scheduler.num_waiting)
 
-    def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    def wait_until(self, holds: Callable[[], bool], seconds: float = 90.0) -> None:
         """Waits for the condition, and fails if it does not come true in time."""
         deadline = time.monotonic() + seconds
         while not holds():

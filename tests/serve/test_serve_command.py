@@ -81,7 +81,7 @@ def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, num
     stats = tmp_path / "stats.json"
     server = sharpi("serve", "--port", "0", "--moe-slots", "4", "--expert-stats", str(stats))
     url = server.url()
-    assert httpx.get(url + "/health").status_code == 200
+    assert httpx.get(url + "/health", timeout=60).status_code == 200
     body = {"prompt": "Once", "max_tokens": 5}
     assert httpx.post(url + "/v1/completions", json=body, timeout=60).status_code == 200
     code, out, err = server.end(number)
@@ -161,7 +161,7 @@ def test_everybody_without_a_key_is_warned_of(sharpi: Sharpi) -> None:
     assert "warning: " in server.end(signal.SIGTERM)[2]
     server = sharpi("serve", "--host", "0.0.0.0", "--port", "0", "--api-key", "k")
     url = server.url()
-    assert httpx.get(url + "/props").status_code == 401
+    assert httpx.get(url + "/props", timeout=60).status_code == 401
     assert "warning" not in server.end(signal.SIGTERM)[2]
 
 
@@ -198,6 +198,8 @@ def test_idle_models_are_unloaded_and_come_again(sharpi: Sharpi) -> None:
     while "stories-moe.gguf" in maps.read_text("utf-8"):
         assert time.monotonic() < deadline, "the file is still mapped"
         time.sleep(0.05)
-    assert httpx.get(url + "/health").json()["model"] == "idle"
+    while httpx.get(url + "/health", timeout=60).json()["model"] != "idle":
+        assert time.monotonic() < deadline, "the model is not idle"
+        time.sleep(0.05)
     assert httpx.post(url + "/v1/chat/completions", json=body, timeout=60).status_code == 200
     assert "idle" in server.end(signal.SIGTERM)[2]

@@ -35,10 +35,10 @@ def streamed(text: str, pause: float = 0.01) -> list[object]:
 
 def answer_on_screen(state: Path, script: list[object], until: str, **env: str) -> Terminal:
     terminal = Terminal(CHAT, state, SCRIPTS=json.dumps([script, ["Next."]]), **env)
-    terminal.wait_for("0 of 64 tokens" if env.get("TERM") != "dumb" else "\n>")
+    terminal.wait_for_line()
     terminal.type("Hi\r")
     terminal.wait_for(until)
-    terminal.settle(0.5)
+    terminal.wait_for_line()
     return terminal
 
 
@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_what_was_said(tmp_path: Path) -> None:
         terminal.type("Hi\r")
         terminal.wait_for("Some words. more")
         terminal.type("\x03")
-        terminal.settle(0.5)
+        terminal.wait_for_line()
         terminal.type("/stats\r")
         terminal.wait_for("2 messages")
         assert terminal.text.count("Some words.") == 1

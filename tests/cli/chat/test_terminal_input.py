@@ -15,6 +15,7 @@ from sharpi.cli.chat.history_file import HistoryFile
 CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
 ANSWERS = json.dumps([["First."], ["Second."], ["Third."], ["Fourth."]])
 UP, ALT_ENTER, CTRL_J, CTRL_R = "\x1b[A", "\x1b\r", "\n", "\x12"
+BEGINS_A_LINE = b"\x1b[?2004h"  # the editor asks for brackets around what is pasted
 
 
 class Chat(Terminal):
@@ -23,29 +24,18 @@ class Chat(Terminal):
     def __init__(self, state: Path, scripts: str = ANSWERS, **env: str) -> None:
         super().__init__(CHAT, state, SCRIPTS=scripts, **env)
         self.state = state
-        self.ready()
-
-    def ready(self) -> None:
-        """Waits until the chat waits for a line."""
-        self.wait_for(_waits_for_a_line)
+        self.wait_for_line()
 
     def send(self, text: str) -> str:
         """Types a line, and returns the screen when the chat waits for the next."""
-        before = self.text
+        lines_before = self.written.count(BEGINS_A_LINE)
         self.type(text + "\r")
-        self.wait_for(lambda text: text != before)
-        self.ready()
-        return self.text
+        self.wait_for(lambda _: self.written.count(BEGINS_A_LINE) > lines_before)
+        return self.wait_for_line()
 
     def asked(self) -> list[str]:
         """The messages that were sent, from the history."""
         return HistoryFile(self.state / "sharpi" / "history").entries()
-
-
-def _waits_for_a_line(text: str) -> bool:
-    """True once an empty line of input is drawn, and the line at the bottom below it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return len(lines) > 1 and lines[-2] == ">" and " tokens" in lines[-1]
 
 
 def test_greeting_and_bottom_line(tmp_path: Path) -> None:
@@ -60,7 +50,7 @@ def test_greeting_and_bottom_line(tmp_path: Path) -> None:
 def test_a_paste_of_several_lines_is_one_question(tmp_path: Path) -> None:
     with Chat(tmp_path) as chat:
         chat.paste("def f(x):\n    return x + \\\n        1\nprint(f(1))")
-        chat.settle(0.3)
+        chat.wait_for("print(f(1))")
         assert "First." not in chat.text
         chat.send("")
         assert chat.asked() == ["def f(x):\n    return x + \\\n        1\nprint(f(1))"]
@@ -72,8 +62,7 @@ def test_a_paste_of_several_lines_is_one_question(tmp_path: Path) -> None:
 def test_keys_that_begin_a_new_line(tmp_path: Path, key: str) -> None:
     with Chat(tmp_path) as chat:
         chat.type(f"one{key}two")
-        chat.settle(0.3)
-        assert "... two" in chat.text
+        chat.wait_for("... two")
         chat.send("")
         assert chat.asked() == ["one\ntwo"]
 
@@ -81,7 +70,7 @@ def test_keys_that_begin_a_new_line(tmp_path: Path, key: str) -> None:
 def test_quotes_hold_a_block_open(tmp_path: Path) -> None:
     with Chat(tmp_path) as chat:
         chat.type('"""one\r\rtwo')
-        chat.settle(0.3)
+        chat.wait_for("two")
         assert "First." not in chat.text
         chat.send('"""')
         assert "First." in chat.text
@@ -102,15 +91,13 @@ def test_ctrl_r_searches_and_up_recalls_whole_messages(tmp_path: Path) -> None:
         chat.send("")
         chat.send("another")
         chat.type(CTRL_R + "quest")
-        chat.settle(0.3)
+        chat.wait_for(lambda text: "search backward: quest" in text and text.count("first") == 2)
         chat.type("\r")
-        chat.settle(0.3)
-        chat.type("\r")
-        chat.settle(0.5)
+        chat.wait_for(lambda text: "search" not in text)
+        chat.send("")
         assert chat.asked()[-1] == "first\nquestion"
         chat.type(UP * 3)
-        chat.settle(0.3)
-        assert chat.text.count("another") == 2
+        chat.wait_for(lambda text: text.count("another") == 2)
 
 
 def test_history_of_an_earlier_chat(tmp_path: Path) -> None:
@@ -167,7 +154,7 @@ def test_edit_puts_the_question_back_into_the_line(tmp_path: Path) -> None:
         chat.type("/edit\r")
         chat.wait_for(lambda text: text.splitlines()[-2].startswith("> What is wrung?"))
         chat.type("\x7f" * 6 + "right?")
-        chat.settle(0.2)
+        chat.wait_for("> What is right?")
         chat.send("")
         assert "Second." in chat.text
         assert "[user]What is right?[assistant]" in sent_prompt(chat)

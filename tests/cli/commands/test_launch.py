@@ -51,7 +51,7 @@ def write_client(folder: Path, name: str, more: str = "") -> Path:
 
 def is_served(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=5).status_code == 200
+        return httpx.get(url, timeout=60).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -132,5 +132,5 @@ def test_sigterm_ends_client_and_server(folder: Path) -> None:
         time.sleep(0.2)
         assert program.poll() is None
         program.send_signal(signal.SIGTERM)
-        assert program.wait(timeout=30) == 143
+        assert program.wait(timeout=60) == 143
     assert not is_served(json.loads(record.read_text())["url"])

@@ -23,6 +23,9 @@ from sharpi.serve.http.errors import ApiError
 pytestmark = pytest.mark.native
 
 GREEDY = GenerationRequest(max_tokens=8, sampling=SamplingParams(temperature=0))
+ENDLESS = GenerationRequest(
+    max_tokens=1500, ignore_end=True, sampling=SamplingParams(temperature=0)
+)
 LONG = GenerationRequest(max_tokens=400, ignore_end=True, sampling=SamplingParams(temperature=0))
 
 
@@ -47,7 +50,7 @@ def make_host() -> Iterator[Callable[..., ModelHost]]:
 
 def run(test: Awaitable[Any]) -> Any:
     async def limited() -> Any:
-        return await asyncio.wait_for(test, 30)
+        return await asyncio.wait_for(test, 120)
 
     return asyncio.run(limited())
 
@@ -69,14 +72,14 @@ async def num_busy(host: ModelHost) -> int:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not await holds():
         assert time.monotonic() < deadline, "did not happen in time"
         await asyncio.sleep(0.005)
 
 
 def slow_down(host: ModelHost, seconds: float) -> None:
-    """With steps of 0.1 s LONG takes longer than `until` waits."""
+    """With steps of 0.1 s ENDLESS takes longer than `until` waits."""
     loaded = host._thread.loaded
     assert loaded is not None
     scheduler: Any = loaded.scheduler
@@ -167,7 +170,7 @@ class TestCancelling:
 
         async def test() -> None:
             slow_down(host, 0.1)
-            items = items_of(host, await ids_of(host), LONG)
+            items = items_of(host, await ids_of(host), ENDLESS)
             await anext(items)
             assert await num_busy(host) == 1
             await items.aclose()
@@ -180,8 +183,8 @@ class TestCancelling:
 
         async def test() -> None:
             slow_down(host, 0.1)
-            tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
-            await asyncio.sleep(0.1)
+            tasks = [asyncio.create_task(answer(host, ENDLESS)) for _ in range(4)]
+            await until(lambda: _two_run_and_two_wait(host))
             for task in tasks:
                 task.cancel()
             await until(lambda: _none_busy(host))
@@ -196,8 +199,8 @@ class TestCancelling:
 
         async def test() -> None:
             slow_down(host, 0.1)
-            tasks = [asyncio.create_task(answer(host, LONG)) for _ in range(4)]
-            await asyncio.sleep(0.5)
+            tasks = [asyncio.create_task(answer(host, ENDLESS)) for _ in range(4)]
+            await until(lambda: _two_run_and_two_wait(host))
             host.cut()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             refused = [each for each in ends if isinstance(each, ApiError)]
@@ -208,6 +211,11 @@ class TestCancelling:
                 await answer(host)
 
         run(test())
+
+
+async def _two_run_and_two_wait(host: ModelHost) -> bool:
+    counts = await host.look(lambda m: (m.scheduler.num_running, m.scheduler.num_waiting))
+    return counts == (2, 2)
 
 
 async def _none_busy(host: ModelHost) -> bool:

@@ -45,7 +45,8 @@ class ScriptedServer:
     """Answers by the text of the last message.
 
     `answers` has the deltas, `pause` the seconds between two. It keeps the bodies of all requests;
-    `num_dropped` counts answers with a client that disconnected.
+    `num_dropped` counts answers with a client that disconnected. After `held_after` events an
+    answer waits until that is None again, for a test that looks at what is there by then.
     """
 
     def __init__(self) -> None:
@@ -56,6 +57,7 @@ class ScriptedServer:
         self.answers: dict[str, Deltas] = {}
         self.requests: list[dict[str, Any]] = []
         self.pause = 0.01
+        self.held_after: int | None = None
         self.progress: list[int] = []  # tokens of a prompt of 6,000, told before each answer
         self.key: str | None = None
         self.kind = "streamed"
@@ -100,10 +102,10 @@ class ScriptedServer:
             for number, done in enumerate(self.progress, 1):
                 told = {"total": 6000, "cache": 0, "processed": done, "time_ms": 200 * number}
                 yield event({"choices": [], "prompt_progress": told})
-                await asyncio.sleep(self.pause)
-            for delta in deltas:
+                await self._pause(number)
+            for number, delta in enumerate(deltas, len(self.progress) + 1):
                 yield event({"choices": [{"delta": delta}]})
-                await asyncio.sleep(self.pause)
+                await self._pause(number)
         except asyncio.CancelledError:
             self.num_dropped += 1
             raise
@@ -118,6 +120,11 @@ class ScriptedServer:
         }
         yield event({"choices": [], "usage": usage})
         yield "data: [DONE]\n\n"
+
+    async def _pause(self, number: int) -> None:
+        await asyncio.sleep(self.pause)
+        while self.held_after is not None and number >= self.held_after:
+            await asyncio.sleep(0.01)
 
     async def _experts(self, request: Request) -> Response:
         self.num_looks += 1
